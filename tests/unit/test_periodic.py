@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from small_lake import CHANGELOG, batch, make, row, totals
 
 from floodmark.control import upkeep
-from floodmark.control.periodic import ACTION, Periodic, told
+from floodmark.control.periodic import ACTION, Periodic, describe_upkeep
 from floodmark.control.records import Deployment
 from floodmark.control.store import CONTROL, Store
 from floodmark.control.supervisor import Supervisor
@@ -79,7 +79,7 @@ def test_a_supervisor_keeps_up_the_lakes_of_its_streams_and_writes_down_what_it_
     assert not detail["errors"]
     assert detail["done"]["merged"] == 10
     assert len(DeltaTable(lake.output(CHANGELOG)).file_uris()) == 1
-    assert "files fewer" in told(detail)
+    assert "files fewer" in describe_upkeep(detail)
 
 
 def test_a_lake_that_cannot_be_kept_up_is_told_and_the_others_are(
@@ -117,7 +117,7 @@ def test_an_upkeep_that_fails_or_is_killed_is_told_and_comes_again(
     if command is WAITS:
         psutil.Process(first).kill()
     until(lambda: one.look("one"), lambda: store.last(ACTION) is not None)
-    assert why in told(store.last(ACTION)["detail"])  # type: ignore[index]
+    assert why in describe_upkeep(store.last(ACTION)["detail"])  # type: ignore[index]
     until(lambda: one.look("one"), lambda: one._child is not None)
     again = one._child.pid  # type: ignore[union-attr]
     one.end()

@@ -235,7 +235,7 @@ def test_a_supervised_stream_that_crashed_is_restarted_not_run():
 def test_the_asset_of_savepoints_is_never_materialized_as_long_as_there_was_none(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.orchestration.jobs.kept", lambda *_: True)
+    monkeypatch.setattr("floodmark.orchestration.jobs.has_store", lambda *_: True)
     definitions = build_definitions(workspace, root=tmp_path)
     asset = definitions.resolve_asset_graph().get(dg.AssetKey("savepoints"))
     assert asset.partitions_def is None, "Dagster shows all of no partitions as materialized"

@@ -49,12 +49,12 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.control.package import kept
+    from floodmark.control.package import has_store
     from floodmark.control.upkeep import keep_up, note
     from floodmark.lake.paths import Lake
 
     settings = opened.workspace.settings
-    streams = fleet(opened, console.say) if kept(settings, opened.root) else None
+    streams = fleet(opened, console.say) if has_store(settings, opened.root) else None
     if forget is not None:
         _forget(settings, streams, forget)
     done = keep_up(

@@ -36,27 +36,27 @@ def upkeep(opened: Opened) -> dict[str, Any] | None:
     there = known(opened, print)
     if there is None:
         return None
-    from floodmark.control.periodic import ACTION, told
+    from floodmark.control.periodic import ACTION, describe_upkeep
 
     last = there.store.last(ACTION)
     if last is None:
         return None
-    return {"at": describe(int(last["at"] * 1000)), "what": told(last["detail"]), **last["detail"]}
+    return {"at": describe(int(last["at"] * 1000)), "what": describe_upkeep(last["detail"]), **last["detail"]}
 
 
 def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
     """The same where a stream was ever started to run by itself in this lake; otherwise None, and nothing is made."""
-    from floodmark.control.package import kept
+    from floodmark.control.package import has_store
 
-    found = fleet(opened, say) if kept(opened.workspace.settings, opened.root) else None
+    found = fleet(opened, say) if has_store(opened.workspace.settings, opened.root) else None
     return found if found is not None and found.here else None
 
 
 def told(driver: Driver) -> str:
     """How a driver is, for people."""
-    from floodmark.control.supervisor import told as described
+    from floodmark.control.supervisor import describe_driver
 
-    return described(driver)
+    return describe_driver(driver)
 
 
 def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:

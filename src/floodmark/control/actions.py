@@ -78,15 +78,15 @@ def upgrade(
             return again
         settle(fleet, name, turn)
         old = wanted(fleet, [name])
-        found = check(operator, fleet.lake, forward_only=forward_only)
-        if not found.changes:
+        plan = check(operator, fleet.lake, forward_only=forward_only)
+        if not plan.changes:
             if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
                 desired = desired_of(old[name])
                 fleet.check_engine(operator)
-                if found.deployed is None:  # before its first micro-batch: it may be at work under the old code
+                if plan.deployed is None:  # before its first micro-batch: it may be at work under the old code
                     fleet.stop([name])
                 fleet.deploy(name, fleet.pack(), operator.version, desired)
-            return found, None
+            return plan, None
         fleet.check_engine(operator)
         check_supervised(fleet, old)
         package = fleet.pack()
@@ -98,7 +98,7 @@ def upgrade(
             fleet.store.close(action.id, "refused", str(error))
             raise
         turn()
-        return found, go_over(fleet, package, savepoint, action, verification, turn)
+        return plan, go_over(fleet, package, savepoint, action, verification, turn)
 
 
 def rebuild(
@@ -137,7 +137,7 @@ def rebuild(
         old |= {name: old[name] | {"next": package}}
         action = begin(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
-            found = rebuild_beside(
+            upgraded = rebuild_beside(
                 run,
                 operator,
                 fleet.lake,
@@ -149,11 +149,11 @@ def rebuild(
             abandon(fleet, fleet.store.action(action.id), str(error))
             raise
         turn()
-        if found.savepoint is None:
-            return found, fleet.store.close(action.id, "done", "nothing was switched")
-        fleet.store.go_on(action.id, "verifying", savepoint=found.savepoint)
-        savepoint = savepoints.find(fleet.lake, found.savepoint)
-        return found, go_over(fleet, package, savepoint, action, verification, turn)
+        if upgraded.savepoint is None:
+            return upgraded, fleet.store.close(action.id, "done", "nothing was switched")
+        fleet.store.go_on(action.id, "verifying", savepoint=upgraded.savepoint)
+        savepoint = savepoints.find(fleet.lake, upgraded.savepoint)
+        return upgraded, go_over(fleet, package, savepoint, action, verification, turn)
 
 
 def roll_back(
@@ -349,7 +349,7 @@ def go_over(
     turn: Callable[[], None],
 ) -> Action:
     """The version of an action started and verified, or taken back to the savepoint that was made before it."""
-    name, version, said = action.operator, action.version, list[str | None]()
+    name, version, reasons = action.operator, action.version, list[str | None]()
     fleet.store.go_on(action.id, "verifying")
 
     def each(step: Step) -> None:
@@ -359,10 +359,10 @@ def go_over(
                 if now is None or (now.package, now.version, now.desired) != (package, version, desired):
                     fleet.deploy(name, package, version, desired)
             case _:
-                said.append(verify(fleet, name, version, savepoint, verification, turn))
+                reasons.append(verify(fleet, name, version, savepoint, verification, turn))
 
     take(starting(name, version, action.old[name], verification), each)
-    reason = said[0] if said else None
+    reason = reasons[0] if reasons else None
     if reason is None:
         return fleet.store.close(action.id, "done")
     fleet.say(f"{version} is taken back: {reason}")
@@ -374,8 +374,8 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
 
     The first one stops first, so that its readers come to where it is.
     """
-    found = fleet.store.action(action)
-    old, made = wanted(fleet, names, need=False) | found.old, list[Savepoint]()
+    open_action = fleet.store.action(action)
+    old, made = wanted(fleet, names, need=False) | open_action.old, list[Savepoint]()
     fleet.store.go_on(action, "rebuilding", old=old)
 
     def each(step: Step) -> None:
@@ -384,7 +384,7 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
                 fleet.stop(some)
             case Save(operator=name, why=note):
                 made.append(_savepoint(fleet, name, note))
-                if found.savepoint is None:
+                if open_action.savepoint is None:
                     fleet.store.go_on(action, "rebuilding", savepoint=made[0].manifest.id)
             case _:
                 raise AssertionError(step)
@@ -488,9 +488,9 @@ def _rolled_back(fleet: Fleet, action: Action, turn: Callable[[], None]) -> roll
 
 def _go_on(fleet: Fleet, old: Old) -> None:
     """Streams that were stopped for nothing run on, in the code they have now where that is the code of their state."""
-    for name, one in fleet.deployments(old).items():
+    for name, deployment in fleet.deployments(old).items():
         deployed = Timeline.current(fleet.lake, name).identity.deployed()
-        if deployed is None or deployed.version == one.version:
+        if deployed is None or deployed.version == deployment.version:
             fleet.want(name, desired_of(old[name]))
 
 
@@ -511,5 +511,5 @@ def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deplo
 
 def _restored(fleet: Fleet, old: Old) -> None:
     """What should run is what should have run before."""
-    for name, one in old.items():
-        fleet.deploy(name, one["package"], one["version"], desired_of(one))
+    for name, entry in old.items():
+        fleet.deploy(name, entry["package"], entry["version"], desired_of(entry))

@@ -23,28 +23,28 @@ from floodmark.lifecycle.plan import Plan, plan
 
 def main(wanted: str) -> int:
     """Let the stream of an arm go on under the arm's code; prints its version and what it writes, or why it cannot."""
-    given = json.loads(wanted)
+    request = json.loads(wanted)
     try:
-        answer = _prepared(given)
+        answer = _prepared(request)
     except FloodmarkError as error:
         answer = {"refused": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 
 
-def _prepared(given: dict[str, Any]) -> dict[str, Any]:
-    workspace = load(Path(given["package"]), given["environment"], given["root"], given["lake"])
-    operator, lake = workspace.operator(given["operator"]), Lake.of(workspace.settings)
+def _prepared(request: dict[str, Any]) -> dict[str, Any]:
+    workspace = load(Path(request["package"]), request["environment"], request["root"], request["lake"])
+    operator, lake = workspace.operator(request["operator"]), Lake.of(workspace.settings)
     engine = computing(workspace.settings)
     engine.check_deployed(operator, lake)
-    began = savepoints.find(Lake(given["original"]), given["savepoint"]).manifest.deployed
+    began = savepoints.find(Lake(request["original"]), request["savepoint"]).manifest.deployed
     change = plan(began, operator)
-    anew = given["rebuild"] and change.verdict == "rebuild"
+    anew = request["rebuild"] and change.verdict == "rebuild"
     if anew:
         _begin_anew(operator.name, lake)
     else:
         engine.take_over(operator, lake)
-        upgrade(operator, lake, forward_only=given["forward_only"], why="for an experiment")
+        upgrade(operator, lake, forward_only=request["forward_only"], why="for an experiment")
     results = asdict(Results.of(operator))
     return {"version": operator.version, "differs": list(_differs(change)), "anew": anew, "results": results}
 
@@ -58,11 +58,11 @@ def _begin_anew(operator: str, lake: Lake) -> None:
     remove(lake.internal("operators", operator, "timelines"))
 
 
-def _differs(found: Plan) -> Iterator[str]:
+def _differs(change: Plan) -> Iterator[str]:
     """In what the code is another than that of the savepoint; done again after a crash, it is the same."""
-    for one in found.changes:
-        yield f"{one.where}: {one.before or 'nothing'} -> {one.after or 'nothing'}"
-    for name, how in found.code:
+    for difference in change.changes:
+        yield f"{difference.where}: {difference.before or 'nothing'} -> {difference.after or 'nothing'}"
+    for name, how in change.code:
         yield f"{name}: {how}"
 
 

@@ -24,7 +24,7 @@ from floodmark.observe.comparison.arms import carry_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
+class _Request:
     package: str
     environment: str
     root: str
@@ -45,14 +45,14 @@ def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
         if made.state != "running" or deployment is None:
             continue
         folder = home / "packages" / deployment.package
-        given = _Given(
+        request = _Request(
             package=str(folder),
             environment=deployment.environment,
             root=deployment.root,
             lake=lake.root,
             experiment=made.name,
         )
-        command = [sys.executable, "-m", "floodmark.control.comparing", json.dumps(asdict(given))]
+        command = [sys.executable, "-m", "floodmark.control.comparing", json.dumps(asdict(request))]
         path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -62,11 +62,11 @@ def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
 
 def main(wanted: str) -> int:
     """Carry on with the comparison of one experiment; 1 where it cannot be, and why on stderr."""
-    given = _Given(**json.loads(wanted))
+    request = _Request(**json.loads(wanted))
     try:
-        workspace = load(Path(given.package), given.environment, given.root, given.lake)
+        workspace = load(Path(request.package), request.environment, request.root, request.lake)
         lake = Lake.of(workspace.settings)
-        made = experiments.find(lake, given.experiment)
+        made = experiments.find(lake, request.experiment)
         carry_on(lake, made, workspace.operator(made.operator))
     except FloodmarkError as error:
         sys.stderr.write(f"{error}\n")

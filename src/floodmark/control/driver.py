@@ -80,13 +80,13 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
 
     quarantines = {output.table for output in operator.outputs if output.side == "quarantine"}
 
-    def told(batch: BatchInfo) -> None:
+    def record_batch(batch: BatchInfo) -> None:
         _log(f"{batch}")
         meter.count(batch, quarantines)
         _update(store, driver, batch=batch.batch_id, progress=batch.progress)
 
     try:
-        engine.run_unbounded(operator, Lake.of(settings), stop=stop, on_batch=told)
+        engine.run_unbounded(operator, Lake.of(settings), stop=stop, on_batch=record_batch)
     except ExecutionError as error:
         raise supervised(error, operator.name) from error
 
@@ -108,11 +108,11 @@ def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool
     """Wait until every table the stream reads is there: a source may not have landed yet, the stream before it not have begun."""
     from deltalake import DeltaTable  # noqa: PLC0415 - as above
 
-    said = ""
+    logged = ""
     while missing := [given.table for given in operator.inputs if not DeltaTable.is_deltatable(lake.input(given))]:
         text = f"waiting for {', '.join(missing)}: nothing is there yet"
-        if text != said:
-            _log(said := text)
+        if text != logged:
+            _log(logged := text)
         if stop.wait(_LOOK_SECONDS):
             return False
     return True

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def blocking(asset: OperatorAsset) -> dict[str, list[Expectation]]:
     """Output -> its expectations that block; without outputs that have none."""
-    found = {name: [one for one in wanted if one.blocking] for name, wanted in asset.expectations.items()}
-    return {name: wanted for name, wanted in found.items() if wanted}
+    by_output = {name: [one for one in wanted if one.blocking] for name, wanted in asset.expectations.items()}
+    return {name: wanted for name, wanted in by_output.items() if wanted}
 
 
 def expected(asset: OperatorAsset, computing: Computing, lake: Lake, *, anew: bool) -> Iterable[Check]:
@@ -56,15 +56,15 @@ def unmet(asset: OperatorAsset, computing: Computing, lake: Lake, after: int) ->
         for expectation, passed, numbers in computing.with_session(partial(_judged, asset, name, wanted, lake, after)):
             if not passed:
                 table = asset.operator.output(name).table
-                yield f"{expectation.name} of '{table}' is not met: {_told(numbers)}"
+                yield f"{expectation.name} of '{table}' is not met: {_describe(numbers)}"
 
 
-def _told(numbers: Mapping[str, Any]) -> str:
+def _describe(numbers: Mapping[str, Any]) -> str:
     if "unexpected_count" not in numbers:
         return json.dumps(dict(numbers), default=str)
     example = numbers.get("unexpected, for example")
-    told = f"{numbers['unexpected_count']:,} of {numbers['element_count']:,} rows"
-    return f"{told}, for example {example}" if example else told
+    share = f"{numbers['unexpected_count']:,} of {numbers['element_count']:,} rows"
+    return f"{share}, for example {example}" if example else share
 
 
 def _judged(

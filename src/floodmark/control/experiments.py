@@ -19,7 +19,7 @@ from floodmark.control.cutover import check_cutover
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.records import Desired
 from floodmark.control.rollout import Rollouts
-from floodmark.control.supervisor import told
+from floodmark.control.supervisor import describe_driver
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
@@ -95,16 +95,16 @@ def start(
 
 
 def _check(known: Iterable[Experiment], name: str, operator: str, codes: Mapping[str, str]) -> None:
-    for one in known:
-        if one.name == name:
+    for experiment in known:
+        if experiment.name == name:
             fix = f"Choose another name; or remove that one: floodmark experiment clean {name}"
-            where, got = f"experiment '{name}'", f"one of '{one.operator}' that is {one.state}"
+            where, got = f"experiment '{name}'", f"one of '{experiment.operator}' that is {experiment.state}"
             raise LifecycleError(where, "a name that is not taken", got, fix, code="LIFECYCLE-091")
-        if one.operator == operator and not one.over:
-            fix = f"End that one first: floodmark experiment stop {one.name}"
-            where, got = f"experiment '{name}' of '{operator}'", f"'{one.name}', which is {one.state}"
+        if experiment.operator == operator and not experiment.over:
+            fix = f"End that one first: floodmark experiment stop {experiment.name}"
+            where, got = f"experiment '{name}' of '{operator}'", f"'{experiment.name}', which is {experiment.state}"
             raise LifecycleError(where, "no other experiment of the operator", got, fix, code="LIFECYCLE-091")
-    wrong = [one for one in (name, *codes) if not _NAME.fullmatch(one)]
+    wrong = [text for text in (name, *codes) if not _NAME.fullmatch(text)]
     where = f"experiment '{name}'"
     if wrong:
         expected = "names of lower-case letters, digits and underscores, at most 40, that begin with a letter"
@@ -139,12 +139,12 @@ def _begun(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -
     )
 
 
-def _candidate(name: str, arms: list[str], given: str) -> str:
+def _candidate(name: str, arms: list[str], candidate: str) -> str:
     """The arm a rule is about."""
-    if given in arms[1:]:
-        return given
-    if given or len(arms) != _FEWEST:
-        got = f"'{given}'" if given else f"{len(arms) - 1} that it could be"
+    if candidate in arms[1:]:
+        return candidate
+    if candidate or len(arms) != _FEWEST:
+        got = f"'{candidate}'" if candidate else f"{len(arms) - 1} that it could be"
         fix = f"Name one of {', '.join(arms[1:])}; the first arm is what the others are compared with."
         raise LifecycleError(f"experiment '{name}'", "the arm that is to be promoted", got, fix, code="LIFECYCLE-092")
     return arms[1]
@@ -230,7 +230,7 @@ def _follow(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None
 def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentRequest) -> tuple[Arm, Results]:
     """Its stream goes on under its own code, which a process of its own loads; and what it writes."""
     folder = fleet.home / "packages" / arm.package
-    given = {
+    arm_request = {
         "package": str(folder),
         "environment": fleet.workspace.settings.environment,
         "root": str(fleet.root),
@@ -241,7 +241,7 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentReque
         "original": fleet.lake.root,
         "savepoint": made.savepoint,
     }
-    command = [sys.executable, "-m", "floodmark.control.arm", json.dumps(given)]
+    command = [sys.executable, "-m", "floodmark.control.arm", json.dumps(arm_request)]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
@@ -393,13 +393,13 @@ def operations(fleet: Fleet, made: Experiment) -> list[Operations]:
 def _operations(there: Fleet, operator: str, arm: Arm) -> Operations:
     timeline, drivers = Timeline.current(Lake(arm.root), operator), there.store.drivers(there.stream(operator))
     last, usage = timeline.checkpoint.last_committed(), Usage()
-    for one in drivers:
-        usage = usage.plus(Usage.parse(one.usage))
+    for driver in drivers:
+        usage = usage.plus(Usage.parse(driver.usage))
     progress = timeline.checkpoint.settled(last) if last >= 0 else None
     behind = lag(there.lake, timeline)
     return Operations(
         arm=arm,
-        driver=told(drivers[0]) if drivers else "not started yet",
+        driver=describe_driver(drivers[0]) if drivers else "not started yet",
         progress=progress,
         lag=None if behind is None else behind / 1000,
         usage=usage,
@@ -412,9 +412,9 @@ def lag(lake: Lake, timeline: Timeline) -> int | None:
     deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
     if deployed is None or last < 0:
         return None
-    found = [history.progress(input_path(lake, table)) for _, table, *_ in deployed.graph["inputs"]]
-    known = [one for one in found if one is not None]
-    if len(known) < len(found) or not known or min(known) >= END:
+    input_progress = [history.progress(input_path(lake, table)) for _, table, *_ in deployed.graph["inputs"]]
+    known = [one for one in input_progress if one is not None]
+    if len(known) < len(input_progress) or not known or min(known) >= END:
         return None
     return max(0, min(known) - timeline.checkpoint.settled(last))
 
@@ -424,10 +424,10 @@ def _size(folder: str) -> int | None:
     if not Path(folder).is_dir():
         return None
     size = 0
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):  # the stream has removed it meanwhile
-                size += Path(place, name).stat().st_size
+                size += Path(parent, name).stat().st_size
     return size
 
 
@@ -445,9 +445,13 @@ def report(fleet: Fleet, name: str, request: ComparisonRequest) -> Report:
     made = experiments.find(fleet.lake, name)
     operator = next((one for one in fleet.workspace.operators if one.name == made.operator), None)
     how = How(tolerances=request.bounds, without=request.without, memory=request.memory)
-    found = compare_arms(fleet.lake, made, operator, how)
+    comparisons = compare_arms(fleet.lake, made, operator, how)
     of_rule = (one for one in Rollouts(fleet.store).of(fleet.stream(made.operator)) if one.named == name)
     gates = next((one.gates for one in of_rule), ())
     return Report(
-        experiment=made, match=request.match, comparisons=found, operations=tuple(operations(fleet, made)), gates=gates
+        experiment=made,
+        match=request.match,
+        comparisons=comparisons,
+        operations=tuple(operations(fleet, made)),
+        gates=gates,
     )

@@ -103,7 +103,7 @@ class Fleet:
 
     def deploy(self, name: str, package: str, version: str, desired: Desired) -> None:
         """Say what should run of an operator from now on."""
-        found = Deployment(
+        deployment = Deployment(
             operator=name,
             root=str(self.root),
             lake=self.workspace.settings.lake,
@@ -112,7 +112,7 @@ class Fleet:
             version=version,
             desired=desired,
         )
-        self.store.deploy(found)
+        self.store.deploy(deployment)
         references.record(self.home, self.store)
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
 
@@ -156,7 +156,7 @@ class Fleet:
         """
         for name in names:
             self.want(name, "stopped")
-        until, found = time.monotonic() + wait_seconds, dict[str, Driver | None]()
+        until, last_drivers = time.monotonic() + wait_seconds, dict[str, Driver | None]()
         for name in names:
             while (driver := self.driver(name)) is not None and driver.ended_at is None:
                 if is_here(driver) and driver.pid is not None and not lives(driver):
@@ -166,8 +166,8 @@ class Fleet:
                     got = f"process {driver.pid}, which still runs"
                     raise LifecycleError(f"operator '{name}'", "a stream that stops", got, fix, code="LIFECYCLE-053")
                 time.sleep(_POLL_SECONDS)
-            found[name] = driver
-        return found
+            last_drivers[name] = driver
+        return last_drivers
 
     def check_supervised(self, names: Iterable[str]) -> None:
         """Make sure that somebody is there to start and stop these streams.

@@ -57,7 +57,7 @@ def home(root: Path) -> Path:
     return root / ".floodmark" / "control"
 
 
-def kept(settings: Settings, root: Path) -> bool:
+def has_store(settings: Settings, root: Path) -> bool:
     """Whether a workspace has a control store; nothing is made."""
     return settings.control is not None or (home(root) / "control.db").exists()
 
@@ -191,8 +191,10 @@ def load(folder: Path, environment: str, root: str, lake: str) -> Workspace:
     settings = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("tool", {}).get("floodmark", {})
     sys.path.insert(0, str(folder))
     module = importlib.import_module(str(settings.get("definitions", "definitions")))
-    found = module.workspace(environment)
-    if not isinstance(found, Workspace):
+    workspace = module.workspace(environment)
+    if not isinstance(workspace, Workspace):
         fix = "Deploy it again: floodmark start ..."
-        raise DefinitionError(f"package {folder.name}", "a Workspace", type(found).__name__, fix, code="DEFINITION-085")
-    return found.at(root, lake=lake)
+        raise DefinitionError(
+            f"package {folder.name}", "a Workspace", type(workspace).__name__, fix, code="DEFINITION-085"
+        )
+    return workspace.at(root, lake=lake)

@@ -104,14 +104,14 @@ class Periodic:
         elif code and (last is None or not last["detail"].get("errors")):
             self._failed(holder, f"exit {code}; what it said: {self.home / 'logs' / 'upkeep.log'}")
         elif last is not None:
-            self.say(f"upkeep: {told(last['detail'])}")
+            self.say(f"upkeep: {describe_upkeep(last['detail'])}")
 
     def _failed(self, holder: str, why: str) -> None:
         self.store.note(holder, ACTION, errors=[why])
         self.say(f"upkeep: {why}")
 
 
-def told(detail: dict[str, Any]) -> str:
+def describe_upkeep(detail: dict[str, Any]) -> str:
     """What a row of the journal says of an upkeep, for people."""
     done = detail.get("done", {})
     parts = [

@@ -185,9 +185,9 @@ def _started(
 
 def _forget(lake: Lake, made: Experiment, arm: Arm) -> None:
     """The savepoint goes by which the arm's state went over, in a promotion that was killed."""
-    for one in savepoints.savepoints(lake, made.operator):
-        if one.manifest.why == _why(made, arm):
-            savepoints.delete(one)
+    for savepoint in savepoints.savepoints(lake, made.operator):
+        if savepoint.manifest.why == _why(made, arm):
+            savepoints.delete(savepoint)
 
 
 def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:

@@ -59,9 +59,9 @@ def record(home: Path, store: Store) -> None:
 
 def forget(home: Path, store: Store, lake: str) -> bool:
     """Forget a lake that is gone for good, and what should run in it; whether any store has named it."""
-    for one in store.deployments():
-        if one.stream.lake == lake:
-            store.withdraw(one.stream)
+    for deployment in store.deployments():
+        if deployment.stream.lake == lake:
+            store.withdraw(deployment.stream)
     files = _files(home)
     with FileLock(home / f"{_FOLDER}.lock"):
         knowing = [(file, was) for file in files if lake in (was := _read(file)).lakes]
@@ -77,14 +77,14 @@ def named(home: Path) -> set[str]:
         LifecycleError: LIFECYCLE-061 that is not known, because a lake or what a store has written down cannot be read; LIFECYCLE-060 the same
             of a savepoint.
     """
-    found, lakes = set[str](), set[str]()
+    packages, lakes = set[str](), set[str]()
     for file in _files(home):
-        one = _read(file)
-        found |= one.packages
-        lakes |= one.lakes
+        references = _read(file)
+        packages |= references.packages
+        lakes |= references.lakes
     for root in sorted(lakes):
-        found |= set(_of_savepoints(root))
-    return found
+        packages |= set(_of_savepoints(root))
+    return packages
 
 
 def _of_savepoints(root: str) -> Iterable[str]:

@@ -66,11 +66,11 @@ def _logs(store: Store, home: Path, before: float, *, dry_run: bool) -> Iterator
     for folder in sorted(path for path in (home / "logs").glob("*") if path.is_dir()):
         newest = [store.drivers(one.stream) for one in store.deployments() if one.operator == folder.name]
         living = {Path(driver.log) for drivers in newest for driver in drivers if driver.ended_at is None}
-        kept = living | {Path(driver.log) for drivers in newest for driver in drivers[:1]}
+        retained = living | {Path(driver.log) for drivers in newest for driver in drivers[:1]}
         files, size = 0, 0
         for log in sorted(folder.glob("*.log")):
             held = log.stat()
-            if log not in kept and held.st_mtime < before:
+            if log not in retained and held.st_mtime < before:
                 files, size = files + 1, size + held.st_size
                 if not dry_run:
                     log.unlink()

@@ -157,7 +157,7 @@ class Rollouts:
             LifecycleError: LIFECYCLE-100, the stream has one already.
         """
         now = time.time()
-        given = {
+        row = {
             "operator": stream.operator,
             "lake": stream.lake,
             "open": stream.action,
@@ -172,7 +172,7 @@ class Rollouts:
         }
         try:
             with self.store.transaction() as connection:
-                key = connection.execute(ROLLOUTS.insert().values(**(given | values))).inserted_primary_key
+                key = connection.execute(ROLLOUTS.insert().values(**(row | values))).inserted_primary_key
         except SetupError as error:
             there = self.open(stream)
             if not isinstance(error.__cause__, IntegrityError) or there is None:
@@ -186,8 +186,8 @@ class Rollouts:
 
     def find(self, number: int) -> Record:
         """One of them."""
-        (found,) = self._read(ROLLOUTS.select().where(ROLLOUTS.c.id == number))
-        return found
+        (record,) = self._read(ROLLOUTS.select().where(ROLLOUTS.c.id == number))
+        return record
 
     def open(self, stream: StreamId) -> Record | None:
         """The one of a stream that goes on."""
@@ -221,10 +221,10 @@ class Rollouts:
         """The rollout comes to another state, provided nobody was faster; the record as it is then."""
         now = time.time()
         steps = [*(asdict(one) for one in record.steps), asdict(Step(state=state, at=now, why=why))]
-        given = {"state": state, "since": now, "due": now, "waits": "", "steps": json.dumps(steps)} | _row(values)
+        changes = {"state": state, "since": now, "due": now, "waits": "", "steps": json.dumps(steps)} | _row(values)
         mine = (ROLLOUTS.c.id == record.id, ROLLOUTS.c.state == record.state)
         with self.store.transaction() as connection:
-            connection.execute(ROLLOUTS.update().where(*mine).values(**given))
+            connection.execute(ROLLOUTS.update().where(*mine).values(**changes))
         return self.find(record.id)
 
     def end(self, record: Record, state: State, reason: str) -> Record:

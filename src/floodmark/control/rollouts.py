@@ -24,7 +24,7 @@ from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.machine import refused
 from floodmark.core.time import describe, describe_span, iso, span
-from floodmark.lake import experiments as kept
+from floodmark.lake import experiments as lake_experiments
 from floodmark.lake import savepoints
 from floodmark.lake.locks import exclusive
 from floodmark.lake.timeline import Timeline
@@ -119,12 +119,12 @@ def going(fleet: Fleet, operator: str) -> Record:
     Raises:
         LifecycleError: LIFECYCLE-102, there is none.
     """
-    found = Rollouts(fleet.store).open(fleet.stream(operator))
-    if found is None:
+    record = Rollouts(fleet.store).open(fleet.stream(operator))
+    if record is None:
         fix = f"Start one: floodmark rollout start {operator}. Those there were: floodmark rollout history {operator}"
         where = f"rollout of '{operator}'"
         raise LifecycleError(where, "one that goes on", "none", fix, code="LIFECYCLE-102")
-    return found
+    return record
 
 
 def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
@@ -240,7 +240,7 @@ def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
         name for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout" for name in one.stages
     }
     behind = record.stages[: record.stage]
-    for made in kept.known(fleet.lake):
+    for made in lake_experiments.known(fleet.lake):
         if made.name in behind and not made.over:
             experiments.set_state(fleet, made.name, "stopped")
         if made.name in behind or (made.over and made.name in earlier):
@@ -338,7 +338,7 @@ def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """The arm becomes the stream; else all stays as it was, or is taken back."""
-    made = kept.find(fleet.lake, record.named)
+    made = lake_experiments.find(fleet.lake, record.named)
     if made.state == "promoted":
         return _promoted(fleet, known, record)
     action = promotion.attempt(fleet, made, record.arm)
@@ -361,7 +361,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    made = kept.find(fleet.lake, record.named)
+    made = lake_experiments.find(fleet.lake, record.named)
     done = (one for one in promotion.attempts(fleet, made, record.arm) if one.step == "done")
     back = next(one.savepoint or "" for one in done)
     before = savepoints.find(fleet.lake, back).manifest.version
@@ -432,7 +432,7 @@ _STATES: dict[State, Callable[[Fleet, Rollouts, Record], Record]] = {
 
 def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
     try:
-        return kept.find(fleet.lake, record.named)
+        return lake_experiments.find(fleet.lake, record.named)
     except LifecycleError as error:
         if error.code != "LIFECYCLE-090":
             raise

@@ -77,15 +77,15 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
         where = f"retention of savepoints of '{operator}'"
         raise LifecycleError(where, "the note of those that are counted", "none", fix, code="LIFECYCLE-105")
     with data_files(fleet.lake, "retention of savepoints", _PATIENCE_SECONDS):  # no fork is on its way
-        made = [one for one in savepoints.savepoints(fleet.lake, operator) if one.manifest.why == why]
+        made = [savepoint for savepoint in savepoints.savepoints(fleet.lake, operator) if savepoint.manifest.why == why]
         needed, gone, stay = _needed(fleet.lake, operator, fleet), list[str](), dict[str, str]()
-        for one in made[:-keep]:
-            reason = "it is pinned" if one.pinned else needed.get(one.manifest.id, Need("")).reason
+        for savepoint in made[:-keep]:
+            reason = "it is pinned" if savepoint.pinned else needed.get(savepoint.manifest.id, Need("")).reason
             if reason:
-                stay[one.manifest.id] = reason
+                stay[savepoint.manifest.id] = reason
             else:
-                savepoints.delete(one)
-                gone.append(one.manifest.id)
+                savepoints.delete(savepoint)
+                gone.append(savepoint.manifest.id)
     return gone, stay
 
 

@@ -38,8 +38,10 @@ def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
     if made.sample is not None:  # a person approves what has run over all keys
         rule = replace(rule, approve=False)
     operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
-    found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
-    return judge(rule, replace(_evidence(fleet, made, arm), comparisons=found), record.held_since, record.approved)
+    comparisons = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
+    return judge(
+        rule, replace(_evidence(fleet, made, arm), comparisons=comparisons), record.held_since, record.approved
+    )
 
 
 def _evidence(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
@@ -91,7 +93,7 @@ def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...]
     promoting = next(one.at for one in reversed(record.steps) if one.state == "promoting")
     usage = _used(fleet, record, record.version, promoting)
     seen = Seen(
-        state="not started yet" if driver is None else supervisor.told(driver),
+        state="not started yet" if driver is None else supervisor.describe_driver(driver),
         wanted=deployment[record.operator].desired == "running",
         given_up=given_up(fleet, record.operator),
         lag=experiments.lag(fleet.lake, timeline),

@@ -153,7 +153,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         parsed = sa.make_url(url)
-        with self._told():
+        with self._translate_errors():
             if parsed.get_backend_name() == "sqlite":
                 self._engine = _sqlite(url)
                 self._held = self._made(parsed.database)
@@ -324,8 +324,8 @@ class Store:
                             connection.execute(first)
                     except IntegrityError:
                         return None
-            found = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one()
-            return int(found["epoch"]) if found["holder"] == holder else None
+            row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one()
+            return int(row["epoch"]) if row["holder"] == holder else None
 
     def holder(self, name: str) -> str | None:
         """Who holds a lease now."""
@@ -438,23 +438,23 @@ class Store:
             "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _KEPT_DRIVERS)),
             "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
         }
-        found = dict[str, int]()
+        counts = dict[str, int]()
         with self.transaction() as connection:
             for name, (table, condition) in old.items():
                 keys = list(connection.execute(sa.select(table.c.id).where(condition)).scalars())
-                found[name] = len(keys)
+                counts[name] = len(keys)
                 for start in range(0, 0 if dry_run else len(keys), _AT_ONCE):
                     connection.execute(table.delete().where(table.c.id.in_(keys[start : start + _AT_ONCE])))
-        return found
+        return counts
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """A transaction of the store: all that is written in it, or nothing."""
-        with self._told(), self._engine.begin() as connection:
+        with self._translate_errors(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError, ImportError) as error:

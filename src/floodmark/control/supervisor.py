@@ -77,7 +77,7 @@ class Supervisor:
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
-    _told: set[int] = field(default_factory=set)
+    _reported: set[int] = field(default_factory=set)
     _several: frozenset[str] = frozenset()
     """Operators with streams in several lakes."""
     _looked: float = 0.0
@@ -98,14 +98,14 @@ class Supervisor:
             other = self.store.holder(LEASE)
             fix = f"One is enough. If it is gone, wait {LEASE_SECONDS:.0f} s, and try again."
             raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
-        said = ""
+        reported = ""
         while not stop.is_set():
             try:
                 self.tick()
-                said = ""
+                reported = ""
             except FloodmarkError as error:  # the store is away: what runs goes on
-                if said != str(error):
-                    self.say(said := str(error))
+                if reported != str(error):
+                    self.say(reported := str(error))
             stop.wait(POLL_SECONDS)
         if self.upkeep is not None:
             self.upkeep.end()
@@ -116,14 +116,14 @@ class Supervisor:
 
     def stand_by(self, stop: threading.Event) -> None:
         """Until ``stop``: supervise once no other supervisor is at work; the drivers stop with it."""
-        said = ""
+        reported = ""
         while not stop.is_set():
             try:
                 if self.store.holder(LEASE) is None:
                     self.run(stop, leave=False)
             except FloodmarkError as error:  # the store is away, or another supervisor was faster
-                if said != str(error):
-                    self.say(said := str(error))
+                if reported != str(error):
+                    self.say(reported := str(error))
             stop.wait(POLL_SECONDS)
 
     def tick(self) -> bool:
@@ -184,8 +184,8 @@ class Supervisor:
         self.say(f"{self._name(driver)}: process {driver.pid} is silent, and is killed")
         _kill_group(driver.pid or 0)
 
-    def _name(self, one: Deployment | Driver) -> str:
-        return f"{one.operator} in {one.lake}" if one.operator in self._several else one.operator
+    def _name(self, subject: Deployment | Driver) -> str:
+        return f"{subject.operator} in {subject.lake}" if subject.operator in self._several else subject.operator
 
     # ---- processes
 
@@ -204,8 +204,8 @@ class Supervisor:
     def _start(self, deployment: Deployment) -> None:
         drivers = self.store.drivers(deployment.stream)  # with how those ended that were found gone
         crashes = crashed(drivers, deployment.changed_at)
-        if crashes and crashes[0].id not in self._told:
-            self._told.add(crashes[0].id)
+        if crashes and crashes[0].id not in self._reported:
+            self._reported.add(crashes[0].id)
             self.say(f"{self._name(deployment)}: crashed: {crashes[0].reason}")
         final = bool(crashes) and (crashes[0].reason or "").startswith(FINAL)
         if final or len(crashes) >= BUDGET:
@@ -279,7 +279,7 @@ class Supervisor:
         asked = self._asked.pop(driver.pid, None)
         self.store.end(driver.id, "crashed" if asked is None else "stopped", reason)  # unless it said itself why
         ended = self.store.driver(driver.id)
-        self._told.add(driver.id)
+        self._reported.add(driver.id)
         self.say(f"{self._name(driver)}: {ended.state}: {ended.reason}")
         return True
 
@@ -288,7 +288,7 @@ class Supervisor:
         if self.store.now() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
             return False
         self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
-        self._told.add(driver.id)
+        self._reported.add(driver.id)
         self.say(f"{self._name(driver)}: crashed: nothing is heard of machine {driver.host}")
         return True
 
@@ -326,7 +326,7 @@ def lives(driver: Driver) -> bool:
         return False
 
 
-def told(driver: Driver) -> str:
+def describe_driver(driver: Driver) -> str:
     """How a driver is, for people."""
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
@@ -351,9 +351,9 @@ def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) 
     if deployment.desired != "running":
         return None
     if driver is not None and driver.ended_at is None:
-        return f"{'starting' if driver.batch is None else 'nothing written here yet'}: its driver is {told(driver)}"
+        return f"{'starting' if driver.batch is None else 'nothing written here yet'}: its driver is {describe_driver(driver)}"
     if driver is not None and driver.state == "crashed" and driver.started_at >= deployment.changed_at:
-        return f"{told(driver)}: floodmark logs {deployment.operator}"
+        return f"{describe_driver(driver)}: floodmark logs {deployment.operator}"
     if not supervised:
         return "asked for, and no supervisor is at work: floodmark supervise"
     return "starting: asked for, no driver yet"
@@ -377,14 +377,14 @@ def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:
         drivers: of an operator, newest first.
         since: when it was last said that it should run, s.
     """
-    found: list[Driver] = []
+    crashes: list[Driver] = []
     for driver in drivers:
         if driver.state != "crashed" or driver.started_at < since:
             break
-        if found and (driver.ended_at or 0) < (found[0].ended_at or 0) - WINDOW_SECONDS:
+        if crashes and (driver.ended_at or 0) < (crashes[0].ended_at or 0) - WINDOW_SECONDS:
             break
-        found.append(driver)
-    return found
+        crashes.append(driver)
+    return crashes
 
 
 def delay(crashes: int, backoff: float) -> float:

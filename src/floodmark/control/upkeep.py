@@ -104,20 +104,20 @@ def keep_up(
 def main(home: str, options: str) -> int:
     """Keep up the lakes of the streams of a store, carry on with comparisons of experiments, and write down in its journal what was done, or why not."""
     os.nice(10)
-    store, given = Store(os.environ[CONTROL]), json.loads(options)
+    store, upkeep_options = Store(os.environ[CONTROL]), json.loads(options)
     who = f"{socket.gethostname()}, process {os.getpid()}"
     lakes = sorted({one.lake for one in store.deployments()})
     parts, errors = list[Done](), list[str]()
     for lake in lakes:
         try:
-            parts.append(keep_up([Lake.of(Settings(lake=lake))], **given))
+            parts.append(keep_up([Lake.of(Settings(lake=lake))], **upkeep_options))
             errors += carry_on_all(store, Path(home), Lake.of(Settings(lake=lake)))
         except Exception as error:  # noqa: BLE001 - the other lakes are none the worse for it
             refusal = error if isinstance(error, FloodmarkError) else machine.refused(error, f"upkeep of lake {lake}")
             errors.append(str(refusal) if refusal else f"upkeep of lake {lake}: {type(error).__name__}: {error}")
             if refusal is None:
                 traceback.print_exc()
-    parts.append(keep_up([], **given, store=store, home=Path(home)))
+    parts.append(keep_up([], **upkeep_options, store=store, home=Path(home)))
     note(store, who, lakes, parts, errors)
     return 1 if errors else 0
 

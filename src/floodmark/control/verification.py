@@ -44,14 +44,14 @@ class Verification:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @staticmethod
-    def of(request: UpgradeRequest | PromotionRequest, **more: Any) -> Verification:
+    def of(request: UpgradeRequest | PromotionRequest, **extra: Any) -> Verification:
         """As it is asked for.
 
         Args:
             request: any.
-            more: ``checks``, ``cancelled``.
+            extra: ``checks``, ``cancelled``.
         """
-        return Verification(patience=request.patience, soak=request.soak, set_aside=request.set_aside, **more)
+        return Verification(patience=request.patience, soak=request.soak, set_aside=request.set_aside, **extra)
 
 
 def verify(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from floodmark.control.package import kept
+from floodmark.control.package import has_store
 from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
@@ -58,7 +58,7 @@ class Streams:
     @property
     def any(self) -> bool:
         """Whether one was ever started."""
-        return kept(self.place.workspace.settings, self.root)
+        return has_store(self.place.workspace.settings, self.root)
 
 
 def whose(names: Any, says: str = "Whose stream.") -> Any:
