@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 from deltalake import write_deltalake
 
-from floodmark.observe.comparison.closed import advance, found
+from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.sides import Side
 
@@ -60,7 +60,7 @@ def steps(folder: Path, number: int, each: int, how: How) -> None:
         advance(str(folder / "comparison"), *pair, how, until=BEGIN + (step + 1) * HOUR)
         seconds.append(time.process_time() - begun)
     begun = time.process_time()
-    comparison = found(str(folder / "comparison"))
+    comparison = read_comparison(str(folder / "comparison"))
     told = time.process_time() - begun
     assert comparison is not None
     assert comparison.counts.different == number * each // 100, comparison.counts

@@ -24,7 +24,7 @@ from floodmark.control.store import CONTROL, Store
 from floodmark.core import crash
 from floodmark.lake import experiments
 from floodmark.lake.paths import Lake
-from floodmark.observe.comparison.closed import found
+from floodmark.observe.comparison.closed import read_comparison
 
 OPERATOR = "hourly_sales"
 LATER = 15
@@ -99,7 +99,7 @@ def carried_on(shop: Path, folder: str) -> int:
     control = {CONTROL: f"sqlite:///{shop}/.floodmark/control/control.db"}
     done = forked.run(command, env=environment() | control)
     assert done.returncode == 0, done.stdout + done.stderr
-    known = found(folder)
+    known = read_comparison(folder)
     assert known is not None
     return known.counts.equal
 

@@ -19,7 +19,7 @@ from floodmark.lifecycle.experiment import Arm, Experiment, Operations
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.usage import Usage
 from floodmark.observe.comparison.arms import carry_on, compare_arms
-from floodmark.observe.comparison.closed import found
+from floodmark.observe.comparison.closed import read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.report import markdown, page
 from floodmark.spec.operator import Operator
@@ -158,7 +158,7 @@ def test_a_comparison_goes_on_as_it_was_begun_and_upkeep_begins_none(report: Rep
     lake = Lake(made.arms[0].root.partition("/_floodmark/")[0])
     folder = experiments.comparison_of(lake, "tolerant", "b", "totals")
     carry_on(lake, made, RUNS)
-    assert found(folder) is None, "nobody has said how"
+    assert read_comparison(folder) is None, "nobody has said how"
     first = compare_arms(lake, made, RUNS, How(tolerances={"share": Within(1e9)}))["b"]["totals"]
     assert not isinstance(first, str)
     assert first.counts.within > 0

@@ -25,7 +25,7 @@ from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
 from floodmark.observe.comparison import merging
 from floodmark.observe.comparison.arms import final
-from floodmark.observe.comparison.closed import advance, found
+from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How, compare
 from floodmark.observe.comparison.sides import Side
 from floodmark.spec.tolerance import Within
@@ -61,10 +61,10 @@ def test_the_sum_of_all_steps_is_what_brute_force_says(tmp_path: Path, seed: int
                 one.compact()
         if random.random() < 0.8:
             advance(folder, left.side(), right.side(), how, until=ms(now))
-            known = found(folder)
+            known = read_comparison(folder)
             assert known is None or counted(known.counts) == brute(left, right, now, 0.01)
     advance(folder, left.side(), right.side(), how, until=ms(now))
-    steps = found(folder)
+    steps = read_comparison(folder)
     once = compare(left.side(), right.side(), replace(how, upto=ms(now), windows=1000))
     assert steps is not None
     assert (counted(steps.counts), steps.upto, steps.grain) == (brute(left, right, now, 0.01), ms(now), once.grain)
@@ -100,7 +100,7 @@ def test_nothing_new_is_no_step_and_an_open_window_is_not_compared(tmp_path: Pat
     folder = str(tmp_path / "comparison")
     left.write(result("a", 0), result("a", 1))
     right.write(result("a", 0))
-    assert found(folder) is None
+    assert read_comparison(folder) is None
     step = advance(folder, left.side(), right.side(), HOW, until=ms(1.5))
     assert step is not None
     assert (step.number, step.cells, counted(step.counts)) == (1, 1, {"equal": 1})
@@ -121,10 +121,10 @@ def test_a_window_that_one_side_revises_later_is_compared_again(tmp_path: Path) 
     step = advance(folder, left.side(), right.side(), HOW, until=ms(2))
     assert step is not None
     assert (step.cells, step.revised, counted(step.counts)) == (0, 1, {"equal": 2, "different": 1})
-    assert len(found(folder).windows) == 1  # type: ignore[union-attr] # there is one
+    assert len(read_comparison(folder).windows) == 1  # type: ignore[union-attr] # there is one
     right.write(result("a", 0, n=7))
     advance(folder, left.side(), right.side(), HOW, until=ms(2))
-    last = found(folder)
+    last = read_comparison(folder)
     assert last is not None
     assert (counted(last.counts), last.windows, last.more_windows, last.samples) == ({"equal": 3}, (), 0, ())
     assert [one.shift for one in last.columns[:2]] == [0, 0]
@@ -145,7 +145,7 @@ def test_one_wrong_key_and_a_small_shift_are_found_and_rounding_is_not(tmp_path:
     for hour in (5, 10):
         advance(folder, left.side(), right.side(), HOW, until=ms(hour))
         advance(f"{folder}2", left.side(), third.side(), How(), until=ms(hour))
-    steps, shift = found(folder), found(f"{folder}2")
+    steps, shift = read_comparison(folder), read_comparison(f"{folder}2")
     assert steps is not None and shift is not None
     assert counted(steps.counts) == {"within": 9999, "only_left": 1, "only_right": 1}
     assert {sample.right["key"] for sample in steps.samples if sample.right and not sample.left} == {"nobody"}
@@ -168,7 +168,7 @@ def test_files_and_sums_do_not_grow_with_the_number_of_steps(tmp_path: Path, mon
     assert set(read) == {(2, 1, 0)}
     kept = sorted(file.name for file in folder.glob("*-*"))
     assert kept == ["samples-8.parquet", "samples-9.parquet", "totals-8.json", "totals-9.json"]
-    last = found(str(folder))
+    last = read_comparison(str(folder))
     assert last is not None
     assert (counted(last.counts), len(last.windows), last.more_windows) == ({"equal": 20, "different": 160}, 5, 3)
     assert len(last.samples) == 10  # five oldest, five newest
@@ -200,7 +200,7 @@ def test_files_of_the_windows_are_merged_and_superseded_rows_go(
             right.write(result("a", hour))
             advance(folder, left.side(), right.side(), HOW, until=ms(hour + 1))
         steps *= 2
-    last, table = found(folder), DeltaTable(f"{folder}/windows")
+    last, table = read_comparison(folder), DeltaTable(f"{folder}/windows")
     assert last is not None
     assert counted(last.counts) == brute(left, right, steps)
     assert len(table.file_uris()) < 2 * merging.FANOUT
@@ -262,7 +262,7 @@ def test_a_step_that_is_killed_anywhere_counts_once(tmp_path: Path, point: str, 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     left.write(result("d", 2))
     advance(folder, left.side(), right.side(), HOW, until=ms(3))
-    last = found(folder)
+    last = read_comparison(folder)
     assert last is not None
     assert counted(last.counts) == brute(left, right, 3)
     files = {Path(name).parent.name for name in DeltaTable(f"{folder}/windows").file_uris()}

@@ -11,7 +11,7 @@ import pytest
 from growing import Row, ms, pair, result
 
 from floodmark.lifecycle.comparison import Drift
-from floodmark.observe.comparison.closed import advance, found
+from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.evidence import LEVEL, SCALED, drift
 from floodmark.observe.comparison.page import page
@@ -88,7 +88,7 @@ def test_steps_say_what_the_means_of_windows_drift_by(tmp_path: Path) -> None:
         left.write(*rows[0])
         right.write(*rows[1])
         advance(folder, left.side(), right.side(), How(), until=ms(begin + 10))
-    steps = found(folder)
+    steps = read_comparison(folder)
     assert steps is not None
     said = {column.name: column.drift for column in steps.columns}
     mean, count = said["mean"], said["n"]

@@ -22,7 +22,7 @@ from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.lifecycle.replay import Replay
 from floodmark.observe.comparison.arms import final, lateness
-from floodmark.observe.comparison.closed import advance, found
+from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.sides import Side
 from floodmark.spec.operator import Operator
@@ -108,11 +108,18 @@ def _compared(
     output = next(one for one in operator.outputs if one.table == table)
     left, right = (Side.of(path, output, operator) for path in paths)
     how = replace(how, tolerances={name: one for name, one in how.tolerances.items() if name in left.types})
-    place = Path(folder, "compared", table)
-    place.parent.mkdir(exist_ok=True)
+    comparison_folder = Path(folder, "compared", table)
+    comparison_folder.parent.mkdir(exist_ok=True)
     known = _definitions(operator.name, production, lake)
     try:
-        advance(str(place), left, right, how, until=final(left, right, known), since=savepoint.manifest.watermark)
+        advance(
+            str(comparison_folder),
+            left,
+            right,
+            how,
+            until=final(left, right, known),
+            since=savepoint.manifest.watermark,
+        )
     except CapabilityError as error:
         return str(error)
-    return found(str(place))
+    return read_comparison(str(comparison_folder))

@@ -193,18 +193,18 @@ def fronts(
     return np.where(watermarks == NEVER, NEVER, watermarks + bound + 1), ~waiting
 
 
-def picture(found: BoundReport) -> str:
+def picture(report: BoundReport) -> str:
     """The share of rows late under every bound, as SVG; both axes are logarithmic."""
-    shares = [(bound, rows / max(found.rows, 1)) for bound, rows in _tail(found.delays)]
+    shares = [(bound, rows / max(report.rows, 1)) for bound, rows in _tail(report.delays)]
     none = math.floor(math.log10(min((share for _, share in shares if share), default=1.0))) - 1
     points = [(_across(bound), math.log10(share) if share else float(none)) for bound, share in shares]
-    marks = {"in force": _across(found.in_force)}
-    if found.proposed is not None:
-        marks["proposed"] = _across(found.proposed)
-    widest = max([_across(found.delays.largest), *marks.values(), 1.0])
+    marks = {"in force": _across(report.in_force)}
+    if report.proposed is not None:
+        marks["proposed"] = _across(report.proposed)
+    widest = max([_across(report.delays.largest), *marks.values(), 1.0])
     across = {text: _across(size) for text, size in _SPANS.items() if _across(size) <= widest}
     up = {"none": float(none)} | {f"{100 * 10.0**power:g}%": float(power) for power in range(none + 1, 1)}
-    title = f"{found.source}: share of rows late, by the watermark's bound"
+    title = f"{report.source}: share of rows late, by the watermark's bound"
     return curve(points, across=across, up=up, marks=marks, title=title)
 
 

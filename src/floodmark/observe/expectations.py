@@ -83,10 +83,10 @@ def _validated(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Jud
         source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
     )
     suite = gx.ExpectationSuite(name="expectations", expectations=[_expectation(gx, one) for one in expectations])
-    found = batch.validate(suite, result_format="BASIC")
+    validation = batch.validate(suite, result_format="BASIC")
     by_name: dict[str, Any] = {
         one.expectation_config.meta["check"]: one
-        for one in found.results
+        for one in validation.results
         if one.expectation_config and one.expectation_config.meta
     }
     return [(one, bool(by_name[one.name].success), _numbers(by_name[one.name])) for one in expectations]
@@ -128,17 +128,17 @@ def _expectation(gx: Any, expectation: Expectation) -> Any:
 
 def _numbers(result: Any) -> dict[str, Any]:
     """The numbers of a result that Dagster can plot, and examples of what was unexpected."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, value in result.result.items():
         if isinstance(value, bool | int | float | str):
-            found[name] = value
+            numbers[name] = value
         elif name == "observed_value":
-            found[name] = str(value)
+            numbers[name] = str(value)
     if examples := result.result.get("partial_unexpected_list"):
-        found["unexpected, for example"] = ", ".join(str(value) for value in examples[:_SHOWN])
+        numbers["unexpected, for example"] = ", ".join(str(value) for value in examples[:_SHOWN])
     raised = result.exception_info or {}
     message = raised.get("exception_message") or next(
         (one["exception_message"] for one in raised.values() if isinstance(one, dict) and one.get("exception_message")),
         None,
     )
-    return found | ({"raised": str(message)} if message else {})
+    return numbers | ({"raised": str(message)} if message else {})

@@ -39,11 +39,11 @@ def set_aside(operator: Operator, lake: Lake, *, limit: int) -> SetAside:
         lake: its outputs are in.
         limit: reasons, and rows, at most.
     """
-    found = [lake.output(output.table) for output in operator.outputs if output.side == "quarantine"]
+    paths = [lake.output(output.table) for output in operator.outputs if output.side == "quarantine"]
     nothing = SetAside(operator=operator.name, rows=0, by_reason=(), newest=())
-    if not found or not entries.is_table(found[0]):
+    if not paths or not entries.is_table(paths[0]):
         return nothing
-    (path,), live = found, f"_kind = {ROW}"
+    (path,), live = paths, f"_kind = {ROW}"
     with duckdb.connect(config={"threads": 1}) as connection:  # several threads take longer to open many small files
         rows = quarantines.relation(connection, path, quarantines.files_of(path))
         connection.execute(

@@ -27,21 +27,21 @@ def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> li
         ExecutionError: EXECUTION-002, an input has no table.
     """
     versions, needed = input_versions(operator, lake), reads(operator, interval)
-    found: list[tuple[str, dict[str, Any]]] = []
-    for given in operator.inputs:
-        table = DeltaTable(lake.input(given), version=versions[given.table]).to_pyarrow_dataset()
+    sampled_rows: list[tuple[str, dict[str, Any]]] = []
+    for input_ in operator.inputs:
+        table = DeltaTable(lake.input(input_), version=versions[input_.table]).to_pyarrow_dataset()
         wanted = ds.field("_kind") != MARKER
         if needed.start > NEVER:
             wanted &= ds.field("_event_time") >= pa.scalar(from_ms(needed.start), pa.timestamp("us", "UTC"))
         if needed.end <= END:
             wanted &= ds.field("_event_time") < pa.scalar(from_ms(needed.end), pa.timestamp("us", "UTC"))
         stamps = ["_event_time", "_watermark", "_sequence", "_kind"]
-        rows = table.to_table(columns=[*given.schema.names, *stamps], filter=wanted)
+        rows = table.to_table(columns=[*input_.schema.names, *stamps], filter=wanted)
         order = pc.select_k_unstable(
             rows, min(limit, rows.num_rows), [("_sequence", "ascending"), ("_kind", "ascending")]
         )
         rows = rows.take(order)
         times = np.floor_divide(rows["_event_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy(), 1000)
         rows = rows.set_column(rows.column_names.index("_event_time"), "_event_time", pa.array(times))
-        found += [(given.name, row) for row in rows.to_pylist()]
-    return found
+        sampled_rows += [(input_.name, row) for row in rows.to_pylist()]
+    return sampled_rows

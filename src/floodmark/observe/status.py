@@ -41,17 +41,17 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     ``lag`` behind its inputs.
     """
     reached: dict[str, int] = {}
-    found = []
+    entries = []
     for source in workspace.sources:
         entry, progress = _source(source, lake)
         reached[source.name] = progress
-        found.append(entry)
+        entries.append(entry)
     for operator in workspace.operators:
         for output in operator.outputs:
             entry, progress = _output(operator, output, lake, reached, awaits.get(operator.name))
             reached[output.table] = progress
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:

@@ -17,7 +17,7 @@ from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.pairing import SIDES, other_keys
 from floodmark.lifecycle.plan import Deployed
-from floodmark.observe.comparison.closed import MINUTE, advance, begun, found
+from floodmark.observe.comparison.closed import MINUTE, advance, begun, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.reasons import explained
 from floodmark.observe.comparison.sides import Side
@@ -127,8 +127,8 @@ def _looked(
     assert how is not None
     known = [Timeline.current(Lake(arm.root), experiment.operator).identity.deployed() for arm in arms]
     graphs = [one.graph for one in known if one is not None]
-    if len(graphs) == len(arms) and (told := other_keys(*graphs)):
-        return f"Rows cannot be paired: '{right.name}' has {told}"
+    if len(graphs) == len(arms) and (key_difference := other_keys(*graphs)):
+        return f"Rows cannot be paired: '{right.name}' has {key_difference}"
     cell = MINUTE if "window_end" in left.types else _HOUR
     try:
         advance(folder, left, right, how, until=final(left, right, known), since=experiment.since, cell=cell)
@@ -138,5 +138,5 @@ def _looked(
         if error.code != _APART:
             raise
         return str(error)
-    comparison = found(folder)
+    comparison = read_comparison(folder)
     return None if comparison is None else explained(comparison, table, arms)

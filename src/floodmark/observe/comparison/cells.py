@@ -47,8 +47,8 @@ class Files:
         first, last = (_bounds(actions, edge, other) for edge, other in (("min", NEVER), ("max", END)))
         rows = _column(actions, "num_records", -1)
         nulls = _column(actions, "null_count._event_time", -2)
-        kept = np.flatnonzero(rows != nulls)  # the others hold markers alone
-        return Files(tuple(names[place] for place in kept), first[kept], last[kept])
+        with_rows = np.flatnonzero(rows != nulls)  # the others hold markers alone
+        return Files(tuple(names[place] for place in with_rows), first[with_rows], last[with_rows])
 
     def between(self, first: int, behind: int) -> list[str]:
         """Files that can hold event times in [first, behind), ms."""
@@ -83,8 +83,8 @@ def _bounds(actions: pa.Table, edge: str, other: int) -> np.ndarray:
 def _column(actions: pa.Table, name: str, other: int) -> np.ndarray:
     if name not in actions.column_names:
         return np.full(actions.num_rows, other, dtype=np.int64)
-    place = actions.column_names.index(name)
-    return np.asarray(actions.column(place).cast(pa.int64()).fill_null(other).to_numpy(), dtype=np.int64)
+    index = actions.column_names.index(name)
+    return np.asarray(actions.column(index).cast(pa.int64()).fill_null(other).to_numpy(), dtype=np.int64)
 
 
 def cell(moment: str, length: int) -> str:
@@ -150,16 +150,16 @@ def revised(
             fix,
             code="LIFECYCLE-086",
         )
-    there, found = set(files.names), set[int]()
+    there, starts = set(files.names), set[int]()
     own = [name for one in changes if (name := unquote(one)) in there]
     if own:
-        found.update(_starts(connection, side, own, f"{_MOMENT} < {done}", length))
+        starts.update(_starts(connection, side, own, f"{_MOMENT} < {done}", length))
     for name, change in changes.items():  # merged with others since: all cells in its range are taken
         if unquote(name) not in there and (change.first is not None or change.last is not None):
             first, behind = _range(change, done)
             held = f"{_MOMENT} >= {first} AND {_MOMENT} < {behind}"
-            found.update(_starts(connection, side, files.between(first, behind), held, length))
-    return sorted(found)
+            starts.update(_starts(connection, side, files.between(first, behind), held, length))
+    return sorted(starts)
 
 
 def _range(change: Changed, done: int) -> tuple[int, int]:

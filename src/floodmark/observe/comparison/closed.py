@@ -274,14 +274,14 @@ def _begun(left: Side, right: Side, how: How, length: int, begin: int = NEVER) -
 
 def _check_same(known: _Known, now: _Known) -> None:
     for what in ("grain", "types", "tolerances"):
-        before, given = getattr(known, what), getattr(now, what)
-        if before != given:
+        before, current = getattr(known, what), getattr(now, what)
+        if before != current:
             fix = "Begin a new comparison; what was compared with other columns, keys or tolerances does not add up."
             where = f"comparison of '{now.names[0]}' with '{now.names[1]}', {what}"
-            raise LifecycleError(where, f"as begun: {_told(before)}", _told(given), fix, code="LIFECYCLE-087")
+            raise LifecycleError(where, f"as begun: {_columns(before)}", _columns(current), fix, code="LIFECYCLE-087")
 
 
-def _told(value: Any) -> str:
+def _columns(value: Any) -> str:
     return ", ".join(f"{n} {kind}" for n, kind in value.items()) if isinstance(value, Mapping) else ", ".join(value)
 
 
@@ -368,13 +368,13 @@ class _Run:
         counts, differing, columns = sums.summed(connection, "fresh")
         known.counts, known.differing = sums.plus(known.counts, counts, 1), known.differing + differing
         known.columns = {name: known.columns.get(name, sums.Sums()) for name in types}
-        for name, one in columns.items():
-            known.columns[name].add(one, 1)
+        for name, column_sums in columns.items():
+            known.columns[name].add(column_sums, 1)
         if self.revised:
             self._take_away()
-        for name, one in known.columns.items():
-            if known.layouts[name].scale is None and one.cells >= SCALED and one.drift_squares > 0:
-                known.layouts[name].scale = one.drift_squares / one.cells
+        for name, column_sums in known.columns.items():
+            if known.layouts[name].scale is None and column_sums.cells >= SCALED and column_sums.drift_squares > 0:
+                known.layouts[name].scale = column_sums.drift_squares / column_sums.cells
         self._windows()
         self._samples(pairs)
         self.tallied = True
@@ -442,8 +442,8 @@ class _Run:
         )
         counts, differing, columns = sums.summed(self.connection, "before")
         known.counts, known.differing = sums.plus(known.counts, counts, -1), known.differing - differing
-        for name, one in columns.items():
-            known.columns[name].add(one, -1)
+        for name, column_sums in columns.items():
+            known.columns[name].add(column_sums, -1)
 
     def _windows(self) -> None:
         """The newest cells that differ: twice as many as are listed, as some may agree later."""
@@ -453,8 +453,8 @@ class _Run:
             f"WHERE different + only_left + only_right > 0 ORDER BY cell DESC LIMIT {2 * _LISTED}"
         )
         fresh = [list(row) for row in self.connection.sql(query).fetchall()]
-        kept = [row for row in self.known.windows if row[0] not in again]
-        self.known.windows = sorted([*fresh, *kept], reverse=True)[: 2 * _LISTED]
+        unrevised = [row for row in self.known.windows if row[0] not in again]
+        self.known.windows = sorted([*fresh, *unrevised], reverse=True)[: 2 * _LISTED]
 
     def _samples(self, pairs: _Cells) -> None:
         """The oldest and the newest rows of each kind of difference, of this step and those before."""
@@ -537,7 +537,7 @@ def begun(folder: str, left: Side, right: Side) -> How | None:
     return How(grain=known.grain, tolerances=tolerances, without=without)
 
 
-def found(folder: str) -> Comparison | None:
+def read_comparison(folder: str) -> Comparison | None:
     """What all steps together have found, as ``compare`` says it; None before the first step.
 
     It takes as long whatever was compared. What steps cannot know is left out: the numbers of different values, and the most frequent

@@ -111,7 +111,7 @@ def compare(left: Side, right: Side, how: How) -> Comparison:
         pairs = Pairs(connection, left, right, grain, tuple(values), how, upto, folder)
         pairs.make()
         counts = pairs.counts()
-        windows, more = pairs.windows()
+        windows, unlisted = pairs.windows()
         return Comparison(
             left=left.name,
             right=right.name,
@@ -121,7 +121,7 @@ def compare(left: Side, right: Side, how: How) -> Comparison:
             schema=tuple(schema_differences(left, right, how)),
             columns=tuple(pairs.columns(counts)),
             windows=windows,
-            more_windows=more,
+            more_windows=unlisted,
             samples=tuple(pairs.samples()),
             seconds=time.monotonic() - begun,
         )
@@ -249,13 +249,13 @@ class Pairs:
                 f"CREATE TEMP TABLE sums_{name} AS SELECT {self.key} % {_BUCKETS} AS bucket, count(*) AS rows, "
                 f"sum(hash({self.own})::HUGEINT) AS hashes FROM live_{name} GROUP BY ALL"
             )
-            (self.rows[name],) = self._one(f"SELECT coalesce(sum(rows), 0) FROM sums_{name}")
+            (self.rows[name],) = self._row(f"SELECT coalesce(sum(rows), 0) FROM sums_{name}")
         self._do(
             "CREATE TEMP TABLE buckets AS SELECT bucket, greatest(sums_l.rows, sums_r.rows) AS rows FROM sums_l "
             "FULL JOIN sums_r USING (bucket) "
             "WHERE sums_l.rows IS DISTINCT FROM sums_r.rows OR sums_l.hashes IS DISTINCT FROM sums_r.hashes"
         )
-        (differ,) = self._one("SELECT coalesce(sum(rows), 0) FROM buckets")
+        (differ,) = self._row("SELECT coalesce(sum(rows), 0) FROM buckets")
         slices = min(_SLICES, differ // _SLICE_ROWS + 1)
         for name in "lr":
             self._divide(name, slices)
@@ -288,7 +288,7 @@ class Pairs:
                 self._do(
                     f"CREATE OR REPLACE TEMP TABLE rows_{name} AS SELECT *, 0::UBIGINT AS __key, 0::UBIGINT AS __whole FROM live_{name} LIMIT 0"
                 )
-        unique = all(self._one(f"SELECT count(*) = count(DISTINCT __key) FROM rows_{name}")[0] for name in "lr")
+        unique = all(self._row(f"SELECT count(*) = count(DISTINCT __key) FROM rows_{name}")[0] for name in "lr")
         if unique:  # those that are the same go in the join
             self._join("rows_l", "rows_r", "a.__key = b.__key")
             return
@@ -344,16 +344,16 @@ class Pairs:
         ]
         for at, name in enumerate(self.values):
             parts += [f"count(*) FILTER (s{at} = 1)", f"count(*) FILTER (s{at} = 2)", *self._shifts(at, name)]
-        left, right, within, different, *states = self._one(f"SELECT {', '.join(parts)} FROM pairs")
+        left, right, within, different, *states = self._row(f"SELECT {', '.join(parts)} FROM pairs")
         self.lone = (self.lone[0] + left, self.lone[1] + right)
         self.worst = (self.worst[0] + within, self.worst[1] + different)
         for at, name in enumerate(self.values):
             before = self.states.get(name, _States())
             self.states[name] = before.plus(*states[4 * at : 4 * at + 4])
-            kept = "" if last else f" ORDER BY pairs DESC LIMIT {_VALUES}"
+            limit = "" if last else f" ORDER BY pairs DESC LIMIT {_VALUES}"
             self._keep(
                 f"top_{at}",
-                f"SELECT a{at} AS a, b{at} AS b, count(*) AS pairs FROM pairs WHERE s{at} = 2 GROUP BY ALL{kept}",
+                f"SELECT a{at} AS a, b{at} AS b, count(*) AS pairs FROM pairs WHERE s{at} = 2 GROUP BY ALL{limit}",
                 first,
             )
         if self.places:
@@ -451,13 +451,13 @@ class Pairs:
         if not self.places:
             return (), 0
         summed = "SELECT first, behind, sum(different)::BIGINT, sum(only_left)::BIGINT, sum(only_right)::BIGINT FROM windows GROUP BY first, behind"
-        (every,) = self._one(f"SELECT count(*) FROM ({summed})")
+        (every,) = self._row(f"SELECT count(*) FROM ({summed})")
         rows = self.connection.sql(f"{summed} ORDER BY first DESC, behind DESC LIMIT {self.how.windows}").fetchall()
-        found = tuple(
+        listed = tuple(
             WindowDifference(start=start, end=end, different=different, only_left=left, only_right=right)
             for start, end, different, left, right in rows
         )
-        return found, every - len(found)
+        return listed, every - len(listed)
 
     def samples(self) -> Iterator[Sample]:
         """Some rows of each kind of difference, by grain."""
@@ -468,7 +468,7 @@ class Pairs:
     def _do(self, statement: str) -> None:
         self.connection.execute(statement)
 
-    def _one(self, query: str) -> tuple[Any, ...]:
+    def _row(self, query: str) -> tuple[Any, ...]:
         return tuple(self.connection.sql(query).fetchall()[0])
 
 

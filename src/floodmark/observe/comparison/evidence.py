@@ -48,12 +48,12 @@ def drift(windows: int, total: float, squares: float, scale: float | None, level
 
 def _width(windows: int, spread: float, scale: float, level: float) -> float | None:
     """Distance from the mean of the nearest value that is left out; None where none is."""
-    given = -2 * math.log(level)
-    mixed = scale * _TUNED / (given + math.log(given + 1))
+    threshold = -2 * math.log(level)
+    mixed = scale * _TUNED / (threshold + math.log(threshold + 1))
 
     def left_out(distance: float) -> bool:
         grown = spread + windows * distance * distance + mixed
-        return (windows * distance) ** 2 > grown * (math.log(grown / mixed) + given)
+        return (windows * distance) ** 2 > grown * (math.log(grown / mixed) + threshold)
 
     near, far = 0.0, math.sqrt((spread + mixed) / windows)
     for _ in range(_STEPS):

@@ -41,12 +41,12 @@ def merge(path: str, step: int, connection: duckdb.DuckDBPyConnection) -> None:
         return
     writer = Writer(path)
     actions = pa.table(writer.table().get_add_actions(flatten=True)).to_pylist()
-    _remove_others(path, [unquote(one["path"]) for one in actions])
+    _remove_others(path, [unquote(action["path"]) for action in actions])
     classes = defaultdict[int, list[RemoveAction]](list)
     now = time.time_ns() // 1_000_000
-    for one in actions:
-        size = int(math.log(max(1, one["num_records"]), FANOUT))
-        classes[size].append(RemoveAction(unquote(one["path"]), False, now, one["size_bytes"], {}))
+    for action in actions:
+        size = int(math.log(max(1, action["num_records"]), FANOUT))
+        classes[size].append(RemoveAction(unquote(action["path"]), False, now, action["size_bytes"], {}))
     merged = [files for _, files in sorted(classes.items()) if len(files) >= FANOUT]
     for number, files in enumerate(merged):
         _rewrite(writer, connection, files, Path(path, f"merged-{step}-{number}"))

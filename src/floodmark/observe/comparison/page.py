@@ -69,21 +69,21 @@ def body(
         yield "<h3>Schema</h3>" + table(("column", *sides), differences)
     if changed := comparison.changed:
         yield "<h3>Columns</h3>"
-        floor = {} if noise is None else {one.name: one.different for one in noise.columns}
+        floor = {} if noise is None else {column.name: column.different for column in noise.columns}
         yield bars(
             {
                 name: float(pairs)
-                for one in changed
+                for column in changed
                 for name, pairs in (
-                    (one.name, one.different),
-                    *([(f"{one.name}, noise", floor[one.name])] if one.name in floor else []),
+                    (column.name, column.different),
+                    *([(f"{column.name}, noise", floor[column.name])] if column.name in floor else []),
                 )
             },
             "pairs differ",
         )
-        for one in changed:
-            yield _column(one, sides)
-    if drifts := [one for one in comparison.columns if one.drift is not None]:
+        for column in changed:
+            yield _column(column, sides)
+    if drifts := [column for column in comparison.columns if column.drift is not None]:
         yield f"<h3>Drift</h3>{_drifts(drifts)}"
     if comparison.windows:
         yield "<h3>Windows</h3>"
@@ -99,27 +99,27 @@ def body(
     yield f"<h3>Rows to look at</h3>{_samples(comparison, sides)}" if comparison.samples else ""
 
 
-def _column(one: ColumnDifference, names: tuple[str, str]) -> str:
-    sides = (one.left, one.right)
+def _column(column: ColumnDifference, names: tuple[str, str]) -> str:
+    sides = (column.left, column.right)
     rows: list[tuple[Any, ...]] = [("nulls", *(s.nulls for s in sides))]
     shown = {"distinct": "different values, about", "least": "least", "greatest": "greatest"}
-    told_of = [name for name in shown if any(getattr(s, name) is not None for s in sides)]
-    rows += [(shown[name], *(getattr(s, name) for s in sides)) for name in told_of]
-    if one.left.mean is not None:
+    present = [name for name in shown if any(getattr(s, name) is not None for s in sides)]
+    rows += [(shown[name], *(getattr(s, name) for s in sides)) for name in present]
+    if column.left.mean is not None:
         rows += [("mean", *(s.mean for s in sides)), ("standard deviation", *(s.deviation for s in sides))]
         rows += [(f"quantile {share:g}", *((s.quantiles or {}).get(share) for s in sides)) for share in SHOWN]
-    told = f"{one.different:,} pairs differ, {one.within:,} within tolerance"
-    if one.distance is not None:
-        told += f"; distributions {one.distance:.3f} apart (0 the same, 1 nothing in common)"
-    top = table((*names, "pairs"), one.top) if one.top else ""
-    head = f"<h4>{escape(one.name)} <small>{escape(one.type)}</small></h4><p>{told}.</p>{top}"
-    return head + _quantiles(one, names) + table(("", *names), rows)
+    summary = f"{column.different:,} pairs differ, {column.within:,} within tolerance"
+    if column.distance is not None:
+        summary += f"; distributions {column.distance:.3f} apart (0 the same, 1 nothing in common)"
+    top = table((*names, "pairs"), column.top) if column.top else ""
+    head = f"<h4>{escape(column.name)} <small>{escape(column.type)}</small></h4><p>{summary}.</p>{top}"
+    return head + _quantiles(column, names) + table(("", *names), rows)
 
 
-def _quantiles(one: ColumnDifference, names: tuple[str, str]) -> str:
+def _quantiles(column: ColumnDifference, names: tuple[str, str]) -> str:
     """The two distributions as lines, of numbers; they lie on each other where they are the same."""
-    sides = (one.left.quantiles, one.right.quantiles)
-    if one.left.mean is None or one.right.mean is None or not all(sides):
+    sides = (column.left.quantiles, column.right.quantiles)
+    if column.left.mean is None or column.right.mean is None or not all(sides):
         return ""
     series = {name: [(held or {}).get(share) for share in SHOWN] for name, held in zip(names, sides, strict=True)}
     return lines(series, [f"{share:g}" for share in SHOWN], "by quantile")
@@ -144,16 +144,18 @@ def _drifts(columns: Sequence[ColumnDifference]) -> str:
 
 def _samples(comparison: Comparison, sides: tuple[str, str]) -> str:
     names = list(
-        dict.fromkeys(name for one in comparison.samples for row in (one.left, one.right) if row for name in row)
+        dict.fromkeys(
+            name for sample in comparison.samples for row in (sample.left, sample.right) if row for name in row
+        )
     )
     rows = [f"<tr><th></th>{''.join(f'<th>{escape(name)}</th>' for name in names)}</tr>"]
-    for one in comparison.samples:
-        for kind, side, row in (("left", sides[0], one.left), ("right", sides[1], one.right)):
+    for sample in comparison.samples:
+        for kind, side, row in (("left", sides[0], sample.left), ("right", sides[1], sample.right)):
             if row is not None:
                 cells = "".join(_cell(row.get(name)) for name in names)
                 rows.append(f'<tr class="{kind}"><td>{escape(side)}</td>{cells}</tr>')
-        if one.why:
-            rows.append(f'<tr class="why"><td></td><td colspan="{len(names)}">{escape(one.why)}</td></tr>')
+        if sample.why:
+            rows.append(f'<tr class="why"><td></td><td colspan="{len(names)}">{escape(sample.why)}</td></tr>')
     return f"<table>{''.join(rows)}</table>"
 
 

@@ -94,17 +94,17 @@ def distances(
         types: the columns.
         profiles: of both sides.
     """
-    found: dict[str, float | None] = {}
+    by_column: dict[str, float | None] = {}
     ordered = {n: _edges(*(one[n] for one in profiles)) for n, kind in types.items() if as_number(quoted(n), kind)}
     counted = [_histograms(connection, side, ordered, types) for side in sides]
     for name, kind in types.items():
         if name in ordered:
-            found[name] = kolmogorov(*(one[name] for one in counted))
+            by_column[name] = kolmogorov(*(one[name] for one in counted))
         elif kind.is_groupable:
-            found[name] = _variation(connection, sides, name)
+            by_column[name] = _variation(connection, sides, name)
         else:
-            found[name] = None
-    return found
+            by_column[name] = None
+    return by_column
 
 
 def _edges(left: Profile, right: Profile) -> list[float]:
@@ -124,12 +124,12 @@ def _histograms(
         for name, bounds in wanted.items()
     ]
     row = connection.sql(f"SELECT {', '.join(parts)} FROM {side}").fetchall()[0]
-    found: dict[str, list[int]] = {name: [] for name in edges}
+    histograms: dict[str, list[int]] = {name: [] for name in edges}
     for (name, bounds), bins in zip(wanted.items(), row, strict=True):
         counts = {float(edge): int(rows) for edge, rows in (bins or {}).items()}
         behind = sum(rows for edge, rows in counts.items() if edge > bounds[-1])
-        found[name] = [*(counts.get(float(edge), 0) for edge in bounds), behind]
-    return found
+        histograms[name] = [*(counts.get(float(edge), 0) for edge in bounds), behind]
+    return histograms
 
 
 def kolmogorov(left: Sequence[int], right: Sequence[int]) -> float | None:
@@ -153,5 +153,10 @@ def _variation(connection: duckdb.DuckDBPyConnection, sides: tuple[str, str], na
         return None
     shares = [{value: rows / total for value, rows in one.items()} for one, total in zip(frequent, totals, strict=True)]
     both = shares[0].keys() | shares[1].keys()
-    rest = [1 - sum(one.values()) for one in shares]
-    return float(sum(abs(shares[0].get(v, 0.0) - shares[1].get(v, 0.0)) for v in both) + abs(rest[0] - rest[1])) / 2
+    infrequent = [1 - sum(one.values()) for one in shares]
+    return (
+        float(
+            sum(abs(shares[0].get(v, 0.0) - shares[1].get(v, 0.0)) for v in both) + abs(infrequent[0] - infrequent[1])
+        )
+        / 2
+    )

@@ -63,13 +63,13 @@ def _arm(report: Report, arm: Arm) -> Iterator[str]:
         yield f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in arm.differs)}</ul>"
     if not outputs:
         yield f"<p>{_NOTHING}</p>"
-    for name, one in outputs.items():
+    for name, comparison in outputs.items():
         yield f"<h3>{escape(name)}</h3>"
-        if isinstance(one, str):
-            yield f"<p>Cannot be compared: {escape(one)}</p>"
+        if isinstance(comparison, str):
+            yield f"<p>Cannot be compared: {escape(comparison)}</p>"
         else:
             noise = None if made.twin(arm) else report.noise(name)
-            yield from body(one, sides, noise)
+            yield from body(comparison, sides, noise)
 
 
 def markdown(report: Report) -> str:
@@ -86,9 +86,9 @@ def markdown(report: Report) -> str:
 def _markdown_counts(report: Report) -> list[str]:
     rows = []
     for arm in report.others:
-        for name, one in report.comparisons[arm.name].items():
-            if isinstance(one, Comparison):
-                counts = one.counts
+        for name, comparison in report.comparisons[arm.name].items():
+            if isinstance(comparison, Comparison):
+                counts = comparison.counts
                 numbers = (counts.equal, counts.within, counts.different, counts.only_left, counts.only_right)
                 rows.append((arm.name, name, *(f"{number:,}" for number in numbers)))
     first = report.experiment.arms[0].name

@@ -214,5 +214,5 @@ def _grain(
         return output.keys
     step = operator.stateful
     named = (*(step.keys if step is not None else ()), *_BOUNDS)
-    found = tuple(name for name in named if name in types and types[name].is_groupable)
-    return found if set(_BOUNDS) <= set(found) else (*found, *((_TIME,) if stamped else ()))
+    key_columns = tuple(name for name in named if name in types and types[name].is_groupable)
+    return key_columns if set(_BOUNDS) <= set(key_columns) else (*key_columns, *((_TIME,) if stamped else ()))

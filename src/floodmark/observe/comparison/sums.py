@@ -117,14 +117,14 @@ class Sums:
 
 
 def _add(mine: Any, others: Any, sign: int, without: set[str]) -> None:
-    for one in fields(mine):
-        value = getattr(others, one.name)
-        if isinstance(value, int | float) and one.name not in without:
-            setattr(mine, one.name, getattr(mine, one.name) + sign * value)
+    for attribute in fields(mine):
+        value = getattr(others, attribute.name)
+        if isinstance(value, int | float) and attribute.name not in without:
+            setattr(mine, attribute.name, getattr(mine, attribute.name) + sign * value)
 
 
-def _extreme(chosen: Any, one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
+def _extreme(chosen: Any, own: float | None, other: float | None) -> float | None:
+    known = [value for value in (own, other) if value is not None]
     return chosen(known) if known else None
 
 
@@ -207,28 +207,32 @@ def summed(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[Counts, in
     for side in ("left", "right"):
         parts += [f"sum(c.{quoted(side)}.{n}){'::BIGINT' if n in integers else ''}" for n in _HELD]
         parts += [f"min(c.{quoted(side)}.least)", f"max(c.{quoted(side)}.greatest)"]
-    found = {}
+    by_column = {}
     unnested = f"(SELECT unnest(columns) AS c FROM {rows})"
     for name, *values in connection.sql(
         f"SELECT c.name, {', '.join(parts)} FROM {unnested} GROUP BY c.name"
     ).fetchall():
-        given = iter(values)
-        own = dict(zip((*_ADDED, "most"), given, strict=False))
+        remaining = iter(values)
+        own = dict(zip((*_ADDED, "most"), remaining, strict=False))
         held = [
-            Held(**dict(zip((*_HELD, "least", "greatest"), [next(given) for _ in range(len(_HELD) + 2)], strict=True)))
+            Held(
+                **dict(
+                    zip((*_HELD, "least", "greatest"), [next(remaining) for _ in range(len(_HELD) + 2)], strict=True)
+                )
+            )
             for _ in range(2)
         ]
-        found[name] = Sums(**own, left=held[0], right=held[1])
+        by_column[name] = Sums(**own, left=held[0], right=held[1])
     for side in ("left", "right"):
         bins = f"SELECT name, b.edge, sum(b.rows)::BIGINT FROM (SELECT c.name AS name, unnest(c.{quoted(side)}.bins) AS b FROM {unnested}) GROUP BY ALL"
         for name, edge, count in connection.sql(bins).fetchall():
-            getattr(found[name], side).bins[edge] = count
-    return Counts(**dict(zip(names, counts, strict=True))), differing, found
+            getattr(by_column[name], side).bins[edge] = count
+    return Counts(**dict(zip(names, counts, strict=True))), differing, by_column
 
 
-def plus(one: Counts, other: Counts, sign: int) -> Counts:
+def plus(counts: Counts, other: Counts, sign: int) -> Counts:
     """Counts with others added, or with -1 taken away."""
-    return Counts(**{f.name: getattr(one, f.name) + sign * getattr(other, f.name) for f in fields(one)})
+    return Counts(**{f.name: getattr(counts, f.name) + sign * getattr(other, f.name) for f in fields(counts)})
 
 
 def column(name: str, kind: Type, sums: Sums, layout: Layout, level: float) -> ColumnDifference:
@@ -276,14 +280,14 @@ def _quantiles(held: Held, layout: Layout) -> dict[float, float]:
     behind = list(accumulate(counts))
     least, greatest = (layout.origin if x is None else x for x in (held.least, held.greatest))
     edges = [least, *(min(max(edge, least), greatest) for edge in layout.edges), greatest]
-    found = {}
+    quantiles = {}
     for share in SHOWN:
         wanted = share * held.numbers
-        place = next((n for n, rows in enumerate(behind) if rows >= wanted and counts[n]), len(counts) - 1)
-        part = (wanted - (behind[place] - counts[place])) / counts[place] if counts[place] else 1.0
-        low, high = edges[place], edges[place + 1]
-        found[share] = low + part * (high - low)
-    return found
+        bin_number = next((n for n, rows in enumerate(behind) if rows >= wanted and counts[n]), len(counts) - 1)
+        part = (wanted - (behind[bin_number] - counts[bin_number])) / counts[bin_number] if counts[bin_number] else 1.0
+        low, high = edges[bin_number], edges[bin_number + 1]
+        quantiles[share] = low + part * (high - low)
+    return quantiles
 
 
 def _dense(held: Held, layout: Layout) -> list[int]:
