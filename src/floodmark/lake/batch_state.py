@@ -93,19 +93,19 @@ def check_inputs(
         LifecycleError: LIFECYCLE-038, a table was made anew, or taken back behind what is read.
     """
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
-    for name, given in inputs.items():
-        path, where = input_path(lake, given.table), f"operator '{operator}', input '{name}'"
+    for name, table_version in inputs.items():
+        path, where = input_path(lake, table_version.table), f"operator '{operator}', input '{name}'"
         check_there(path, where, anew)
-        if given.id and entries.id_of(path) != given.id:
-            got = f"another '{given.table}', made since"
+        if table_version.id and entries.id_of(path) != table_version.id:
+            got = f"another '{table_version.table}', made since"
             raise LifecycleError(where, "the table its stream has read", got, anew, code="LIFECYCLE-038")
-        if given.id in but or path == lake.log(given.table):  # a log is never taken back
+        if table_version.id in but or path == lake.log(table_version.table):  # a log is never taken back
             continue
         for commit in history.standing(path, limit=None):
-            if commit.version <= max(given.version, since.get(name, -1)):
+            if commit.version <= max(table_version.version, since.get(name, -1)):
                 break
             if isinstance(commit.record, Restored):
-                got = f"a {commit.record.mode} of '{given.table}' behind what its stream has read"
+                got = f"a {commit.record.mode} of '{table_version.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
 
 

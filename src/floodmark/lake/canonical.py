@@ -87,24 +87,24 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
     """
     savepoints.check(savepoint)
     manifest = savepoint.manifest
-    place = f"{target.rstrip('/')}/{manifest.id}"
-    unfolded = f"{place}.draft"
-    remove(place)
+    folder = f"{target.rstrip('/')}/{manifest.id}"
+    unfolded = f"{folder}.draft"
+    remove(folder)
     savepoints.restore(savepoint, unfolded)
-    marks = unfold(f"{unfolded}/{CHECKPOINT}", manifest.batch, f"{place}/{STATE}")
+    marks = unfold(f"{unfolded}/{CHECKPOINT}", manifest.batch, f"{folder}/{STATE}")
     for path in manifest.files:
         if not path.startswith(f"{CHECKPOINT}/") or path == f"{CHECKPOINT}/{IDENTITY}":
-            copy(f"{savepoint.path}/{path}", f"{place}/{path.removeprefix(f'{CHECKPOINT}/')}", link=False)
+            copy(f"{savepoint.path}/{path}", f"{folder}/{path.removeprefix(f'{CHECKPOINT}/')}", link=False)
     document = {
         "format": _FORMAT,
         **_without_nothing(marks),
         "positions": [_without_nothing(one) for one in marks.positions],
     }
-    write(f"{place}/{MARKS}", json.dumps(document, indent=1).encode())
+    write(f"{folder}/{MARKS}", json.dumps(document, indent=1).encode())
     remove(unfolded)
-    whole = replace(manifest, files=savepoints.digests(place))
-    write(f"{place}/{MANIFEST}", whole.as_json().encode())
-    return place
+    whole = replace(manifest, files=savepoints.digests(folder))
+    write(f"{folder}/{MANIFEST}", whole.as_json().encode())
+    return folder
 
 
 def take_in(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
@@ -164,9 +164,9 @@ def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
     return checkpoint
 
 
-def _without_nothing(one: Marks | Position) -> dict[str, Any]:
+def _without_nothing(record: Marks | Position) -> dict[str, Any]:
     """As JSON; without what versions before did not know, where it says nothing."""
-    return {name: value for name, value in one._asdict().items() if value not in (None, {})}
+    return {name: value for name, value in record._asdict().items() if value not in (None, {})}
 
 
 def _marks(source: str) -> Marks:

@@ -68,16 +68,16 @@ class Changes:
         """All event time that rows came of or went from; None when that is not known."""
         if self.files is None:
             return None
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for name, (low, high) in self.files.items():
             times = None if low is not None and _minute(low) == _minute(high) else self._times_of(name)
             if times is not None:
-                found += _runs(times)
+                spans += _runs(times)
             elif low is not None:
-                found.append((_minute(low), _minute(high) + _GRAIN_MS))
+                spans.append((_minute(low), _minute(high) + _GRAIN_MS))
             else:
                 return None
-        return joined(found)
+        return joined(spans)
 
     def _holds(self, name: str, first: datetime, last: datetime) -> bool:
         times = self._times_of(name)
@@ -89,9 +89,9 @@ class Changes:
     def _times_of(self, name: str) -> pa.ChunkedArray | None:
         """Event times of the rows of a file that count; None where it is gone."""
         if name not in self.times:
-            files, place = file_system(f"{self.path}/{unquote(name)}")
+            files, file_path = file_system(f"{self.path}/{unquote(name)}")
             try:
-                with files.open_input_file(place) as file:
+                with files.open_input_file(file_path) as file:
                     self.times[name] = self._read(pq.ParquetFile(file))
             except FileNotFoundError:  # vacuumed
                 self.times[name] = None
@@ -129,9 +129,9 @@ def between(path: str, before: int, after: int, *, log: bool, come: bool = False
         behind = was[-1].last
         changed &= {file.path for file in now if file.last > behind}
     elif changed and (data := changed_files(path, before, after)) is not None:
-        said = {name: (one.first, one.last) for name, one in data.items() if one.come or not come}
+        event_times = {name: (one.first, one.last) for name, one in data.items() if one.come or not come}
         return Changes(
-            path, {n: files[before].get(n) or files[after].get(n) or times for n, times in said.items()}, come
+            path, {n: files[before].get(n) or files[after].get(n) or times for n, times in event_times.items()}, come
         )
     times = {name: files[before].get(name) or files[after][name] for name in changed}
     return Changes(path, times, come, behind)
@@ -152,27 +152,27 @@ def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
 
 def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
     """Stretches in order, those that meet as one; where they are many, also those with the smallest gaps between them."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(stretches):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    if len(found) > _MOST:
-        gaps = sorted((after[0] - before[1] for before, after in pairwise(found)), reverse=True)
-        return _over_gaps(found, gaps[_MOST - 1])
-    return found
+            merged.append((start, end))
+    if len(merged) > _MOST:
+        gaps = sorted((after[0] - before[1] for before, after in pairwise(merged)), reverse=True)
+        return _over_gaps(merged, gaps[_MOST - 1])
+    return merged
 
 
 def _over_gaps(stretches: Stretches, gap: int) -> Stretches:
     """Stretches with at most so much between them, as one."""
-    found = stretches[:1]
+    merged = stretches[:1]
     for start, end in stretches[1:]:
-        if start - found[-1][1] <= gap:
-            found[-1] = (found[-1][0], end)
+        if start - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def _minute(moment: datetime) -> int:
@@ -200,27 +200,29 @@ class Since:
     """What has changed since a version.
 
     Args:
-        kept: event time of what has changed up to a version in between; None when that is not known.
+        stretches: event time of what has changed up to a version in between; None when that is not known.
         behind: what has changed since that version.
     """
 
-    kept: Stretches | None
+    stretches: Stretches | None
     behind: Changes | None
 
     def touch(self, interval: Interval) -> bool:
         """Whether a row of the interval came or went; yes when that cannot be known."""
-        if self.kept is None or any(start < interval.end and interval.start < end for start, end in self.kept):
+        if self.stretches is None or any(
+            start < interval.end and interval.start < end for start, end in self.stretches
+        ):
             return True
         return self.behind is not None and self.behind.touch(interval)
 
 
 def since(path: str, before: int, after: int, *, log: bool) -> Since:
     """What has changed in a table between two versions, where the log tells or upkeep has kept it; the arguments are those of ``between``."""
-    kept = _Kept.read(path)
-    if str(before) not in kept.since:
+    retained = _Kept.read(path)
+    if str(before) not in retained.since:
         return Since([], between(path, before, after, log=log))
-    behind = between(path, kept.upto, after, log=log) if kept.upto < after else None
-    return Since(kept.since[str(before)], behind)
+    behind = between(path, retained.upto, after, log=log) if retained.upto < after else None
+    return Since(retained.since[str(before)], behind)
 
 
 def keep(path: str, versions: Iterable[int], *, log: bool) -> int | None:
@@ -238,11 +240,11 @@ def keep(path: str, versions: Iterable[int], *, log: bool) -> int | None:
     wanted = sorted(version for version in set(versions) if 0 <= version <= newest)
     if not wanted:
         return None
-    kept, since = _Kept.read(path), dict[str, Stretches | None]()
-    behind = between(path, kept.upto, newest, log=log).stretches() if kept.upto >= 0 else None
+    retained, since = _Kept.read(path), dict[str, Stretches | None]()
+    behind = between(path, retained.upto, newest, log=log).stretches() if retained.upto >= 0 else None
     for version in wanted:
-        if str(version) in kept.since:
-            known = kept.since[str(version)]
+        if str(version) in retained.since:
+            known = retained.since[str(version)]
             since[str(version)] = None if known is None or behind is None else joined([*known, *behind])
         else:
             since[str(version)] = between(path, version, newest, log=log).stretches()

@@ -108,7 +108,7 @@ def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
     """
     files = files_of(table)
     farthest = max((file for file in files if file.progress is not None), key=_reach, default=None)
-    gone = tuple(file for file in files if file.empty or (file.marker and _said(file, farthest)))
+    gone = tuple(file for file in files if file.empty or (file.marker and _is_redundant(file, farthest)))
     going, parts = set(gone), defaultdict[tuple[tuple[str, str | None], ...], list[File]](list)
     for file in files:
         if file not in going:
@@ -122,7 +122,7 @@ def _reach(file: File) -> tuple[int, bool, int, str]:
     return NEVER if file.progress is None else file.progress, not file.marker, file.modified, file.path
 
 
-def _said(file: File, farthest: File | None) -> bool:
+def _is_redundant(file: File, farthest: File | None) -> bool:
     """Whether another file says what a file with markers alone says."""
     return file.progress is not None and farthest is not None and file is not farthest
 
@@ -245,23 +245,23 @@ def _written(
     path: str,
     table: DeltaTable,
     files: Sequence[File],
-    kept: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    retain: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> AddAction:
     values = dict(files[0].values)
     whole = pa.schema(table.schema().to_arrow())
     schema = pa.schema([field for field in whole if field.name not in values])
     folders = [part for part in Path(unquote(files[0].path)).parts[:-1] if "=" in part]
     name = "/".join([*folders, f"compacted-{uuid.uuid4().hex}.parquet"])
-    store, place = file_system(f"{path}/{name}")
-    store.create_dir(place.rsplit("/", 1)[0])
+    store, file_path = file_system(f"{path}/{name}")
+    store.create_dir(file_path.rsplit("/", 1)[0])
     columns = [column for column in schema.names if column != "_sequence"]  # every value of that is another one
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
-        place, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
+        file_path, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
     ) as writer:
-        for group in _groups(kept(_rows(path, files, schema))):
+        for group in _groups(retain(_rows(path, files, schema))):
             writer.write_table(group)
-    size, modified = store.get_file_info(place).size, max(file.modified for file in files)
+    size, modified = store.get_file_info(file_path).size, max(file.modified for file in files)
     return AddAction(name, size, values, modified, False, statistics(footers[0]))
 
 
@@ -314,8 +314,8 @@ def _farthest(marks: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _progress(mark: pa.RecordBatch) -> int:
-    found = mark["_progress"][0].as_py()
-    return NEVER if found is None else int(found)
+    progress = mark["_progress"][0].as_py()
+    return NEVER if progress is None else int(progress)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,10 +17,10 @@ _DRAFTS = (".tmp", ".draft")
 def files_of(location: str) -> Iterator[str]:
     """Paths of all files in a folder and below, relative to it; without hidden ones and drafts. Nothing without the folder."""
     files, base = file_system(location)
-    for found in files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True)):
-        path = found.path.removeprefix(base).lstrip("/")
+    for info in files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True)):
+        path = info.path.removeprefix(base).lstrip("/")
         hidden = any(part.startswith(".") for part in path.split("/"))
-        if found.type == FileType.File and not hidden and not path.endswith(_DRAFTS):
+        if info.type == FileType.File and not hidden and not path.endswith(_DRAFTS):
             yield path
 
 

@@ -84,8 +84,8 @@ class _Kept:
         """
         value = json.loads(content)
         runs, events = value["runs"], []
-        for version, *rest in value["events"]:
-            match rest:
+        for version, *fields in value["events"]:
+            match fields:
                 case [int(restored)]:
                     events.append(_Event(version, restored))
                 case [start, end, at, number]:
@@ -101,7 +101,7 @@ class _Kept:
                     )
                     events.append(_Event(version, entry))
                 case _:
-                    raise ValueError(rest)
+                    raise ValueError(fields)
         return _Kept(str(value["table"]), int(value["version"]), tuple(events))
 
 
@@ -134,13 +134,13 @@ def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
         id_, newest = entries.id_of(path), entries.version_of(path)
     except TableNotFoundError:
         return _Kept("")
-    kept = _read(file, id_, newest)
-    behind = map(_event, history.every(path, newest - kept.version, upto=newest))
-    events = [*(event for event in behind if event is not None), *kept.events]
+    cached = _read(file, id_, newest)
+    behind = map(_event, history.every(path, newest - cached.version, upto=newest))
+    events = [*(event for event in behind if event is not None), *cached.events]
     now = _Kept(id_, newest, tuple(_fewer(events) if len(events) > _MANY else events))
     if keep:
         write(file, now.as_json().encode())
-    elif newest - kept.version > _FAR:
+    elif newest - cached.version > _FAR:
         with suppress(OSError):  # who cannot write here, or not now, reads the same commits again next time
             write(file, now.as_json().encode())
     return now
@@ -152,9 +152,9 @@ def _read(file: str, table: str, newest: int) -> _Kept:
         with suppress(
             ValueError, LookupError, TypeError, FloodmarkError
         ):  # half a file of another program: the log says it again
-            kept = _Kept.parse(content)
-            if kept.table == table and kept.version <= newest:
-                return kept
+            cached = _Kept.parse(content)
+            if cached.table == table and cached.version <= newest:
+                return cached
     return _Kept(table)
 
 

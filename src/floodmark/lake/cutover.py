@@ -144,12 +144,14 @@ class Cutover:
         new = f"SELECT * FROM coming WHERE _kind <> {MARKER} AND _event_time >= {self._moment}"
         if self.since is None:
             return f"{old} UNION ALL {new}"
-        came, told = f"(_sequence BETWEEN {self.since} AND {BOUNDED - 1})", f"least(_progress, {self.at - 1})"
+        came, progress = f"(_sequence BETWEEN {self.since} AND {BOUNDED - 1})", f"least(_progress, {self.at - 1})"
         both = (
             f"SELECT *, false AS _new FROM ({old} AND {came}) UNION ALL SELECT *, true AS _new FROM ({new} AND {came})"
         )
         number = f"{self.since} - 1 + dense_rank() OVER (ORDER BY _new, _sequence)"
-        reached = f"CASE WHEN _new THEN greatest(_progress, max({told}) FILTER (NOT _new) OVER ()) ELSE {told} END"
+        reached = (
+            f"CASE WHEN _new THEN greatest(_progress, max({progress}) FILTER (NOT _new) OVER ()) ELSE {progress} END"
+        )
         return (
             f"{old} AND {came} IS NOT TRUE UNION ALL {new} AND {came} IS NOT TRUE UNION ALL (SELECT * EXCLUDE (_new) "
             f"REPLACE ({number} AS _sequence, {reached} AS _progress) FROM ({both}) ORDER BY _sequence, _kind)"
@@ -161,5 +163,5 @@ def _some(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | 
     from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
     whole = table.to_pyarrow_dataset(schema=schema)
-    found = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
-    return dataset.FileSystemDataset(found, schema or whole.schema, whole.format, whole.filesystem)
+    fragments = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
+    return dataset.FileSystemDataset(fragments, schema or whole.schema, whole.format, whole.filesystem)

@@ -28,12 +28,12 @@ _KEPT = 50
 
 def readers(operator: str, known: dict[str, Deployed]) -> list[str]:
     """The streams that read what a stream writes, at one remove or more; upstream first."""
-    found, written = [], set(known[operator].tables) if operator in known else set()
-    for name, one in known.items():
-        if name != operator and written & set(one.reads):
-            found.append(name)
-            written |= set(one.tables)
-    return found
+    names, written = [], set(known[operator].tables) if operator in known else set()
+    for name, deployed in known.items():
+        if name != operator and written & set(deployed.reads):
+            names.append(name)
+            written |= set(deployed.tables)
+    return names
 
 
 def agreeing(lake: Lake) -> Agrees:
@@ -42,16 +42,18 @@ def agreeing(lake: Lake) -> Agrees:
     @cache
     def lacks(table: str, version: int, needs: frozenset[str]) -> bool:
         try:
-            found = DeltaTable(lake.output(table), version=version).schema()
+            schema = DeltaTable(lake.output(table), version=version).schema()
         except DeltaError:  # its log was cleaned up: nobody can go back to it, and whoever tries is told
             return False
-        return not needs <= {field.name for field in found.fields}
+        return not needs <= {field.name for field in schema.fields}
 
     def agrees(read: TableVersion, back: TableVersion, needs: frozenset[str]) -> bool:
         low, high = sorted((read.version, back.version))
         path = lake.output(back.table)
         return (
-            unchanged(path, low, high) and history.told(path, low, high) and not lacks(back.table, back.version, needs)
+            unchanged(path, low, high)
+            and history.row_changes_known(path, low, high)
+            and not lacks(back.table, back.version, needs)
         )
 
     return agrees
@@ -97,13 +99,16 @@ def _can_go_back(lake: Lake, state: BatchState) -> bool:
     return whole and all(_goes_on(lake, given) for given in state.inputs.values())
 
 
-def _goes_on(lake: Lake, given: TableVersion) -> bool:
+def _goes_on(lake: Lake, table_version: TableVersion) -> bool:
     """Whether a stream finds what has come behind what it has read of an input; what has come to a log it finds in other files too."""
-    path = input_path(lake, given.table)
-    known = path == lake.log(given.table) and sequences.last_read(path, given.version, given.file) is not None
+    path = input_path(lake, table_version.table)
+    known = (
+        path == lake.log(table_version.table)
+        and sequences.last_read(path, table_version.version, table_version.file) is not None
+    )
     if known and sequences.in_order(DeltaTable(path)) is not None:
         return True
-    return entries.readable(path, given.version + 1, entries.version_of(path))
+    return entries.readable(path, table_version.version + 1, entries.version_of(path))
 
 
 def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
@@ -152,18 +157,18 @@ def together(
     Raises:
         LifecycleError: LIFECYCLE-030 there is no stream, LIFECYCLE-040 they have no cut in common right now.
     """
-    found = []
+    candidates = []
     if Timeline.current(lake, operator).checkpoint.last_committed() < 0:
         raise savepoints.not_begun(operator, lake)
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
         batches = _of_definition(timeline, timeline.checkpoint.restorable()[:-_KEPT:-1])
-        found.append((name, [state_at(timeline, batch) for batch in batches]))
-    chosen = cut(found, agreeing(lake))
+        candidates.append((name, [state_at(timeline, batch) for batch in batches]))
+    chosen = cut(candidates, agreeing(lake))
     if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
         got = "a reader that is further behind than its upstream remembers"
-        stuck = next(_stuck(lake, [name for name, _ in found[1:]]), None)
+        stuck = next(_stuck(lake, [name for name, _ in candidates[1:]]), None)
         if stuck is not None:
             got, fix = f"{stuck.where} with {stuck.got}", f"{stuck.fix}. Then try again."
         elif chosen is not None:

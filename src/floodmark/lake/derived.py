@@ -42,8 +42,8 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
         engine.execute("SET TimeZone = 'UTC'")
         if is_local(target):
             engine.execute(f"SET temp_directory = {literal(spilled)}")
-        for name, one in rows.items():
-            engine.register(name, one)
+        for name, table_rows in rows.items():
+            engine.register(name, table_rows)
         batches = pa.RecordBatchReader.from_stream(engine.sql(query))
         write_deltalake(
             target,

@@ -40,7 +40,7 @@ def divided(rows: pa.Table, output: Output) -> pa.Table:
     return rows.append_column(PARTITION, pa.array(keys, pa.string()))
 
 
-def _said(cut: str | None) -> str:
+def _describe_partitions(cut: str | None) -> str:
     return f"asset partitions by {cut}" if cut else "no asset partitions"
 
 
@@ -50,9 +50,11 @@ def other(path: str, output: Output) -> str | None:
         fields = fields_of(path)
     except TableNotFoundError:
         return None
-    wanted = _said(output.partitions.cut if output.partitions else None)
-    found = _said(str(fields[PARTITION]["metadata"].get(_CUT, "unknown")) if PARTITION in fields else None)
-    return None if found == wanted else found
+    wanted = _describe_partitions(output.partitions.cut if output.partitions else None)
+    actual = _describe_partitions(
+        str(fields[PARTITION]["metadata"].get(_CUT, "unknown")) if PARTITION in fields else None
+    )
+    return None if actual == wanted else actual
 
 
 def check(path: str, operator: Operator, output: Output) -> None:
@@ -61,12 +63,12 @@ def check(path: str, operator: Operator, output: Output) -> None:
     Raises:
         PlanError: PLAN-003.
     """
-    found = other(path, output)
-    if found is None:
+    actual = other(path, output)
+    if actual is None:
         return
     fix = (
         f"Compute all of it anew, which divides the table anew: floodmark run {operator.name} --force (without --from and --to); "
         f"where a stream writes it: floodmark run {operator.name} --unbounded --from-scratch."
     )
-    expected = _said(output.partitions.cut if output.partitions else None)
-    raise PlanError(f"table {path}", expected, found, fix, code="PLAN-003")
+    expected = _describe_partitions(output.partitions.cut if output.partitions else None)
+    raise PlanError(f"table {path}", expected, actual, fix, code="PLAN-003")

@@ -63,9 +63,9 @@ def end_of(path: str, source: str) -> End | None:
     last = log.newest(path)
     if last is None or not last.ended:
         return None
-    found = log.landings(path)
-    next(found, None)
-    before = next(found, None) or Landing(source=source)
+    landings = log.landings(path)
+    next(landings, None)
+    before = next(landings, None) or Landing(source=source)
     version = next(commit.version for commit in history.every(path) if isinstance(commit.record, Landing))
     return End(path, version, last, before)
 
@@ -85,17 +85,17 @@ def unread(lake: Lake, source: str, end: End) -> Iterator[None]:
             micro-batch it is in, or it cannot be told from the rows.
     """
     with ExitStack() as stack:
-        for place in places(lake):
+        for reading_lake in places(lake):
             reading = [
                 name
-                for name, deployed in streams(place).items()
-                if end.path in {input_path(place, table) for table in deployed.reads}
-                and Timeline.current(place, name).moved is None
+                for name, deployed in streams(reading_lake).items()
+                if end.path in {input_path(reading_lake, table) for table in deployed.reads}
+                and Timeline.current(reading_lake, name).moved is None
             ]
-            stack.enter_context(stopped(place, reading))
+            stack.enter_context(stopped(reading_lake, reading))
             for name in reading:
-                _check_stream(place, name, source, end)
-            _check_savepoints(place, source, end)
+                _check_stream(reading_lake, name, source, end)
+            _check_savepoints(reading_lake, source, end)
         if in_order(DeltaTable(end.path)) is None:
             fix = "Land what is to come under a new source name, or into a new lake."
             expected, got = "files in the order of their rows", "files of which the order is not known"
@@ -103,16 +103,16 @@ def unread(lake: Lake, source: str, end: End) -> Iterator[None]:
         yield
 
 
-def _check_stream(place: Lake, name: str, source: str, end: End) -> None:
-    timeline = Timeline.current(place, name)
+def _check_stream(lake: Lake, name: str, source: str, end: End) -> None:
+    timeline = Timeline.current(lake, name)
     last = timeline.checkpoint.last_committed()
     committed, planned = (_positions(timeline, batch, source) for batch in (last, last + 1))
     if any(end.read_at(at) for at in (*committed, *planned)):
         got = (
-            f"stream '{name}' in {place.root} has read it, in micro-batch {last + 1 if planned else last} at the latest"
+            f"stream '{name}' in {lake.root} has read it, in micro-batch {last + 1 if planned else last} at the latest"
         )
     elif planned and engine_of(timeline.checkpoint.path) == "spark" and _is_bound(timeline, last):
-        got = f"stream '{name}' in {place.root} was killed in micro-batch {last + 1}, and reads the end when it resumes"
+        got = f"stream '{name}' in {lake.root} was killed in micro-batch {last + 1}, and reads the end when it resumes"
     else:
         return
     fix = (
@@ -138,15 +138,15 @@ def _is_bound(timeline: Timeline, last: int) -> bool:
     return last < 0 or entries.is_table(timeline.folder(TICKS)) or timeline.newest_written > last
 
 
-def _check_savepoints(place: Lake, source: str, end: End) -> None:
-    for savepoint in savepoints.all_readable(place):
+def _check_savepoints(lake: Lake, source: str, end: End) -> None:
+    for savepoint in savepoints.all_readable(lake):
         inputs = savepoint.manifest.inputs.values()
-        if any(input_path(place, given.table) == end.path and given.version >= end.version for given in inputs):
+        if any(input_path(lake, given.table) == end.path and given.version >= end.version for given in inputs):
             fix = (
                 f"A rollback to it would take the end with it. Delete it: floodmark savepoint delete {savepoint.id}, then "
                 f"floodmark land {source} --reopen. To keep it: land what is to come under a new source name, or into a new lake."
             )
-            got = f"savepoint '{savepoint.id}' in {place.root} has read it"
+            got = f"savepoint '{savepoint.id}' in {lake.root} has read it"
             expected = "an end of input that no savepoint has read"
             raise LifecycleError(f"source '{source}'", expected, got, fix, code="LIFECYCLE-013")
 

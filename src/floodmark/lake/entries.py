@@ -92,12 +92,12 @@ class Head(NamedTuple):
 def log_files(path: str) -> dict[str, Held]:
     """The files of a table's log that are of one version, by name."""
     files, base = file_system(f"{path.rstrip('/')}/{LOG}")
-    found = {}
+    held = {}
     for info in files.get_file_info(FileSelector(base, allow_not_found=True)):
         named = _OF_VERSION.fullmatch(info.base_name)
         if info.type == FileType.File and named is not None:
-            found[info.base_name] = Held(int(named[1]), info.size, (info.mtime_ns or 0) // 1_000_000)
-    return found
+            held[info.base_name] = Held(int(named[1]), info.size, (info.mtime_ns or 0) // 1_000_000)
+    return held
 
 
 def is_table(path: str) -> bool:
@@ -135,10 +135,10 @@ def entry(path: str, version: int) -> Entry | None:
 def readable(path: str, first: int, last: int) -> bool:
     """Whether who reads a table commit by commit finds those from one version to another, and the files that they have added."""
     for version in range(first, last + 1):
-        found = entry(path, version)
-        if found is None:
+        log_entry = entry(path, version)
+        if log_entry is None:
             return False
-        added = (one["add"] for one in actions(found) if "add" in one)
+        added = (one["add"] for one in actions(log_entry) if "add" in one)
         if not all_there(path, (add["path"] for add in added if add.get("dataChange", True))):
             return False
     return True
@@ -147,15 +147,15 @@ def readable(path: str, first: int, last: int) -> bool:
 def all_there(path: str, names: Iterable[str]) -> bool:
     """Whether none of a table's files is gone, by their paths as commits say them."""
     files, folder = file_system(path)
-    found = files.get_file_info([f"{folder}/{unquote(name)}" for name in names])
-    return all(info.type != FileType.NotFound for info in found)
+    infos = files.get_file_info([f"{folder}/{unquote(name)}" for name in names])
+    return all(info.type != FileType.NotFound for info in infos)
 
 
 def backwards(path: str, newest: int) -> Iterator[Entry]:
     """The entries of a table, newest first, down to the oldest one that is there."""
     version = newest
-    while (one := entry(path, version)) is not None:
-        yield one
+    while (log_entry := entry(path, version)) is not None:
+        yield log_entry
         version -= 1
 
 
@@ -170,8 +170,8 @@ def version_of(path: str) -> int:
     Raises:
         TableNotFoundError: there is none.
     """
-    found = newest(path) if is_local(path) else None
-    return int(DeltaTable(path).version()) if found is None else found
+    version = newest(path) if is_local(path) else None
+    return int(DeltaTable(path).version()) if version is None else version
 
 
 def id_of(path: str) -> str:
@@ -181,12 +181,12 @@ def id_of(path: str) -> str:
         TableNotFoundError: there is none.
     """
     first = entry(path, 0) if is_local(path) else None
-    if first is None and is_local(path) and (kept := read(beside(path, _ID))) is not None:
-        return kept.decode()
-    found = None if first is None else _metadata(first)
-    if found is None and is_local(path):
-        found = _checkpointed_metadata(path)
-    return str(DeltaTable(path).metadata().id if found is None else found["id"])
+    if first is None and is_local(path) and (stored_id := read(beside(path, _ID))) is not None:
+        return stored_id.decode()
+    metadata = None if first is None else _metadata(first)
+    if metadata is None and is_local(path):
+        metadata = _checkpointed_metadata(path)
+    return str(DeltaTable(path).metadata().id if metadata is None else metadata["id"])
 
 
 def keep_id(path: str) -> None:
@@ -214,11 +214,11 @@ def schema_of(path: str) -> str:
 
 def _newest_schema(path: str) -> str | None:
     """As text; None where it cannot be found without opening the table."""
-    for one in since_checkpoint(path):
-        if (found := _metadata(one)) is not None:
-            return str(found["schemaString"])
-    found = _checkpointed_metadata(path)
-    return None if found is None else str(found["schemaString"])
+    for log_entry in since_checkpoint(path):
+        if (metadata := _metadata(log_entry)) is not None:
+            return str(metadata["schemaString"])
+    metadata = _checkpointed_metadata(path)
+    return None if metadata is None else str(metadata["schemaString"])
 
 
 def since_checkpoint(path: str) -> Iterator[Entry]:
@@ -234,8 +234,8 @@ def transaction_of(path: str, app: str) -> int | None:
     Raises:
         TableNotFoundError: there is no table.
     """
-    for one in since_checkpoint(path) if is_local(path) else ():
-        for line in one.content.splitlines() if b'"txn"' in one.content else ():
+    for log_entry in since_checkpoint(path) if is_local(path) else ():
+        for line in log_entry.content.splitlines() if b'"txn"' in log_entry.content else ():
             transaction = json.loads(line).get("txn") if b'"txn"' in line else None
             if transaction is not None and transaction["appId"] == app:
                 return int(transaction["version"])
@@ -251,22 +251,26 @@ def head_of(path: str) -> Head | None:
     if (ends := _ends(path)) is None:
         return None
     checkpoint, last = ends
-    found, oldest = dict[str, dict[str, Any]](), last + 1
-    for one in takewhile(lambda one: one.version > checkpoint or not checkpoint, backwards(path, last)):
-        oldest = one.version
-        for line in one.content.splitlines() if b'"metaData"' in one.content or b'"protocol"' in one.content else ():
-            for kind, said in json.loads(line).items():
+    by_kind, oldest = dict[str, dict[str, Any]](), last + 1
+    for log_entry in takewhile(lambda one: one.version > checkpoint or not checkpoint, backwards(path, last)):
+        oldest = log_entry.version
+        for line in (
+            log_entry.content.splitlines()
+            if b'"metaData"' in log_entry.content or b'"protocol"' in log_entry.content
+            else ()
+        ):
+            for kind, fields in json.loads(line).items():
                 if kind in {"metaData", "protocol"}:
-                    found.setdefault(kind, said)
+                    by_kind.setdefault(kind, fields)
     if oldest > (checkpoint + 1 if checkpoint else 0):  # an entry is gone
         return None
     for kind, columns in _HEAD.items():
-        if kind not in found:
+        if kind not in by_kind:
             known = _of_checkpoint(path, checkpoint, *columns)
             if not known:
                 return None
-            found[kind] = known[0]
-    protocol, properties = found["protocol"], found["metaData"].get("configuration") or {}
+            by_kind[kind] = known[0]
+    protocol, properties = by_kind["protocol"], by_kind["metaData"].get("configuration") or {}
     versions = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     return Head(last, versions, dict(properties))
 
@@ -279,9 +283,9 @@ def live_files(path: str) -> list[str] | None:
         return None
     times = {add["path"]: int(add["modificationTime"]) for add in known}
     for version in range(ends[0] + 1 if ends[0] else 0, ends[1] + 1):
-        if (one := entry(path, version)) is None:
+        if (log_entry := entry(path, version)) is None:
             return None
-        for action in actions(one):
+        for action in actions(log_entry):
             if (add := action.get("add")) is not None:
                 times[add["path"]] = int(add["modificationTime"])
             elif (remove := action.get("remove")) is not None:
@@ -292,15 +296,15 @@ def live_files(path: str) -> list[str] | None:
 def _metadata(entry: Entry) -> dict[str, Any] | None:
     """What an entry makes of a table: its id, schema, properties; None where it leaves them as they were."""
     for line in entry.content.splitlines() if b'"metaData"' in entry.content else ():
-        if b'"metaData"' in line and (found := json.loads(line).get("metaData")) is not None:
-            return dict(found)
+        if b'"metaData"' in line and (metadata := json.loads(line).get("metaData")) is not None:
+            return dict(metadata)
     return None
 
 
 def _checkpointed_metadata(path: str) -> dict[str, Any] | None:
     """The id and the schema of a table at its last checkpoint; None where that is not one file."""
-    found = _of_checkpoint(path, checkpointed(path) or 0, "metaData.id", "metaData.schemaString")
-    return found[0] if found is not None and len(found) == 1 else None
+    rows = _of_checkpoint(path, checkpointed(path) or 0, "metaData.id", "metaData.schemaString")
+    return rows[0] if rows is not None and len(rows) == 1 else None
 
 
 def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, Any]] | None:
@@ -318,13 +322,13 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
         return []
     try:
         with pq.ParquetFile(Path(path, LOG, checkpoint_of(checkpoint))) as file:
-            found = file.read(columns=list(columns), use_threads=False)
+            table = file.read(columns=list(columns), use_threads=False)
     except FileNotFoundError:
         return None
     name = columns[0].split(".")[0]
-    if name not in found.column_names:
+    if name not in table.column_names:
         return []
-    kind = found[name].combine_chunks()
+    kind = table[name].combine_chunks()
     return list(kind.filter(kind.is_valid()).to_pylist())
 
 
@@ -336,8 +340,8 @@ def _ends(path: str) -> tuple[int, int] | None:
 
 def commit_info(entry: Entry) -> dict[str, Any]:
     """What an entry says of its commit; nothing where it does not say."""
-    found = (json.loads(line).get("commitInfo") for line in entry.content.splitlines() if b'"commitInfo"' in line)
-    return next((dict(said) for said in found if said is not None), {})
+    infos = (json.loads(line).get("commitInfo") for line in entry.content.splitlines() if b'"commitInfo"' in line)
+    return next((dict(said) for said in infos if said is not None), {})
 
 
 def checkpointed(path: str) -> int | None:

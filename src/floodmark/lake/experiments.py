@@ -31,8 +31,8 @@ def keep(lake: Lake, experiment: Experiment) -> Experiment:
 
 def known(lake: Lake) -> list[Experiment]:
     """Every experiment of a lake, the oldest first."""
-    found = [read(lake.internal(_FOLDER, name, _RECORD)) for name in folders(lake.internal(_FOLDER))]
-    return sorted((Experiment.parse(one) for one in found if one is not None), key=lambda one: one.began_at)
+    records = [read(lake.internal(_FOLDER, name, _RECORD)) for name in folders(lake.internal(_FOLDER))]
+    return sorted((Experiment.parse(one) for one in records if one is not None), key=lambda one: one.began_at)
 
 
 def find(lake: Lake, name: str) -> Experiment:

@@ -89,8 +89,8 @@ def expire(
 def _begins_behind(writer: Writer, first: int) -> bool:
     """Let whoever opens the table begin with a checkpoint that stays, the newest one; whether that is so."""
     _write_checkpoint(writer.table(), writer.path, newest=True)
-    told = entries.checkpointed(writer.path)
-    return told is not None and told >= first
+    checkpoint = entries.checkpointed(writer.path)
+    return checkpoint is not None and checkpoint >= first
 
 
 def _write_checkpoint(table: DeltaTable, path: str, *, newest: bool) -> None:

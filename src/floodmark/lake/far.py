@@ -63,11 +63,11 @@ class FarRows:
 def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
     """The rows far before and far ahead of all others of a log, as its newest landing commit counts them."""
     before, others, ahead = apart(landing.event_times)
-    found = list[FarRows]()
+    groups = list[FarRows]()
     if others is None:
         return ()
     if before is not None:
-        found.append(
+        groups.append(
             FarRows(
                 side="before",
                 rows=before.rows,
@@ -82,7 +82,7 @@ def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
         total = sum(stretch.rows for stretch in landing.event_times)
         holds = _reached(landing) > others.end and not isinstance(source.watermark, FromColumn)
         late = total - ahead.earlier - ahead.rows if holds else 0
-        found.append(
+        groups.append(
             FarRows(
                 side="ahead",
                 rows=ahead.rows,
@@ -95,7 +95,7 @@ def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
                 remedy=_ahead(source, ahead, clock=landing.modified, holds=holds),
             )
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def _reached(landing: Landing) -> int:

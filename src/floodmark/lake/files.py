@@ -110,16 +110,16 @@ def split(table: DeltaTable, written: Written, first: datetime, last: datetime) 
         rows = rows.cast(pa.schema([pa.field(one.name, plain_type(one.type)) for one in rows.schema]))
         moments = rows["_event_time"]
         covered = pc.and_(pc.greater_equal(moments, first), pc.less_equal(moments, last))
-        rest = rows.filter(pc.invert(pc.fill_null(covered, False)))
-        if rest.num_rows == rows.num_rows:
+        remaining = rows.filter(pc.invert(pc.fill_null(covered, False)))
+        if remaining.num_rows == rows.num_rows:
             continue
         removed.append(
             RemoveAction(unquote(action["path"]), True, now, action["size_bytes"], action.get("partition") or {})
         )
-        if rest.num_rows:
+        if remaining.num_rows:
             folder = written.folder.joinpath(*(part for part in Path(path).parts[:-1] if "=" in part))
             folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(rest, folder / f"{_REST}{number}.parquet", compression="zstd")
+            pq.write_table(remaining, folder / f"{_REST}{number}.parquet", compression="zstd")
     return removed
 
 
@@ -144,7 +144,7 @@ def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | No
     Files that were merged, or that replace them, are none of these, and neither are files that have come and gone. A file that has come counts
     when it was merged since, and one that was merged before it was taken out counts too.
     """
-    found = dict[str, Changed]()
+    changed = dict[str, Changed]()
     for version in range(before + 1, after + 1):
         entry = entries.entry(path, version)
         if entry is None:
@@ -154,28 +154,32 @@ def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | No
             if file is None or not file["dataChange"]:
                 continue
             name, come = file["path"], "add" in action
-            known = found.get(name)
+            known = changed.get(name)
             if known is not None and known.come != come:
-                del found[name]
+                del changed[name]
             else:
-                found[name] = Changed(come, *(_event_times(file.get("stats")) if come else ()))
-    return found
+                changed[name] = Changed(come, *(_event_times(file.get("stats")) if come else ()))
+    return changed
 
 
 def _event_times(stats: str | None) -> tuple[datetime | None, ...]:
     """The first and the last event time that the statistics of a file tell."""
-    said = json.loads(stats or "{}")
-    texts = [said.get(side, {}).get("_event_time") for side in ("minValues", "maxValues")]
+    bounds = json.loads(stats or "{}")
+    texts = [bounds.get(side, {}).get("_event_time") for side in ("minValues", "maxValues")]
     return tuple(None if text is None else datetime.fromisoformat(text) for text in texts)
 
 
 def _only_kind(footer: pq.FileMetaData) -> int | None:
     """The ``_kind`` of all rows of a file, where its statistics say that there is one."""
-    place = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
-    found = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
-    known = [one for one in found if one is not None and one.has_min_max and one.has_null_count and not one.null_count]
+    index = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
+    column_statistics = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
+    known = [
+        one
+        for one in column_statistics
+        if one is not None and one.has_min_max and one.has_null_count and not one.null_count
+    ]
     kinds = {kind for one in known for kind in (one.min, one.max)}
-    return kinds.pop() if len(known) == len(found) and len(kinds) == 1 else None
+    return kinds.pop() if len(known) == len(column_statistics) and len(kinds) == 1 else None
 
 
 def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int) -> AddAction:

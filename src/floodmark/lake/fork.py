@@ -183,7 +183,7 @@ def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
     """What a move does, or what is left of one. As ``move``."""
     refuse_while_pending(lake, operator)
     timeline, target = Timeline.current(lake, operator), Lake(root)
-    found = list[Step]()
+    steps = list[Step]()
     if timeline.moved is None:
         reading = begun(lake, readers(operator, streams(lake)))
         if reading:
@@ -195,12 +195,12 @@ def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
             raise LifecycleError(where, "a stream nobody reads here", got, fix, code="LIFECYCLE-043")
         refuse_begun(lake, operator, target, f"floodmark move {operator} --into elsewhere")
         why = f"before the move to {target.root}"
-        found += [Save(operator=operator, why=why), Leave(operator=operator, lake=target.root)]
+        steps += [Save(operator=operator, why=why), Leave(operator=operator, lake=target.root)]
     elif timeline.moved.root != target.root:
         refuse_moved(lake, operator)
     if Timeline.current(target, operator).identity.deployed() is None:
-        found.append(Fork(operator=operator, lake=target.root))
-    return [*found, Fence(operator=operator, timeline=timeline.number)]
+        steps.append(Fork(operator=operator, lake=target.root))
+    return [*steps, Fence(operator=operator, timeline=timeline.number)]
 
 
 def _take(step: Step, timeline: Timeline, target: Lake, going: list[Move]) -> None:

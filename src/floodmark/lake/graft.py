@@ -49,17 +49,21 @@ def graft(
     Returns:
         The version of the target.
     """
-    given = DeltaTable(source, version=version)
-    partition_by, schema = given.metadata().partition_columns, given.schema()
+    source_table = DeltaTable(source, version=version)
+    partition_by, schema = source_table.metadata().partition_columns, source_table.schema()
     if not DeltaTable.is_deltatable(target):
         DeltaTable.create(
-            target, schema, mode="ignore", partition_by=partition_by, configuration=given.metadata().configuration
+            target,
+            schema,
+            mode="ignore",
+            partition_by=partition_by,
+            configuration=source_table.metadata().configuration,
         )
     writer = Writer(target)
     if writer.committed(app) is not None:
         return int(writer.table().version())
     crash.point("graft.before_files")
-    added = list(_linked(source, given, target))
+    added = list(_linked(source, source_table, target))
     if also is not None:
         added += _linked(also.path, DeltaTable(also.path, version=also.version), target, also.files)
     crash.point("graft.before_commit")
@@ -67,16 +71,16 @@ def graft(
     return int(writer.table().version())
 
 
-def _linked(source: str, given: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
+def _linked(source: str, table: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
     """Link or copy files of a table into a folder of another one's, as a commit names them."""
     folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
-    for action in pa.table(given.get_add_actions()).to_pylist():
+    for action in pa.table(table.get_add_actions()).to_pylist():
         path = unquote(action["path"])
         if only is not None and path not in only:
             continue
         name = f"{folder}/{uuid.uuid4().hex}-{path.rsplit('/', 1)[-1]}"
         copy(f"{source}/{path}", f"{target}/{name}", touch=True)
-        files, place = file_system(f"{target}/{name}")
-        with files.open_input_file(place) as stream:
+        files, file_path = file_system(f"{target}/{name}")
+        with files.open_input_file(file_path) as stream:
             stats = statistics(pq.read_metadata(stream))
         yield AddAction(name, action["size_bytes"], action.get("partition") or {}, now, True, stats)

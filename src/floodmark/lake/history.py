@@ -88,9 +88,9 @@ def every(path: str, limit: int | None = None, *, upto: int | None = None) -> It
 
 def _read(path: str, newest: int) -> Iterator[Commit]:
     oldest = newest + 1
-    for one in entries.backwards(path, newest):
-        yield _commit(path, one.version, entries.commit_info(one))
-        oldest = one.version
+    for entry in entries.backwards(path, newest):
+        yield _commit(path, entry.version, entries.commit_info(entry))
+        oldest = entry.version
     yield from _Kept.read(path).before(path, oldest) if oldest > 0 else ()
 
 
@@ -107,9 +107,9 @@ def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
         read, asked = asked, asked * _TIMES
 
 
-def _commit(path: str, version: int, said: Mapping[str, Any]) -> Commit:
-    record = decode(said.get("userMetadata"), f"commit {version} of table {path}")
-    return Commit(version, int(said.get("timestamp", 0)), str(said.get("operation")), record)
+def _commit(path: str, version: int, info: Mapping[str, Any]) -> Commit:
+    record = decode(info.get("userMetadata"), f"commit {version} of table {path}")
+    return Commit(version, int(info.get("timestamp", 0)), str(info.get("operation")), record)
 
 
 # ---- what stays of commits whose entries go
@@ -125,29 +125,29 @@ def keep(path: str, first: int) -> None:
         path: of the table.
         first: the version.
     """
-    kept = _Kept.read(path)
-    found, quiet, lost = list[list[Any]](), list[list[int]](), kept.lost
-    for version in range(first - 1, kept.upto - 1, -1):
+    retained = _Kept.read(path)
+    commits, quiet, lost = list[list[Any]](), list[list[int]](), retained.lost
+    for version in range(first - 1, retained.upto - 1, -1):
         entry = entries.entry(path, version)
         if entry is None:  # somebody's clean-up has removed it, and all before it
             lost = version
             break
-        said = entries.commit_info(entry)
-        commit = _commit(path, version, said)
+        info = entries.commit_info(entry)
+        commit = _commit(path, version, info)
         if isinstance(commit.record, BoundedRun | Restored) or (
             commit.record is None and commit.operation not in UPKEEP
         ):
-            found.append([version, commit.at, commit.operation, said.get("userMetadata")])
+            commits.append([version, commit.at, commit.operation, info.get("userMetadata")])
         if not commit.changes_rows:
             if quiet and quiet[-1][0] == version + 1:
                 quiet[-1][0] = version
             else:
                 quiet.append([version, version])
-    if kept.upto < first:
+    if retained.upto < first:
         content = {
             "upto": first,
-            "commits": [*found, *kept.commits][:_MOST],
-            "quiet": [*quiet, *kept.quiet][:_MOST],
+            "commits": [*commits, *retained.commits][:_MOST],
+            "quiet": [*quiet, *retained.quiet][:_MOST],
             "lost": lost,
         }
         write(_file(path), json.dumps(content, separators=(",", ":")).encode())
@@ -177,12 +177,12 @@ class _Kept:
 
     def before(self, path: str, version: int) -> Iterator[Commit]:
         """The commits before a version, newest first."""
-        for number, at, operation, said in self.commits:
+        for number, at, operation, user_metadata in self.commits:
             if number < version:
-                yield Commit(number, at, operation, decode(said, f"commit {number} of table {path}"))
+                yield Commit(number, at, operation, decode(user_metadata, f"commit {number} of table {path}"))
 
 
-def told(path: str, since: int, upto: int) -> bool:
+def row_changes_known(path: str, since: int, upto: int) -> bool:
     """Whether it is known of each commit behind a version whether it has changed rows: its entry is there, or was kept; the last one is of ``upto``."""
     quiet = _Kept.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
     while since < upto and entries.entry(path, since + 1) is None:
@@ -248,8 +248,8 @@ def replaced(path: str, since: int) -> bool:
         if commit.record is None and commit.operation not in UPKEEP and commit.version:
             return True
         oldest = commit.version if oldest in {None, commit.version + 1} else oldest
-    kept = _Kept.read(path)
-    return oldest is not None and oldest > since + 1 and (kept.upto < oldest or kept.lost > since)
+    retained = _Kept.read(path)
+    return oldest is not None and oldest > since + 1 and (retained.upto < oldest or retained.lost > since)
 
 
 def progress(path: str, version: int | None = None) -> int | None:

@@ -98,8 +98,8 @@ class LandedUnits(Mapping[str, Landed]):
     def newest(self) -> dict[str, Landed]:
         """The units of the last landing commit that decided any, by name; of the table the row groups that hold them are read."""
         last = max((unit.ordinal for unit in self._new.values()), default=-1)
-        found = {name: unit for name, unit in self._new.items() if unit.ordinal == last}
-        return found or {name: self[name] for name in self._stored.of_last_commit()}
+        units = {name: unit for name, unit in self._new.items() if unit.ordinal == last}
+        return units or {name: self[name] for name in self._stored.of_last_commit()}
 
     def __iter__(self) -> Iterator[str]:
         """Names of units."""
@@ -226,15 +226,15 @@ class _Stored:
         self._last: list[str] | None = None  # of the last landing commit; None: not looked for
 
     def unit(self, name: str) -> Landed:
-        found = self._row(name)
-        if found is None:
+        location = self._row(name)
+        if location is None:
             raise KeyError(name)
-        group, row = found
+        group, row = location
         return self._columns[group].unit(name, row)
 
     def same(self, name: str, size: int, modified: int) -> bool:
-        found = self._row(name)
-        return found is not None and self._columns[found[0]].same(found[1], size, modified)
+        location = self._row(name)
+        return location is not None and self._columns[location[0]].same(location[1], size, modified)
 
     def names(self) -> AbstractSet[str]:
         """Of all units."""
@@ -381,13 +381,13 @@ def _groups(path: str, file: str) -> list[_Group]:
     files, base = file_system(f"{path}/{file}")
     footer = pq.read_metadata(base, filesystem=files)
     name, ordinal = (footer.schema.names.index(column) for column in ("name", "ordinal"))
-    found = []
+    groups = []
     for number in range(footer.num_row_groups):
         names, ordinals = (footer.row_group(number).column(column).statistics for column in (name, ordinal))
         low, high = (names.min, names.max) if names is not None and names.has_min_max else (None, None)
         last = int(ordinals.max) if ordinals is not None and ordinals.has_min_max else None
-        found.append(_Group(0, file, footer, number, low, high, last))
-    return found
+        groups.append(_Group(0, file, footer, number, low, high, last))
+    return groups
 
 
 def _rows(path: str, group: _Group) -> pa.Table:

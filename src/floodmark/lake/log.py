@@ -147,6 +147,6 @@ def _may_learn(was: object, now: object) -> bool:
 
 def _words(value: object) -> str:
     if isinstance(value, dict):
-        rest = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "strategy")
-        return f"{value['strategy']}({rest})"
+        settings = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "strategy")
+        return f"{value['strategy']}({settings})"
     return str(value)

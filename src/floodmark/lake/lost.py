@@ -55,14 +55,14 @@ class LostFile:
 
     def describe(self) -> str:
         """In words."""
-        said = [self.path + self.cut, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
+        parts = [self.path + self.cut, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
         if self.sequences:
-            said.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
+            parts.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
         if self.times:
-            said.append(f"event time {describe(self.times[0])} to {describe(self.times[1])}")
+            parts.append(f"event time {describe(self.times[0])} to {describe(self.times[1])}")
         if self.units:
-            said.append(f"landed from {_listed(self.units)}")
-        return ", ".join(said)
+            parts.append(f"landed from {_listed(self.units)}")
+        return ", ".join(parts)
 
 
 def lost_files(table: str) -> list[LostFile]:
@@ -70,11 +70,11 @@ def lost_files(table: str) -> list[LostFile]:
     actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
     gone = [action for action in actions if _size(table, action["path"]) != action["size_bytes"]]
     landings = [landing for _, landing in history.standing_of(table, Landing, limit=None)] if gone else []
-    found = []
+    files = []
     for action in gone:
         sequences = _range(action, "_sequence")
         times = _range(action, "_event_time")
-        found.append(
+        files.append(
             LostFile(
                 path=f"{table}/{action['path']}",
                 rows=action.get("num_records"),
@@ -84,7 +84,7 @@ def lost_files(table: str) -> list[LostFile]:
                 cut=_cut(_size(table, action["path"]), action["size_bytes"]),
             )
         )
-    return sorted(found, key=lambda file: (file.sequences or (0, 0), file.path))
+    return sorted(files, key=lambda file: (file.sequences or (0, 0), file.path))
 
 
 def known_lost(table: str) -> list[LostFile]:
@@ -113,8 +113,8 @@ def note_lost(table: str) -> None:
 def _named(commits: Iterable[entries.Entry], action: Literal["add", "remove"]) -> Iterator[str]:
     """The files that commits have added or removed."""
     mark = f'"{action}"'.encode()
-    for one in commits:
-        for line in one.content.splitlines():
+    for entry in commits:
+        for line in entry.content.splitlines():
             if mark in line and (file := json.loads(line).get(action)) is not None:
                 yield file["path"]
 
@@ -130,10 +130,10 @@ def _is_there(table: str, path: str) -> bool:
 def _size(table: str, path: str) -> int | None:
     """Of a file, in bytes; None where it is gone."""
     if is_local(table):
-        found = [Path(table, name) for name in dict.fromkeys((path, unquote(path)))]
-        return next((file.stat().st_size for file in found if file.is_file()), None)
-    files, place = file_system(f"{table}/{path}")
-    info = files.get_file_info(place)
+        candidates = [Path(table, name) for name in dict.fromkeys((path, unquote(path)))]
+        return next((file.stat().st_size for file in candidates if file.is_file()), None)
+    files, file_path = file_system(f"{table}/{path}")
+    info = files.get_file_info(file_path)
     return None if info.type == FileType.NotFound else info.size
 
 
@@ -169,10 +169,10 @@ def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> Ex
         again: the command that goes on once the file is back.
     """
     text = _text(error)
-    for given in operator.inputs:
-        files = lost_files(lake.input(given)) if DeltaTable.is_deltatable(lake.input(given)) else []
+    for operator_input in operator.inputs:
+        files = lost_files(lake.input(operator_input)) if DeltaTable.is_deltatable(lake.input(operator_input)) else []
         if any(Path(file.path).name in text for file in files):
-            return _error(operator, lake, given, files, again)
+            return _error(operator, lake, operator_input, files, again)
     return None
 
 
@@ -186,22 +186,22 @@ def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
     try:
         yield
     except ExecutionError as error:
-        found = lost(operator, lake, error, again)
-        if found is not None:
-            raise found from error
+        lost_error = lost(operator, lake, error, again)
+        if lost_error is not None:
+            raise lost_error from error
         raise
 
 
-def _error(operator: Operator, lake: Lake, given: Input, files: list[LostFile], again: str) -> ExecutionError:
+def _error(operator: Operator, lake: Lake, operator_input: Input, files: list[LostFile], again: str) -> ExecutionError:
     got = f"{len(files)} {'gone or damaged' if any(file.cut for file in files) else 'gone'}: {'; '.join(file.describe() for file in files[:_SHOWN])}"
     got += f"; and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     fix = f"Nothing else is lost. Put a copy of the file back in its place, then: {again}. "
-    if given.upstream is not None:
-        upstream = given.upstream.operator.name
+    if operator_input.upstream is not None:
+        upstream = operator_input.upstream.operator.name
         fix += f"Or compute the table anew: floodmark run {upstream} --force; as a stream: floodmark run {upstream} --unbounded --from-scratch."
-        return ExecutionError(_where(given, lake), _EVERY_FILE, got, fix, code="EXECUTION-060")
+        return ExecutionError(_where(operator_input, lake), _EVERY_FILE, got, fix, code="EXECUTION-060")
     fix += (
-        f"Without a copy: what is still at the source can be landed into another lake (floodmark land {given.table} --lake FOLDER), and all of it "
+        f"Without a copy: what is still at the source can be landed into another lake (floodmark land {operator_input.table} --lake FOLDER), and all of it "
         f"computed there. "
     )
     known = [file.times for file in files if file.times]
@@ -211,19 +211,19 @@ def _error(operator: Operator, lake: Lake, given: Input, files: list[LostFile], 
             f"Time without these rows can be computed bounded: floodmark run {operator.name} --to {describe(first)}, "
             f"and from the first window on that begins after {describe(last)}: floodmark run {operator.name} --from TIME."
         )
-    return ExecutionError(_where(given, lake), _EVERY_FILE, got, fix.strip(), code="EXECUTION-060")
+    return ExecutionError(_where(operator_input, lake), _EVERY_FILE, got, fix.strip(), code="EXECUTION-060")
 
 
 _EVERY_FILE = "every data file that its commits name"
 
 
-def _where(given: Input, lake: Lake) -> str:
-    return f"{'output' if given.upstream else 'log'} '{given.table}' in {lake.root}"
+def _where(operator_input: Input, lake: Lake) -> str:
+    return f"{'output' if operator_input.upstream else 'log'} '{operator_input.table}' in {lake.root}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + suffix
 
 
 def _text(error: BaseException) -> str:
