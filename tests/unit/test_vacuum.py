@@ -130,7 +130,7 @@ class Table:
             self.path,
             self.seen_at,
             floor=min(floors, default=None),
-            kept={version: self.held.get(version, "") for version in self.saved},
+            restorable={version: self.held.get(version, "") for version in self.saved},
             hours=0,
         )
         assert not gone.why
@@ -225,24 +225,24 @@ def test_what_was_replaced_or_written_a_short_time_ago_stays_and_each_commit_is_
     path, seen = appended(tmp_path / "t", 4), str(tmp_path / "t.json")
     Path(path, "left.parquet").write_bytes(b"12345")
     DeltaTable(path).optimize.compact()
-    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 0
+    assert vacuum(path, seen, floor=None, restorable={}, hours=1).files == 0
     old = time.time() - 7200
     for file in Path(path).rglob("*"):
         os.utime(file, (old, old))
-    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 1, (
+    assert vacuum(path, seen, floor=None, restorable={}, hours=1).files == 1, (
         "the time of a commit is what it was when it was read"
     )
     Path(seen).unlink()
-    would = vacuum(path, seen, floor=None, kept={}, hours=1, dry_run=True)
+    would = vacuum(path, seen, floor=None, restorable={}, hours=1, dry_run=True)
     assert names(path) == 5
-    assert vacuum(path, seen, floor=None, kept={}, hours=1) == would
+    assert vacuum(path, seen, floor=None, restorable={}, hours=1) == would
     assert (would.files, names(path)) == (4, 1)
     assert history.rewritten(path)
     before = DeltaTable(path).version()
     write_deltalake(path, pa.table({"n": [9]}), mode="append")
     DeltaTable(path).optimize.compact()
     time.sleep(0.002)
-    assert vacuum(path, seen, floor=None, kept={}, hours=0).files == 2
+    assert vacuum(path, seen, floor=None, restorable={}, hours=0).files == 2
     assert DeltaTable(path).version() == before + 2, "the history says it once"
 
 
@@ -254,10 +254,10 @@ def test_where_commits_are_gone_and_somebody_stands_before_them_nothing_goes(tmp
     for version in range(4):
         entry_file(path, version).unlink()
     time.sleep(0.002)
-    assert "commits before version 4 are gone" in vacuum(path, seen, floor=1, kept={}, hours=0).why
-    assert "commits before version 4 are gone" in vacuum(path, seen, floor=5, kept={2: ""}, hours=0).why
+    assert "commits before version 4 are gone" in vacuum(path, seen, floor=1, restorable={}, hours=0).why
+    assert "commits before version 4 are gone" in vacuum(path, seen, floor=5, restorable={2: ""}, hours=0).why
     assert names(path) == 6
-    assert vacuum(path, seen, floor=5, kept={}, hours=0).files == 4
+    assert vacuum(path, seen, floor=5, restorable={}, hours=0).files == 4
     assert DeltaTable(path).to_pyarrow_table().num_rows == 5
 
 
@@ -266,7 +266,7 @@ def test_a_clock_that_is_set_back_makes_nothing_older(tmp_path: Path) -> None:
     DeltaTable(path).optimize.compact()
     year = time.time() - 365 * 86_400
     os.utime(entry_file(path, 3), (year, year))
-    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 0
+    assert vacuum(path, seen, floor=None, restorable={}, hours=1).files == 0
 
 
 @pytest.mark.parametrize("point", crash.POINTS["vacuum"])
@@ -274,14 +274,14 @@ def test_vacuum_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     path, seen = appended(tmp_path / "t", 6), str(tmp_path / "t.json")
     DeltaTable(path).optimize.compact()
     program = (
-        "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, kept={}, hours=0)"
+        "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, restorable={}, hours=0)"
     )
     environment = {**os.environ, crash.VARIABLE: f"{point}:{2 if point == 'vacuum.after_file' else 1}"}
     done = forked.run([sys.executable, "-c", program, path, seen], env=environment)
     assert done.returncode == -signal.SIGKILL
     assert names(path) == 7 or history.rewritten(path), "the history says it before it is so"
     assert DeltaTable(path).to_pyarrow_table().num_rows == 6
-    vacuum(path, seen, floor=None, kept={}, hours=0)
+    vacuum(path, seen, floor=None, restorable={}, hours=0)
     assert names(path) == 1
     assert sum(commit.record is not None for commit in history.every(path)) == 1
     assert DeltaTable(path).to_pyarrow_table().num_rows == 6
@@ -297,7 +297,7 @@ def test_what_keeps_last_values_a_savepoint_and_a_fork_need_stays(tmp_path: Path
     made = savepoints.create("totals", lake)
     batch(lake, 2, [row("a", 11, 7)])
     found = needs(lake)
-    assert set(found.kept[path]) == {made.manifest.outputs[0].version}
+    assert set(found.restorable[path]) == {made.manifest.outputs[0].version}
     assert found.floors[lake.log("events")] == made.manifest.inputs["events"].version
     forked = fork(lake, made, str(tmp_path / "fork"))
     savepoints.delete(made)

@@ -91,8 +91,8 @@ def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
 
 def check_there(path: str, what: str, fix: str) -> None:
     """Raise ExecutionError EXECUTION-002 when a table is not there (any more); without Spark, and cheap enough for every micro-batch."""
-    files, place = file_system(f"{path}/_delta_log")
-    if files.get_file_info(place).type == FileType.NotFound:
+    files, log = file_system(f"{path}/_delta_log")
+    if files.get_file_info(log).type == FileType.NotFound:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 

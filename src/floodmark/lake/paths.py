@@ -55,14 +55,14 @@ class Lake:
     @staticmethod
     def forked(root: str) -> Lake | None:
         """The lake at a root where it is a fork; None where it is none."""
-        found = read(Lake(root).internal(_FORK))
-        return None if found is None else Lake(root, **json.loads(found))
+        content = read(Lake(root).internal(_FORK))
+        return None if content is None else Lake(root, **json.loads(content))
 
     def fork(self, root: str) -> Lake:
         """Another lake that reads the logs and outputs this one reads, and writes none of them; remembered there."""
-        found = Lake(root, logs=self.logs or self.root, upstream=self.upstream or self.root)
-        write(found.internal(_FORK), json.dumps({"logs": found.logs, "upstream": found.upstream}).encode())
-        return found
+        reader = Lake(root, logs=self.logs or self.root, upstream=self.upstream or self.root)
+        write(reader.internal(_FORK), json.dumps({"logs": reader.logs, "upstream": reader.upstream}).encode())
+        return reader
 
     @property
     def is_local(self) -> bool:
@@ -86,9 +86,9 @@ class Lake:
         """An output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
         return f"{self.root}/outputs/{table}"
 
-    def input(self, given: Input) -> str:
+    def input(self, input_: Input) -> str:
         """The table an input reads: a log, or an output of another operator."""
-        return self.log(given.table) if given.upstream is None else self.read(given.table)
+        return self.log(input_.table) if input_.upstream is None else self.read(input_.table)
 
     def read(self, table: str) -> str:
         """An output of an operator, as others read it."""

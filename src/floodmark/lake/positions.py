@@ -23,10 +23,10 @@ def numbers(graph: Mapping[str, Any], count: int) -> dict[str, list[int]]:
     once = sources(graph)
     read = once if count == len(once) else reading(graph)
     beside = count // len(read)
-    found: dict[str, list[int]] = {}
-    for place, name in enumerate(read if beside else ()):
-        found.setdefault(name, []).append(place * beside)
-    return found
+    by_name: dict[str, list[int]] = {}
+    for index, name in enumerate(read if beside else ()):
+        by_name.setdefault(name, []).append(index * beside)
+    return by_name
 
 
 def of_inputs(graph: Mapping[str, Any], positions: Sequence[Position]) -> dict[str, Position]:
@@ -43,5 +43,5 @@ def of_sources(graph: Mapping[str, Any], positions: Sequence[Position]) -> list[
     """The positions of an engine that counts each input once, as those of one with a source for each time an input is read; others as they are."""
     if len(positions) != len(sources(graph)):
         return list(positions)
-    found = of_inputs(graph, positions)
-    return [found[name] for name in reading(graph)]
+    by_name = of_inputs(graph, positions)
+    return [by_name[name] for name in reading(graph)]

@@ -33,13 +33,13 @@ class Needs:
     Args:
         floors: a version, all of whose files and all of whose later commits' files have to stay.
         entries: the first version whose entry in the log has to stay, and that of each later one.
-        kept: versions savepoints go back to, whose files have to stay; each with the folder that says which these are, or nothing.
+        restorable: versions savepoints go back to, whose files have to stay; each with the folder that says which these are, or nothing.
         owed: folders of files that no commit names yet, and that a stream has yet to commit.
     """
 
     floors: dict[str, int] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, dict[int, str]] = field(default_factory=dict)
+    restorable: dict[str, dict[int, str]] = field(default_factory=dict)
     owed: dict[str, set[str]] = field(default_factory=dict)
 
     def reads(self, path: str, read: TableVersion) -> None:
@@ -53,8 +53,8 @@ class Needs:
 
     def goes_back(self, path: str, version: int, folder: str) -> None:
         """Somebody may take a table back to a version; the log has to tell of it where no folder does."""
-        kept = self.kept.setdefault(path, {})
-        kept[version] = kept.get(version) or folder
+        folders = self.restorable.setdefault(path, {})
+        folders[version] = folders.get(version) or folder
         if not folder:
             _lower(self.entries, path, version)
 
@@ -70,22 +70,22 @@ def needs(lake: Lake) -> Needs:
         LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is not there; so it is not known.
         StateError: STATE-036, a checkpoint cannot be read.
     """
-    found, catches_up = Needs(), _Catching()
-    for place in places(lake):
-        made = savepoints.all_readable(place)
+    needed, catches_up = Needs(), _Catching()
+    for reader in places(lake):
+        made = savepoints.all_readable(reader)
         for savepoint in made:
             for output in savepoint.manifest.outputs:
-                found.goes_back(place.output(output.table), output.version, savepoint.holds(output.table))
-            for given in savepoint.manifest.inputs.values():
-                path = input_path(place, given.table)
-                if not catches_up(path, savepoint, given):
-                    found.reads(path, given)
-        for name, deployed in streams(place).items():
-            timeline = Timeline.current(place, name)
-            _add_stream(found, timeline, deployed, goes_back=bool(made))
+                needed.goes_back(reader.output(output.table), output.version, savepoint.holds(output.table))
+            for read in savepoint.manifest.inputs.values():
+                path = input_path(reader, read.table)
+                if not catches_up(path, savepoint, read):
+                    needed.reads(path, read)
+        for name, deployed in streams(reader).items():
+            timeline = Timeline.current(reader, name)
+            _add_stream(needed, timeline, deployed, goes_back=bool(made))
             for table, folder in timeline.checkpoint.owed():
-                found.owed.setdefault(place.output(table), set()).add(folder)
-    return found
+                needed.owed.setdefault(reader.output(table), set()).add(folder)
+    return needed
 
 
 @dataclass(slots=True)
@@ -109,27 +109,27 @@ class _Catching:
         return of_commits and noted(f"{savepoint.path}/{REACHED}", read) is not None
 
 
-def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_back: bool) -> None:
+def _add_stream(needed: Needs, timeline: Timeline, deployed: Deployed, *, goes_back: bool) -> None:
     checkpoint, lake = timeline.checkpoint, timeline.lake
     if timeline.moved is not None:
         return
     last = checkpoint.last_committed()
     if last < 0 and checkpoint.begun():  # nobody knows where its first micro-batch begins
         for table in deployed.reads:
-            found.reads(input_path(lake, table), _nothing(table))
+            needed.reads(input_path(lake, table), _nothing(table))
     back = (
         checkpoint.restorable()[:1] if goes_back else []
     )  # a rollback may take a reader back so far, and what it has written
     for batch in back:
         for output in state_at(timeline, batch).outputs:
-            found.reads(lake.output(output.table), output)
+            needed.reads(lake.output(output.table), output)
     for batch in [last, *back]:
-        for given in _inputs(timeline, batch):
-            found.reads(input_path(lake, given.table), given)
-    for given in _inputs(timeline, last - 1):  # a start plans the last micro-batch again
-        found.begins(input_path(lake, given.table), given.version)
+        for read in _inputs(timeline, batch):
+            needed.reads(input_path(lake, read.table), read)
+    for read in _inputs(timeline, last - 1):  # a start plans the last micro-batch again
+        needed.begins(input_path(lake, read.table), read.version)
     for table in timeline.identity.result_keys() if last >= 0 else ():
-        _add_follower(found, timeline, table)
+        _add_follower(needed, timeline, table)
 
 
 def _inputs(timeline: Timeline, batch: int) -> Iterable[TableVersion]:
@@ -141,19 +141,19 @@ def _nothing(table: str) -> TableVersion:
     return TableVersion(table=table, id="", version=-1)
 
 
-def _add_follower(found: Needs, timeline: Timeline, table: str) -> None:
+def _add_follower(needed: Needs, timeline: Timeline, table: str) -> None:
     """Of what keeps the last values of a changelog."""
     path, follower = timeline.lake.output(table), checkpoint_at(timeline.folder("current", table))
     last, first = follower.last_committed(), last_values.follows_from(timeline, table)
     if last < 0:
         known = first is not None and not follower.begun()
-        found.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
+        needed.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
     for at in follower.positions(last)[:1] if last >= 0 else ():
-        found.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
+        needed.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
     if last == 0:  # a start plans the last micro-batch again
-        found.begins(path, (first or 0) - 1)
+        needed.begins(path, (first or 0) - 1)
     for at in follower.positions(last - 1)[:1] if last > 0 else ():
-        found.begins(path, at.version)
+        needed.begins(path, at.version)
 
 
 def unchanged_until(path: str, read: TableVersion) -> int:
@@ -171,12 +171,12 @@ def unchanged_until(path: str, read: TableVersion) -> int:
 
 def bounded_reads(lake: Lake) -> dict[str, set[int]]:
     """Path of a table -> its versions that bounded runs have read, in a lake and in those that read it."""
-    found: dict[str, set[int]] = {}
-    for place in places(lake):
-        for output in storage.folders(place.output("x").rsplit("/", 1)[0]):
-            for table, version in coverage.read_by(place, output):
-                found.setdefault(input_path(place, table), set()).add(version)
-    return found
+    versions: dict[str, set[int]] = {}
+    for reader in places(lake):
+        for output in storage.folders(reader.output("x").rsplit("/", 1)[0]):
+            for table, version in coverage.read_by(reader, output):
+                versions.setdefault(input_path(reader, table), set()).add(version)
+    return versions
 
 
 # ---- lakes that read a lake
@@ -226,9 +226,9 @@ def places(lake: Lake) -> Iterator[Lake]:
             root = lake.internal("operators", name, "rebuild", version)
             yield Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
     for file in files_of(lake.internal(_FORKS)):
-        said = json.loads(storage.read(f"{lake.internal(_FORKS)}/{file}") or b"{}")
-        root = str(said["root"])
-        fork = Lake.forked(root) or (Lake(**said) if "logs" in said else None)
+        roots = json.loads(storage.read(f"{lake.internal(_FORKS)}/{file}") or b"{}")
+        root = str(roots["root"])
+        fork = Lake.forked(root) or (Lake(**roots) if "logs" in roots else None)
         if fork is None or not fork.there:
             fix = f"Nothing was removed. Put it back; if it is gone for good: floodmark maintain --forget {root}"
             where, expected = f"lake {root}, which reads lake {lake.root}", "a lake that says what it has yet to read"

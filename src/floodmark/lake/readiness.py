@@ -94,8 +94,8 @@ def _check_lost(operator: Operator, lake: Lake) -> None:
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
     """What of an interval is computed: by which version, when, and whether it still counts. In order of time."""
     versions = input_versions(operator, lake)
-    found = segments(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
-    return sorted(found, key=lambda one: one.interval.start)
+    stretches = segments(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
+    return sorted(stretches, key=lambda one: one.interval.start)
 
 
 def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
@@ -134,15 +134,15 @@ def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: La
 
     def stale(entry: Entry, piece: Interval) -> str | None:
         needed = reads(operator, piece)
-        for given in operator.inputs:
-            before, after = int(entry.inputs.get(given.table, {}).get("version", -1)), versions[given.table]
+        for input_ in operator.inputs:
+            before, after = int(entry.inputs.get(input_.table, {}).get("version", -1)), versions[input_.table]
             if before == after:
                 continue
-            key = given.table, before
+            key = input_.table, before
             if key not in known:
-                known[key] = changes.since(lake.input(given), before, after, log=given.upstream is None)
+                known[key] = changes.since(lake.input(input_), before, after, log=input_.upstream is None)
             if known[key].touch(needed):
-                return f"its input '{given.table}' has changed since (version {before} -> {after})"
+                return f"its input '{input_.table}' has changed since (version {before} -> {after})"
         return None
 
     def cut(interval: Interval) -> list[Interval]:
@@ -157,7 +157,7 @@ def _inside(interval: Interval, piece: Interval) -> Interval:
     return Interval(start=max(interval.start, piece.start), end=min(interval.end, piece.end))
 
 
-def covered(operator: Operator, interval: Interval, found: Todo) -> RunResult:
+def covered(operator: Operator, interval: Interval, plan: Todo) -> RunResult:
     """The result of a run that finds everything covered."""
     return RunResult(
         operator=operator.name,
@@ -165,26 +165,26 @@ def covered(operator: Operator, interval: Interval, found: Todo) -> RunResult:
         mode="bounded",
         interval=interval,
         watermark=min(interval.end - 1, END),
-        skipped=found.covered,
-        reasons=found.reasons,
+        skipped=plan.covered,
+        reasons=plan.reasons,
     )
 
 
 def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
     """The newest version of every input table: what a run reads, and what its commits say it has read."""
-    found = {}
-    for given in operator.inputs:
-        path = lake.input(given)
+    newest = {}
+    for input_ in operator.inputs:
+        path = lake.input(input_)
         try:
-            found[given.table] = entries.version_of(path)
+            newest[input_.table] = entries.version_of(path)
         except TableNotFoundError:
             command = (
-                f"floodmark run {given.upstream.operator.name}" if given.upstream else f"floodmark land {given.table}"
+                f"floodmark run {input_.upstream.operator.name}" if input_.upstream else f"floodmark land {input_.table}"
             )
-            where = f"input '{given.name}' of operator '{operator.name}'"
-            fix = f"{'Run' if given.upstream else 'Land'} it first: {command}"
+            where = f"input '{input_.name}' of operator '{operator.name}'"
+            fix = f"{'Run' if input_.upstream else 'Land'} it first: {command}"
             raise ExecutionError(where, f"a Delta table at {path}", "none", fix, code="EXECUTION-002") from None
-    return found
+    return newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,19 +230,19 @@ def shortfalls(
     """
     if interval.everything:
         return []
-    found = []
-    for given in operator.inputs:
-        progress = history.progress(lake.input(given))
+    lacking = []
+    for input_ in operator.inputs:
+        progress = history.progress(lake.input(input_))
         reached = NEVER if progress is None else progress
         if reached >= min(interval.end - 1, END):
             continue
-        if given.upstream is None:
-            text = f"'{given.table}' has reached {describe(reached)}; rows for the rest of {interval} may still land"
-            found.append(Shortfall(table=given.table, reached=reached, missing=None, text=text))
+        if input_.upstream is None:
+            text = f"'{input_.table}' has reached {describe(reached)}; rows for the rest of {interval} may still land"
+            lacking.append(Shortfall(table=input_.table, reached=reached, missing=None, text=text))
             continue
-        upstream = given.upstream.operator
+        upstream = input_.upstream.operator
         needed = reads(operator, interval)
-        needed = Interval(start=max(needed.start, since.get(given.table, needed.start)), end=needed.end)
+        needed = Interval(start=max(needed.start, since.get(input_.table, needed.start)), end=needed.end)
         try:
             _check_lost(upstream, lake)
             missing = _plan(upstream, lake, needed, input_versions(upstream, lake), late_rows).missing
@@ -250,21 +250,21 @@ def shortfalls(
             missing = (needed,)
         how = ", every row as on time (late_rows: all)," if late_rows == "all" else ""
         for part in missing:
-            text = f"'{given.table}' is not computed by {upstream.version}{how} for {part}"
-            found.append(Shortfall(table=given.table, reached=reached, missing=(part,), text=text))
-    return found
+            text = f"'{input_.table}' is not computed by {upstream.version}{how} for {part}"
+            lacking.append(Shortfall(table=input_.table, reached=reached, missing=(part,), text=text))
+    return lacking
 
 
 def reads(operator: Operator, interval: Interval) -> Interval:
     """The event time of the rows that decide the results of an interval: from the start of the first window that ends in it."""
     step = operator.stateful
-    start, more = interval.start, 0
+    start, margin = interval.start, 0
     if isinstance(step, IntervalJoin):
-        start, more = (max(start - step.margin, NEVER) if start > NEVER else start), step.margin
+        start, margin = (max(start - step.margin, NEVER) if start > NEVER else start), step.margin
     elif isinstance(step, WindowAggregate):
         start = first_needed(step.window, start) if start > NEVER else start
-        more = step.window.margin if isinstance(step.window, Session) else 0
-    return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + more, END))
+        margin = step.window.margin if isinstance(step.window, Session) else 0
+    return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + margin, END))
 
 
 def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
@@ -311,17 +311,17 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
     timeline = Timeline.current(lake, operator.name)
     last = timeline.checkpoint.last_committed()
     read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}
-    for given in operator.inputs:
-        path = lake.input(given)
-        if given.name not in read or given.table != read[given.name].table:
+    for input_ in operator.inputs:
+        path = lake.input(input_)
+        if input_.name not in read or input_.table != read[input_.name].table:
             continue
-        since, now = read[given.name].version, entries.version_of(path)
-        come = changes.between(path, since, now, log=given.upstream is None, come=True)
+        since, now = read[input_.name].version, entries.version_of(path)
+        come = changes.between(path, since, now, log=input_.upstream is None, come=True)
         if not come.touch(reads(operator, interval)):
             continue
         where, got = (
             f"operator '{operator.name}' in {lake.root}",
-            f"rows of it that have landed in '{given.table}' since",
+            f"rows of it that have landed in '{input_.table}' since",
         )
         fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
         raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")

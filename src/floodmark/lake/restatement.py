@@ -68,24 +68,24 @@ class Restatement:
 
         schema = rows.schema
         names = [name for name in schema.names if name not in STAMPS or name == "_event_time"]
-        said = ", ".join(map(quoted, names))
+        column_list = ", ".join(map(quoted, names))
         counted = (
-            f"SELECT {said}, sum(_n) AS _n FROM (SELECT {said}, CASE WHEN _kind = {ROW} THEN -1 ELSE 1 END AS _n FROM standing WHERE _kind <> {MARKER} "
-            f"UNION ALL SELECT {said}, 1 AS _n FROM stated) GROUP BY ALL HAVING sum(_n) <> 0"
+            f"SELECT {column_list}, sum(_n) AS _n FROM (SELECT {column_list}, CASE WHEN _kind = {ROW} THEN -1 ELSE 1 END AS _n FROM standing WHERE _kind <> {MARKER} "
+            f"UNION ALL SELECT {column_list}, 1 AS _n FROM stated) GROUP BY ALL HAVING sum(_n) <> 0"
         )
-        kinds = f"SELECT {said}, CASE WHEN _n < 0 THEN {RETRACTION} ELSE {ROW} END AS _kind, unnest(range(abs(_n)::BIGINT)) FROM ({counted})"
+        kinds = f"SELECT {column_list}, CASE WHEN _n < 0 THEN {RETRACTION} ELSE {ROW} END AS _kind, unnest(range(abs(_n)::BIGINT)) FROM ({counted})"
         keys = ", ".join(map(quoted, ("_event_time", *self.output.keys)))
-        place = (
+        numbering = (
             f"dense_rank() OVER (ORDER BY {keys})"
             if self.output.keys
-            else f"row_number() OVER (ORDER BY _kind, {said})"
+            else f"row_number() OVER (ORDER BY _kind, {column_list})"
         )
         with duckdb.connect() as engine:
             engine.execute("SET TimeZone = 'UTC'")
             engine.register("standing", standing.select(schema.names).cast(schema))
             engine.register("stated", rows)
-            found = engine.sql(f"SELECT {said}, _kind, {place} - 1 AS _place FROM ({kinds}) ORDER BY _place, _kind")
-            table = pa.table(found.to_arrow_table())
+            relation = engine.sql(f"SELECT {column_list}, _kind, {numbering} - 1 AS _place FROM ({kinds}) ORDER BY _place, _kind")
+            table = pa.table(relation.to_arrow_table())
         columns = [pa.field(name, schema.field(name).type) for name in names]
         return table.cast(pa.schema([*columns, ("_kind", pa.int32()), ("_place", pa.int64())]))
 
@@ -135,8 +135,8 @@ class Restatement:
         """The last sequence of a micro-batch in each file that has any."""
         from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
-        place = dataset.field("_sequence")
-        wanted = (place >= first) & (place < first + SEQUENCES)
+        sequence = dataset.field("_sequence")
+        wanted = (sequence >= first) & (sequence < first + SEQUENCES)
         for part in DeltaTable(self.path).to_pyarrow_dataset().to_batches(columns=["_sequence"], filter=wanted):
             last = pc.max(part["_sequence"]).as_py()
             if last is not None:

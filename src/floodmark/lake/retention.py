@@ -72,7 +72,7 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
         hours: for which files that were replaced stay.
         dry_run: only say what would go.
     """
-    found = []
+    removed = []
     for operator in streams(lake):
         timeline = Timeline.current(lake, operator)
         oldest = next(iter(timeline.checkpoint.restorable()), None)
@@ -83,10 +83,10 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
             if not dry_run and len(DeltaTable(path).file_uris()) > _MOST_FILES:
                 retried(DeltaTable(path).optimize.compact, path)
             floor = marks.ticked(path, oldest) if name == TICKS else _started(timeline, oldest)
-            gone = vacuum(path, timeline.folder(f"{name}.json"), floor=floor, kept={}, hours=hours, dry_run=dry_run)
+            gone = vacuum(path, timeline.folder(f"{name}.json"), floor=floor, restorable={}, hours=hours, dry_run=dry_run)
             if gone.files:
-                found.append(Removed(kind=name, name=operator, files=gone.files, size=gone.size))
-    return found
+                removed.append(Removed(kind=name, name=operator, files=gone.files, size=gone.size))
+    return removed
 
 
 def _started(timeline: Timeline, batch: int) -> int:

@@ -162,30 +162,30 @@ def prepare(
     chosen = cut(candidates, agreeing(lake))
     if chosen is None:
         raise _no_cut(savepoint, names[1:])
-    written = {output.id: output.table for one in chosen.values() for output in one.outputs}
+    written = {output.id: output.table for state in chosen.values() for output in state.outputs}
     targets, lost, emptied, since = [], [], list[str](), dict[str, dict[str, int]]()
-    for name, one in chosen.items():
-        if isinstance(one, Manifest):
-            held = savepoints.find(lake, one.id)
+    for name, state in chosen.items():
+        if isinstance(state, Manifest):
+            held = savepoints.find(lake, state.id)
             held.put_back(lake)
             emptied += _emptied(lake, held)
             since[name] = held.since
         else:
-            since[name] = began_with(positions_at(Timeline.current(lake, name), one.batch))
-    for name, one in chosen.items():
-        check_inputs(lake, name, one.inputs, written, since[name])
-        lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]
+            since[name] = began_with(positions_at(Timeline.current(lake, name), state.batch))
+    for name, state in chosen.items():
+        check_inputs(lake, name, state.inputs, written, since[name])
+        lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in state.outputs]
         targets.append(
             Target(
                 operator=name,
-                savepoint=_kept(lake, name, one, manifest.id, keep=keep, code=(codes or {}).get(name)),
-                version=one.version,
+                savepoint=_savepoint_of(lake, name, state, manifest.id, keep=keep, code=(codes or {}).get(name)),
+                version=state.version,
                 timeline=Timeline.current(lake, name).next().number,
                 ends=Timeline.current(lake, name).number,
-                batch=one.batch,
-                watermark=one.watermark,
-                tables=one.outputs,
-                moves=dict(moves(one, written)),
+                batch=state.batch,
+                watermark=state.watermark,
+                tables=state.outputs,
+                moves=dict(moves(state, written)),
             )
         )
     switch = Switch(again=_again(manifest), targets=tuple(targets))
@@ -199,7 +199,7 @@ def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:
     yield from (f"{table}__current" for table in sorted(now.keys() - known.keys()))
 
 
-def _kept(
+def _savepoint_of(
     lake: Lake, operator: str, state: Manifest | BatchState, asked: str, *, keep: bool, code: Mapping[str, Any] | None
 ) -> str:
     """The savepoint of a state: one is made of a stream that stays where it is."""
@@ -216,9 +216,9 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
     last = timeline.checkpoint.last_committed()
     with suppress(StateError):  # a checkpoint that cannot be read is no state to go back to; savepoints are
         yield from [state_at(timeline, last)] if last >= 0 else []
-    for one in reversed(savepoints.savepoints(lake, operator)):
-        if all(is_there(lake, output) for output in one.manifest.outputs):
-            yield one.manifest
+    for savepoint in reversed(savepoints.savepoints(lake, operator)):
+        if all(is_there(lake, output) for output in savepoint.manifest.outputs):
+            yield savepoint.manifest
 
 
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:

@@ -29,8 +29,8 @@ def keep(lake: Lake, operator: str, groups: tuple[int, ...]) -> None:
 
 def of(lake: Lake, operator: str) -> tuple[int, ...] | None:
     """The key groups that the stream of an operator computes in a lake; None for all."""
-    found = read(_path(lake, operator))
-    return None if found is None else tuple(json.loads(found))
+    content = read(_path(lake, operator))
+    return None if content is None else tuple(json.loads(content))
 
 
 def sampled(lake: Lake, operator: Operator) -> Operator:

@@ -210,12 +210,12 @@ def _copy(timeline: Timeline, batch: int, draft: str) -> None:
 
 def digests(folder: str) -> dict[str, File]:
     """Every file of a savepoint, but what is put beside it."""
-    found = {}
+    files = {}
     for path in sorted(files_of(folder)):
         if path not in {MANIFEST, _PIN}:
             size, digest = open_hashed(f"{folder}/{path}").finish()
-            found[path] = File(sha256=digest, size=size)
-    return found
+            files[path] = File(sha256=digest, size=size)
+    return files
 
 
 # ---- those there are
@@ -313,12 +313,12 @@ def of(lake: Lake, operator: str, name: str) -> Savepoint:
     Raises:
         LifecycleError: LIFECYCLE-031, there is none, or it is another operator's.
     """
-    found = find(lake, name)
-    if found.manifest.operator != operator:
+    savepoint = find(lake, name)
+    if savepoint.manifest.operator != operator:
         fix = f"See those of '{operator}': floodmark savepoint list {operator}"
-        got = f"one of '{found.manifest.operator}'"
+        got = f"one of '{savepoint.manifest.operator}'"
         raise LifecycleError(f"savepoint '{name}'", f"one of '{operator}'", got, fix, code="LIFECYCLE-031")
-    return found
+    return savepoint
 
 
 def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
@@ -357,10 +357,10 @@ def verify(savepoint: Savepoint) -> list[str]:
 
 def check(savepoint: Savepoint) -> None:
     """Raise StateError STATE-021 when something is wrong with its files."""
-    found = verify(savepoint)
-    if found:
-        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-        raise broken(f"savepoint '{savepoint.manifest.id}'", f"one of which {found[0]}{more}")
+    faults = verify(savepoint)
+    if faults:
+        others = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        raise broken(f"savepoint '{savepoint.manifest.id}'", f"one of which {faults[0]}{others}")
 
 
 def pin(savepoint: Savepoint | Unreadable, *, pinned: bool) -> None:
@@ -369,8 +369,8 @@ def pin(savepoint: Savepoint | Unreadable, *, pinned: bool) -> None:
     if pinned:
         write(path, b"")
     elif read(path) is not None:
-        files, place = file_system(path)
-        files.delete_file(place)
+        files, file = file_system(path)
+        files.delete_file(file)
 
 
 def delete(savepoint: Savepoint | Unreadable) -> None:
@@ -396,9 +396,9 @@ def export(savepoint: Savepoint, target: str) -> None:
         StateError: STATE-021, it is damaged.
     """
     check(savepoint)
-    place = f"{target.rstrip('/')}/{savepoint.manifest.id}"
+    folder = f"{target.rstrip('/')}/{savepoint.manifest.id}"
     for path in [*savepoint.manifest.files, MANIFEST]:
-        copy(f"{savepoint.path}/{path}", f"{place}/{path}", link=False)
+        copy(f"{savepoint.path}/{path}", f"{folder}/{path}", link=False)
 
 
 def opened(folder: str) -> Savepoint:
@@ -421,21 +421,21 @@ def take_in(lake: Lake, source: str) -> Savepoint:
         StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
         LifecycleError: LIFECYCLE-033, the lake has it already.
     """
-    given = opened(source)
-    if given.manifest.canonical:
-        raise broken(f"savepoint {given.path}", "a canonical one, of which 'floodmark savepoint import' makes one")
-    check(given)
-    place = f"{_home(lake, given.manifest.operator)}/{given.manifest.id}"
-    if read(f"{place}/{MANIFEST}") is not None:
-        fix = f"It can be used as it is: floodmark savepoint show {given.manifest.id}"
+    exported = opened(source)
+    if exported.manifest.canonical:
+        raise broken(f"savepoint {exported.path}", "a canonical one, of which 'floodmark savepoint import' makes one")
+    check(exported)
+    folder = f"{_home(lake, exported.manifest.operator)}/{exported.manifest.id}"
+    if read(f"{folder}/{MANIFEST}") is not None:
+        fix = f"It can be used as it is: floodmark savepoint show {exported.manifest.id}"
         raise LifecycleError(
-            f"lake {lake.root}", "one that has not got it", f"'{given.manifest.id}'", fix, code="LIFECYCLE-033"
+            f"lake {lake.root}", "one that has not got it", f"'{exported.manifest.id}'", fix, code="LIFECYCLE-033"
         )
-    with drafted(given.manifest.operator, lake, given.manifest.id) as draft:
-        for path in [*given.manifest.files, MANIFEST]:
-            copy(f"{given.path}/{path}", f"{draft.path}/{path}", link=False)
+    with drafted(exported.manifest.operator, lake, exported.manifest.id) as draft:
+        for path in [*exported.manifest.files, MANIFEST]:
+            copy(f"{exported.path}/{path}", f"{draft.path}/{path}", link=False)
             crash.point("savepoint.taking_in")
-    return replace(given, path=place)
+    return replace(exported, path=folder)
 
 
 # ---- putting one back

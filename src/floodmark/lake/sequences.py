@@ -68,8 +68,8 @@ def results_in_order(table: DeltaTable) -> list[SequencedFile] | None:
         return []
     if table.metadata().partition_columns:
         return None
-    place = actions.schema.get_field_index("modification_time")
-    actions = actions.set_column(place, "modification_time", actions["modification_time"].cast(pa.int64()))
+    index = actions.schema.get_field_index("modification_time")
+    actions = actions.set_column(index, "modification_time", actions["modification_time"].cast(pa.int64()))
     files, reached, last = list[SequencedFile](), None, -1
     for action in actions.sort_by([("modification_time", "ascending"), ("path", "ascending")]).to_pylist():
         low, high = action.get("min._progress"), action.get("max._progress")
@@ -87,65 +87,65 @@ def results_in_order(table: DeltaTable) -> list[SequencedFile] | None:
     return files
 
 
-def ordered(table: DeltaTable, given: Input) -> list[SequencedFile] | None:
+def ordered(table: DeltaTable, input_: Input) -> list[SequencedFile] | None:
     """The files of an input's table in their order; None where there is none."""
-    return in_order(table) if given.upstream is None else results_in_order(table)
+    return in_order(table) if input_.upstream is None else results_in_order(table)
 
 
-def grows(given: Input) -> bool:
+def grows(input_: Input) -> bool:
     """Whether each row that comes to an input's table has a larger ``_sequence`` than those that came before it, whatever else is in there."""
-    if given.upstream is None:
+    if input_.upstream is None:
         return True
-    operator = given.upstream.operator
-    output = operator.output(given.upstream.name)
+    operator = input_.upstream.operator
+    output = operator.output(input_.upstream.name)
     if output.side in {"late", "quarantine"}:
         return False
     return operator.stateful is not None or (len(operator.inputs) == 1 and grows(operator.inputs[0]))
 
 
-def files_of(path: str, version: int, given: Input) -> list[SequencedFile] | None:
+def files_of(path: str, version: int, input_: Input) -> list[SequencedFile] | None:
     """The files of a version of an input's table; None as ``ordered``, and where the log does not tell any more."""
     try:
-        return ordered(DeltaTable(path, version=version), given)
+        return ordered(DeltaTable(path, version=version), input_)
     except DeltaError:
         return None
 
 
-def begins_in_order(path: str, given: Input) -> tuple[int, list[SequencedFile]] | None:
+def begins_in_order(path: str, input_: Input) -> tuple[int, list[SequencedFile]] | None:
     """The newest version of an input's table and its files in order, for a stream that has read nothing yet; None where it cannot begin with these.
 
     A stream reads what an output's stream has written, also where a bounded run has put something else in its place since, unless the
     table was taken back or cleaned.
     """
     newest = DeltaTable(path)
-    files = ordered(newest, given)
-    if files is None or (given.upstream is not None and history.replaced(path, -1) and not history.rewritten(path)):
+    files = ordered(newest, input_)
+    if files is None or (input_.upstream is not None and history.replaced(path, -1) and not history.rewritten(path)):
         return None
     return newest.version(), files
 
 
-def files_behind(path: str, version: int, given: Input) -> tuple[int, list[SequencedFile]] | None:
+def files_behind(path: str, version: int, input_: Input) -> tuple[int, list[SequencedFile]] | None:
     """The newest version of an input's table and its files in order, for a reader that has read a version and knows its last row.
 
     None where what is read is not told apart by that row from what is not: the files have no order, or rows behind the version were replaced.
     """
-    if not DeltaTable.is_deltatable(path) or not grows(given):
+    if not DeltaTable.is_deltatable(path) or not grows(input_):
         return None
     newest = DeltaTable(path)
-    files = ordered(newest, given)
-    if files is None or (given.upstream is not None and history.replaced(path, version)):
+    files = ordered(newest, input_)
+    if files is None or (input_.upstream is not None and history.replaced(path, version)):
         return None
     return newest.version(), files
 
 
-def last_read(path: str, version: int, file: int, given: Input | None = None) -> int | None:
+def last_read(path: str, version: int, file: int, input_: Input | None = None) -> int | None:
     """The last ``_sequence`` a reader has read; -1 for none, None where the table's log does not tell any more.
 
     Args:
         path: of the table.
         version: that is read completely.
         file: number of the last file read of the commit behind it; -1 for none.
-        given: the input whose table it is; None for a log.
+        input_: the input whose table it is; None for a log.
     """
     entry = entries.entry(path, version + 1) if file >= 0 else None
     if entry is None and file >= 0:
@@ -154,7 +154,7 @@ def last_read(path: str, version: int, file: int, given: Input | None = None) ->
         table = DeltaTable(path, version=version) if version >= 0 else None
     except DeltaError:
         return None
-    if table is not None and (in_order(table) if given is None else ordered(table, given)) is None:
+    if table is not None and (in_order(table) if input_ is None else ordered(table, input_)) is None:
         return None
     actions = (action.get("add") for action in (entries.actions(entry) if entry is not None else ()))
     added = [json.loads(action["stats"]) for action in actions if action and action["dataChange"]][: file + 1]
@@ -177,15 +177,15 @@ def note(file: str, lake: Lake, inputs: Iterable[TableVersion]) -> None:
     write(file, json.dumps(known).encode())
 
 
-def noted(file: str, given: TableVersion) -> int | None:
+def noted(file: str, table_version: TableVersion) -> int | None:
     """The last ``_sequence`` that is read of a log, by what ``note`` has written of just that position; None where it has not."""
     content = read(file)
-    version, of_file, last = json.loads(content or b"{}").get(given.id, (None, None, None))
-    return last if (version, of_file) == (given.version, given.file) else None
+    version, of_file, last = json.loads(content or b"{}").get(table_version.id, (None, None, None))
+    return last if (version, of_file) == (table_version.version, table_version.file) else None
 
 
-def _last_read(lake: Lake, given: TableVersion) -> int | None:
-    path = lake.log(given.table)
-    if not entries.is_table(path) or entries.id_of(path) != given.id:
+def _last_read(lake: Lake, table_version: TableVersion) -> int | None:
+    path = lake.log(table_version.table)
+    if not entries.is_table(path) or entries.id_of(path) != table_version.id:
         return None
-    return last_read(path, given.version, given.file)
+    return last_read(path, table_version.version, table_version.file)

@@ -31,8 +31,8 @@ def file_system(location: str) -> tuple[FileSystem, str]:
         return LocalFileSystem(), str(Path(location).expanduser().absolute())
     for name in ("s3a://", "s3n://"):
         location = location.replace(name, "s3://", 1) if location.startswith(name) else location
-    found, path = FileSystem.from_uri(location)
-    return found, path
+    files, path = FileSystem.from_uri(location)
+    return files, path
 
 
 def folders(location: str) -> list[str]:

@@ -47,8 +47,8 @@ _CUTOVER = "cutover"
 
 def pending(lake: Lake) -> Switch | None:
     """The switch that was begun in a lake and not finished."""
-    found = read(_journal(lake))
-    return None if found is None else Switch.parse(found)
+    content = read(_journal(lake))
+    return None if content is None else Switch.parse(content)
 
 
 def refuse_moved(lake: Lake, operator: str) -> None:
@@ -280,10 +280,10 @@ def _seek(timeline: Timeline, target: Target, targets: Mapping[str, Target]) -> 
     assert deployed is not None
     numbers = list(positions.numbers(deployed.graph, len(timeline.checkpoint.positions(target.batch))).values())
     written = {table.table: (writer, table.id) for writer in targets.values() for table in writer.tables}
-    for place, name in target.moves.items():
+    for index, name in target.moves.items():
         writer, table_id = written[name]
         version = _switched_at(timeline.lake.output(name), writer.timeline)
-        for source in numbers[place]:
+        for source in numbers[index]:
             timeline.checkpoint.move(target.batch, source, version, table_id)
 
 

@@ -29,8 +29,8 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
     folder = Path(path, uuid.uuid4().hex)
     folder.mkdir()
     written: list[Path] = []
-    for place, part in _parts(rows, divided=divided):
-        inner = folder / place
+    for partition, part in _parts(rows, divided=divided):
+        inner = folder / partition
         inner.mkdir(exist_ok=True)
         for number, first in enumerate(range(0, part.num_rows, ROWS_PER_FILE)):
             file = inner / f"part-{number:05d}.parquet"
@@ -68,9 +68,9 @@ def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
     if not divided:
         return [("", rows)]
     names = pc.unique(rows[PARTITION]).to_pylist()
-    found = []
+    parts = []
     for name in names:
         same = pc.is_null(rows[PARTITION]) if name is None else pc.equal(rows[PARTITION], name)
         value = _NOWHERE if name is None else quote(name, safe="")
-        found.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
-    return found
+        parts.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
+    return parts

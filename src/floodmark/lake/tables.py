@@ -148,7 +148,7 @@ def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], Non
         clear: deletes the rows of a table, but for its markers.
     """
     lake = timeline.lake
-    kept = {
+    staying = {
         output.current.table
         for output in operator.outputs
         if output.current is not None and readiness.replaces_each(operator, lake, output)
@@ -156,7 +156,7 @@ def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], Non
     tables = [output.current for output in operator.outputs if output.current is not None]
     for output in (*tables, *operator.outputs):
         path = lake.output(output.table)
-        if output.table not in kept and entries.is_table(path) and history.holds_files(path):
+        if output.table not in staying and entries.is_table(path) and history.holds_files(path):
             clear(path)
     for output in operator.outputs:
         version = DeltaTable(lake.output(output.table)).version()

@@ -64,8 +64,8 @@ class Tail:
             for action in entries.actions(entry):
                 if "metaData" in action or "protocol" in action:
                     return False
-                if (said := action.get("txn")) and said["appId"] in self.done:
-                    self.done[said["appId"]] = int(said["version"])
+                if (transaction := action.get("txn")) and transaction["appId"] in self.done:
+                    self.done[transaction["appId"]] = int(transaction["version"])
             self.version += 1
         return True
 

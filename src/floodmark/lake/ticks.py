@@ -56,8 +56,8 @@ def schema() -> TableSchema:
 
 def reached(path: str) -> int:
     """The last sequence that ticks have reached; NEVER where there are none."""
-    found = marks.reached(path)
-    return NEVER if found is None else found
+    last = marks.reached(path)
+    return NEVER if last is None else last
 
 
 def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpointer | None = None) -> None:
@@ -69,8 +69,8 @@ def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpo
         folder.mkdir()
         row = pa.table([[value] for value in (batch, *astuple(tick))], schema=COLUMNS)
         pq.write_table(row, folder / "part-00000.parquet")
-        for place in (folder / "part-00000.parquet", folder, path):
-            sync(place)
+        for changed in (folder / "part-00000.parquet", folder, path):
+            sync(changed)
         return Written(folder=folder)
 
     writer = Writer(str(path), checkpointer)

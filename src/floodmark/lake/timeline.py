@@ -105,10 +105,10 @@ class Timeline:
         Args:
             tables: names of outputs that are there.
         """
-        found, opened = self, {name: DeltaTable(self.lake.output(name)) for name in tables}
-        while any(table.transaction_version(found.app(name)) is not None for name, table in opened.items()):
-            found = replace(found, number=found.number + 1)
-        return found
+        timeline, opened = self, {name: DeltaTable(self.lake.output(name)) for name in tables}
+        while any(table.transaction_version(timeline.app(name)) is not None for name, table in opened.items()):
+            timeline = replace(timeline, number=timeline.number + 1)
+        return timeline
 
     @property
     def checkpoint(self) -> Checkpoint:

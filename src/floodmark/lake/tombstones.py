@@ -41,7 +41,7 @@ def checkpoint(path: str, version: int) -> bool:
         False where the log does not tell what the version consists of (``versions.hold``): nothing is done then.
     """
     name, draft = checkpoint_of(version), entries.beside(path, _DRAFT)
-    place = f"{path}/{LOG}/{name}"
+    location = f"{path}/{LOG}/{name}"
     if name not in log_files(path):
         remove(draft)  # of a process that was killed
         if not versions.hold(path, version, draft):
@@ -50,10 +50,10 @@ def checkpoint(path: str, version: int) -> bool:
         _leave_out(made, path)
         crash.point("expiry.before_checkpoint")
         with suppress(FileExistsError):
-            os.link(made, place) if is_local(path) else copy(made, place)
+            os.link(made, location) if is_local(path) else copy(made, location)
         remove(draft)
         crash.point("expiry.after_checkpoint")
-    files, base = file_system(place)
+    files, base = file_system(location)
     with files.open_input_file(base) as content:
         actions = pq.ParquetFile(content).read(columns=["add.path"])
     size, live = files.get_file_info(base).size, len(actions) - actions["add"].null_count
@@ -64,18 +64,18 @@ def checkpoint(path: str, version: int) -> bool:
 
 def _leave_out(file: str, path: str) -> None:
     """Write a checkpoint anew without the tombstones of files that are not in a table's folder."""
-    files, place = file_system(file)
-    actions = pq.read_table(place, filesystem=files, partitioning=None)
+    files, checkpoint_path = file_system(file)
+    actions = pq.read_table(checkpoint_path, filesystem=files, partitioning=None)
     if "remove" not in actions.column_names or actions["remove"].null_count == len(actions):
         return
     removed = pc.struct_field(actions["remove"], "path").to_pylist()
     stay = [name is None or one for name, one in zip(removed, _there(path, removed), strict=True)]
-    pq.write_table(actions.filter(pa.array(stay)), place, filesystem=files)
+    pq.write_table(actions.filter(pa.array(stay)), checkpoint_path, filesystem=files)
 
 
 def _there(path: str, names: list[str | None]) -> list[bool]:
     """Whether each file of a table is on the disk, by the path its commit says."""
     files, base = file_system(path)
     asked = sorted({f"{base}/{form}" for name in names if name is not None for form in (name, unquote(name))})
-    found = {info.path for info in files.get_file_info(asked) if info.type == FileType.File}
-    return [name is not None and not found.isdisjoint((f"{base}/{name}", f"{base}/{unquote(name)}")) for name in names]
+    present = {info.path for info in files.get_file_info(asked) if info.type == FileType.File}
+    return [name is not None and not present.isdisjoint((f"{base}/{name}", f"{base}/{unquote(name)}")) for name in names]

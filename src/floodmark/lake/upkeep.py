@@ -128,10 +128,10 @@ class _Work:
             remember(path, landing)
         ordered = in_order(writer.table()) is not None  # otherwise a stream begins with the first commit
         floor = self.needed.floors.get(path) if ordered else -1
-        kept = self._cleaned("logs", name, work, floor=floor, ordered=ordered)
+        cleaned = self._cleaned("logs", name, work, floor=floor, ordered=ordered)
         if not self.dry_run:
             note_lost(path)
-        return kept
+        return cleaned
 
     def quarantine(self, name: str) -> Kept:
         """Make the quarantine of a source few large files; nobody reads its commits one by one."""
@@ -168,7 +168,7 @@ class _Work:
             read: streams or bounded runs may read it.
         """
         path = work.writer.path
-        versions = self.needed.kept.get(path, {})
+        versions = self.needed.restorable.get(path, {})
         gone, expired = Vacuumed(why=self.why), Expired()
         if not self.why:
             upto = (
@@ -182,7 +182,7 @@ class _Work:
                 path,
                 seen_at,
                 floor=floor,
-                kept=versions,
+                restorable=versions,
                 owed=owed,
                 hours=self.hours,
                 dry_run=self.dry_run,

@@ -103,7 +103,7 @@ def vacuum(
     seen_at: str,
     *,
     floor: int | None,
-    kept: Mapping[int, str],
+    restorable: Mapping[int, str],
     owed: Collection[str] = (),
     hours: float,
     dry_run: bool = False,
@@ -115,7 +115,7 @@ def vacuum(
         path: of the table.
         seen_at: path of the file with what its commits say.
         floor: the version up to which its slowest reader has read; None without one.
-        kept: versions to which savepoints go back, each with the folder that holds what it consists of, or nothing (``versions.hold``).
+        restorable: versions to which savepoints go back, each with the folder that holds what it consists of, or nothing (``versions.hold``).
         owed: folders in the table's, whose files a stream has yet to commit.
         hours: for which replaced files stay, and those no commit names.
         dry_run: only say what would go.
@@ -129,10 +129,10 @@ def vacuum(
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
     active = versions.named(table)
     of_newest = frozenset(active)
-    if (why := _unknown(path, seen, floor, kept, active)) != "":
+    if (why := _unknown(path, seen, floor, restorable, active)) != "":
         return Vacuumed(why=why)
     there, folders = _on_disk(path)
-    ordered = sorted(version for version in kept if version <= newest)
+    ordered = sorted(version for version in restorable if version <= newest)
     unneeded = [
         file
         for file, (added, removed, at) in seen.gone.items()
@@ -161,15 +161,15 @@ def vacuum(
 
 def _between(versions: list[int], added: int, removed: int) -> bool:
     """Whether one of the versions has a file that was added by one and removed by another."""
-    place = bisect_left(versions, added)
-    return place < len(versions) and versions[place] < removed
+    index = bisect_left(versions, added)
+    return index < len(versions) and versions[index] < removed
 
 
-def _unknown(path: str, seen: Seen, floor: int, kept: Mapping[int, str], active: set[str]) -> str:
+def _unknown(path: str, seen: Seen, floor: int, restorable: Mapping[int, str], active: set[str]) -> str:
     """Why it is not known what somebody needs, or nothing; files of versions whose commits are gone join ``active``."""
     if floor < seen.known - 1:
         return f"a reader stands at version {floor}, and commits before version {seen.known} are gone"
-    for version, folder in kept.items():
+    for version, folder in restorable.items():
         if version < seen.known:
             try:
                 active |= versions.files(folder) if folder else versions.files(path, version)
@@ -181,16 +181,16 @@ def _unknown(path: str, seen: Seen, floor: int, kept: Mapping[int, str], active:
 def _on_disk(path: str) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     """Every data file in the folder of a table -> its bytes and when it was written, ms; and every folder of one commit -> when that was written."""
     files, base = file_system(path)
-    found, folders = dict[str, tuple[int, int]](), dict[str, int]()
+    data_files, folders = dict[str, tuple[int, int]](), dict[str, int]()
     for info in files.get_file_info(FileSelector(base, recursive=True)):
         name = info.path[len(base.rstrip("/")) + 1 :]
         own = not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
         at = (info.mtime_ns or 0) // 1_000_000
         if info.type == FileType.File and own and name.endswith(".parquet"):
-            found[name] = (info.size, at)
+            data_files[name] = (info.size, at)
         elif info.type == FileType.Directory and own and "/" not in name and "=" not in name:
             folders[name] = at
-    return found, folders
+    return data_files, folders
 
 
 def _mark(writer: Writer, seen: Seen, seen_at: str, floor: int) -> None:
@@ -235,10 +235,10 @@ def _remove_folders(folder: Path) -> None:
 def _seen(seen_at: str, table: str) -> Seen:
     """What is known already; nothing where that is of another table, or cannot be read: the commits tell it again."""
     with suppress(ValueError, TypeError):
-        found = Seen(**json.loads(storage.read(seen_at) or b"null"))
-        found.gone = {file: (added, removed, at) for file, (added, removed, at) in found.gone.items()}
-        if found.id == table:
-            return found
+        seen = Seen(**json.loads(storage.read(seen_at) or b"null"))
+        seen.gone = {file: (added, removed, at) for file, (added, removed, at) in seen.gone.items()}
+        if seen.id == table:
+            return seen
     return Seen(table)
 
 

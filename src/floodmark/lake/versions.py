@@ -76,11 +76,11 @@ def put_back(path: str, version: int, folder: str) -> None:
         folder: of ``hold``; it need not be there.
     """
     name = checkpoint_of(version)
-    if name in log_files(folder) and not _told(path, version):
+    if name in log_files(folder) and not _log_tells(path, version):
         copy(f"{folder}/{LOG}/{name}", f"{path}/{LOG}/{name}")
 
 
-def _told(path: str, version: int) -> bool:
+def _log_tells(path: str, version: int) -> bool:
     try:
         DeltaTable(path, version=version)
     except DeltaError:
