@@ -45,13 +45,13 @@ def output_key(output: Output) -> dg.AssetKey:
     return dg.AssetKey(output.table)
 
 
-def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
+def source_assets(asset: SourceAsset, location: Place) -> dg.AssetsDefinition:
     """The asset of a source: materialized by landing."""
     source = asset.source
     spec = dg.AssetSpec(
         source_key(asset),
         description=(source.contract.__doc__ or "").strip() or None,
-        metadata=metadata.static(source.schema, place.lake.log(source.name), source.contract.floodmark_key),
+        metadata=metadata.static(source.schema, location.lake.log(source.name), source.contract.floodmark_key),
         group_name=asset.group,
         owners=list(asset.owners),
         tags=dict(asset.tags),
@@ -68,17 +68,17 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
         pool=f"source_{source.name}",
     )
     def land_step(context: dg.AssetExecutionContext, config: Config) -> dg.MaterializeResult[Any]:
-        stop, computing = Event(), place.computing
+        stop, computing = Event(), location.computing
         began = time.monotonic()
         with failing():
             result = interruptible(
                 lambda: computing.land(
                     source,
-                    place.lake,
+                    location.lake,
                     end=config.end,
                     max_commits=config.max_commits,
                     stop=stop,
-                    workspace=Path(place.workspace.settings.folder),
+                    workspace=Path(location.workspace.settings.folder),
                     on_commit=lambda commit: context.log.info(
                         f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, "
                         f"up to {describe(commit.watermark)}, {commit.pending} to go"
@@ -118,12 +118,12 @@ class Upstream:
     partitions: Partitions | None = None
 
 
-def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Upstream]) -> dg.AssetsDefinition:
+def operator_assets(asset: OperatorAsset, location: Place, tables: Mapping[str, Upstream]) -> dg.AssetsDefinition:
     """The assets of an operator's outputs: materialized together, by one bounded run per range of partitions.
 
     Args:
         asset: to build.
-        place: where its steps act.
+        location: where its steps act.
         tables: every table that can be an input.
     """
     operator, cut = asset.operator, asset.partitions
@@ -132,11 +132,11 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             output_key(output),
             deps=[_dependency(asset, tables[given.table]) for given in operator.inputs],
             description=_description(operator, output),
-            metadata=metadata.of_output(place.lake, output),
+            metadata=metadata.of_output(location.lake, output),
             group_name=asset.group,
             owners=list(asset.owners),
             tags=dict(asset.tags),
-            kinds={place.computing.name, "deltalake"},
+            kinds={location.computing.name, "deltalake"},
             code_version=operator.version,
             partitions_def=partitions.definition(cut) if cut else None,
             skippable=True,
@@ -157,17 +157,19 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             config = defaults(asset)(**context.op_execution_context.op_config)
             check_wait(f"asset '{operator.name}'", config.wait_seconds)
             interval = _interval(context, asset)
-            context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
+            context.log.info(f"{operator.version} over {interval}, in {location.lake.root}")
             if cut:
                 ends = context.partition_key_range
                 _check_exist(asset, cut, list(dict.fromkeys((ends.start, ends.end))))
             _check_chosen(context, asset, tables)
             divided = {name: upstream.partitions for name, upstream in tables.items()}
-            division = await_inputs(context, asset, place.lake, interval, config, divided)
+            division = await_inputs(context, asset, location.lake, interval, config, divided)
             for key, reason in division.incomplete.items():
                 context.log.warning(f"{key} is not computed: {reason}")
-            results = [_run(context, operator, place, stretch, config) for stretch in division.complete]
-        yield from _results(context, asset, place, together(results, interval), config.late_rows, division.incomplete)
+            results = [_run(context, operator, location, stretch, config) for stretch in division.complete]
+        yield from _results(
+            context, asset, location, together(results, interval), config.late_rows, division.incomplete
+        )
 
     return bounded_step
 
@@ -213,13 +215,13 @@ def _description(operator: Operator, output: Output) -> str:
 def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, tables: Mapping[str, Upstream]) -> None:
     """Refuse to go before an operator that writes an input: Dagster orders by what was chosen, and knows no other table of it."""
     chosen = context.run.asset_selection or frozenset()
-    for given in asset.operator.inputs:
-        if given.upstream is None or tables[given.table].key in chosen:
+    for operator_input in asset.operator.inputs:
+        if operator_input.upstream is None or tables[operator_input.table].key in chosen:
             continue
-        writer = given.upstream.operator
+        writer = operator_input.upstream.operator
         others = sorted(output_key(o).to_user_string() for o in writer.outputs if output_key(o) in chosen)
         if others:
-            key = tables[given.table].key.to_user_string()
+            key = tables[operator_input.table].key.to_user_string()
             fix = f"Choose '{key}' too, or launch '{asset.operator.name}' when '{writer.name}' is done."
             got = f"{', '.join(others)} alone, though all outputs of '{writer.name}' are written"
             where = f"asset '{asset.operator.name}'"
@@ -227,18 +229,18 @@ def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, table
 
 
 def _run(
-    context: dg.AssetExecutionContext, operator: Operator, place: Place, interval: Interval, config: OperatorConfig
+    context: dg.AssetExecutionContext, operator: Operator, location: Place, interval: Interval, config: OperatorConfig
 ) -> RunResult:
-    ready = readiness(operator, place.lake, interval, late_rows=config.late_rows, force=config.force)
+    ready = readiness(operator, location.lake, interval, late_rows=config.late_rows, force=config.force)
     for reason in ready.todo.reasons:
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
-    computing = place.computing
+    computing = location.computing
     return interruptible(
         lambda: computing.run_bounded(
             operator,
-            place.lake,
+            location.lake,
             interval,
             late_rows=config.late_rows,
             force=config.force,
@@ -252,7 +254,7 @@ def _run(
 def _results(
     context: dg.AssetExecutionContext,
     asset: OperatorAsset,
-    place: Place,
+    location: Place,
     result: RunResult,
     late_rows: LateRows,
     incomplete: Mapping[str, str],
@@ -263,14 +265,14 @@ def _results(
     the others itself, and yields a result that paints none: steps that read this asset run all the same.
     """
     operator, cut = asset.operator, asset.partitions
-    seen = _coverage(operator, cut, place, late_rows) if cut else {}
+    seen = _coverage(operator, cut, location, late_rows) if cut else {}
     computed = [name for name in context.partition_keys if name not in incomplete] if cut else []
     for output in operator.outputs:
         key = output_key(output)
         about = metadata.of_run(result, output)
-        rows = metadata.people_rows(place.lake, output)
+        rows = metadata.people_rows(location.lake, output)
         if cut is None:
-            about["dagster/row_count"] = metadata.people_count(place.lake, output)
+            about["dagster/row_count"] = metadata.people_count(location.lake, output)
         parts = _of_partitions(cut, computed, rows, result) if cut else {}
         if parts:
             parts[computed[-1]] |= seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
@@ -293,24 +295,24 @@ def _of_partitions(
     cut: Partitions, names: Sequence[str], rows: Mapping[str, int], result: RunResult
 ) -> dict[str, dict[str, Any]]:
     """Partition -> its rows, and whether this run computed them or found them covered."""
-    definition, found = partitions.definition(cut), dict[str, dict[str, Any]]()
+    definition, by_partition = partitions.definition(cut), dict[str, dict[str, Any]]()
     for name in names:
         part = partitions.interval_of(definition.time_window_for_partition_key(name))
         count = {"dagster/partition_row_count": rows.get(cut.key(part.start), 0)} if rows else {}
-        found[name] = count | {"computed": bool(part.minus(list(result.skipped)))}
-    return found
+        by_partition[name] = count | {"computed": bool(part.minus(list(result.skipped)))}
+    return by_partition
 
 
-def _coverage(operator: Operator, cut: Partitions, place: Place, late_rows: LateRows) -> dict[str, Any]:
+def _coverage(operator: Operator, cut: Partitions, location: Place, late_rows: LateRows) -> dict[str, Any]:
     """Coverage as the run asked for it."""
     whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
-    return metadata.coverage(coverage(operator, place.lake, whole, late_rows=late_rows), whole)
+    return metadata.coverage(coverage(operator, location.lake, whole, late_rows=late_rows), whole)
 
 
-def landed_last(place: Place, source: str) -> tuple[int, int]:
+def landed_last(location: Place, source: str) -> tuple[int, int]:
     """First and last ``_sequence`` of what the newest landing brought; an empty range before the first one."""
     newest, low, high = "", 0, -1
-    for _, landing in history.standing_of(place.lake.log(source), Landing):
+    for _, landing in history.standing_of(location.lake.log(source), Landing):
         newest = newest or landing.run
         if landing.run != newest:
             break

@@ -102,7 +102,7 @@ def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefiniti
     config = {"operator": name, "note": f"by the schedule savepoints_{name}", "keep": wanted.keep}
 
     def tick(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        if Timeline.current(streams.place.lake, name).checkpoint.last_committed() < 0:
+        if Timeline.current(streams.location.lake, name).checkpoint.last_committed() < 0:
             return dg.SkipReason("its stream has not committed a micro-batch yet")
         tags = {"floodmark/operator": name, "dagster/max_runtime": str(_STEPS_SECONDS)}
         return dg.RunRequest(run_config={"ops": {"save_stream": {"config": config}}}, tags=tags)
@@ -130,7 +130,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         if not streams.any:
             return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
         known = json.loads(context.cursor or "{}")
-        lake, requests = streams.place.lake, list[Any]()
+        lake, requests = streams.location.lake, list[Any]()
         listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
         new = list(_readable(lake, there - listed))
         if new:
@@ -145,7 +145,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:
-                events += _progress(asset, streams.place, known)
+                events += _progress(asset, streams.location, known)
         return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
 
     return look
@@ -158,10 +158,10 @@ def _readable(lake: Lake, names: Iterable[str]) -> Iterator[Savepoint]:
             yield savepoints.find(lake, name)
 
 
-def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
+def _progress(asset: OperatorAsset, location: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
     """What a stream has completed of its assets since the last look; ``known`` keeps how far that is."""
     for output in asset.operator.outputs:
-        newest = next(history.standing(place.lake.output(output.table), _MOST), None)
+        newest = next(history.standing(location.lake.output(output.table), _MOST), None)
         record = None if newest is None else newest.record
         if not isinstance(record, MicroBatch) or record.progress <= NEVER:
             continue

@@ -44,37 +44,37 @@ class Checked:
     expectations: tuple[Expectation, ...]
 
 
-def source_checks(asset: SourceAsset, place: Place) -> dg.AssetChecksDefinition | None:
+def source_checks(asset: SourceAsset, location: Place) -> dg.AssetChecksDefinition | None:
     """Checks of what the newest landing brought."""
     if not asset.expectations:
         return None
     name = asset.source.name
 
     def rows(session: "SparkSession", _: Interval) -> "DataFrame":
-        low, high = landed_last(place, name)
-        log = session.read.format("delta").load(place.lake.log(name))
+        low, high = landed_last(location, name)
+        log = session.read.format("delta").load(location.lake.log(name))
         return plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
 
     checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations)
-    return _definition(f"check_{name}", [checked], None, place, f"source_{name}")
+    return _definition(f"check_{name}", [checked], None, location, f"source_{name}")
 
 
-def operator_checks(asset: OperatorAsset, place: Place) -> dg.AssetChecksDefinition | None:
+def operator_checks(asset: OperatorAsset, location: Place) -> dg.AssetChecksDefinition | None:
     """Checks of an operator's outputs, per asset partition."""
     if not asset.expectations:
         return None
     operator = asset.operator
     checked = [
-        Checked(key=output_key(operator.output(name)), rows=_output_rows(asset, name, place), expectations=some)
+        Checked(key=output_key(operator.output(name)), rows=_output_rows(asset, name, location), expectations=some)
         for name, some in asset.expectations.items()
     ]
     cut = partitions.definition(asset.partitions) if asset.partitions else None
-    return _definition(f"check_{operator.name}", checked, cut, place, f"operator_{operator.name}")
+    return _definition(f"check_{operator.name}", checked, cut, location, f"operator_{operator.name}")
 
 
-def _output_rows(asset: OperatorAsset, name: str, place: Place) -> Rows:
+def _output_rows(asset: OperatorAsset, name: str, location: Place) -> Rows:
     output = asset.operator.output(name)
-    path = place.lake.output((output.current or output).table)
+    path = location.lake.output((output.current or output).table)
 
     def rows(session: "SparkSession", interval: Interval) -> "DataFrame":
         table = session.read.format("delta").load(path).filter(f"_kind = {ROW}")
@@ -84,32 +84,32 @@ def _output_rows(asset: OperatorAsset, name: str, place: Place) -> Rows:
 
 
 def _definition(
-    name: str, checked: Sequence[Checked], cut: partitions.Definition | None, place: Place, pool: str
+    name: str, checked: Sequence[Checked], cut: partitions.Definition | None, location: Place, pool: str
 ) -> dg.AssetChecksDefinition:
     specs = {
-        (one.key, expectation.name): dg.AssetCheckSpec(
+        (checked_asset.key, expectation.name): dg.AssetCheckSpec(
             expectation.name,
-            asset=one.key,
+            asset=checked_asset.key,
             description=f"{expectation.kind}({', '.join(f'{k}={v!r}' for k, v in expectation.values.items())})",
             blocking=expectation.blocking,
             partitions_def=cut,
         )
-        for one in checked
-        for expectation in one.expectations
+        for checked_asset in checked
+        for expectation in checked_asset.expectations
     }
 
     @dg.multi_asset_check(specs=list(specs.values()), name=name, pool=pool)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
-        computing = place.computing
-        for one in checked:
-            for key, interval in _pieces(context, one.key, cut):
-                context.log.info(f"{one.key.to_user_string()}, {key or interval}")
+        computing = location.computing
+        for checked_asset in checked:
+            for key, interval in _pieces(context, checked_asset.key, cut):
+                context.log.info(f"{checked_asset.key.to_user_string()}, {key or interval}")
                 with failing():
-                    work = partial(computing.with_session, partial(_evaluated, one, interval))
+                    work = partial(computing.with_session, partial(_evaluated, checked_asset, interval))
                     results = interruptible(work, computing.cancel)
                 for expectation, passed, numbers in results:
                     yield dg.AssetCheckEvaluation(
-                        asset_key=one.key,
+                        asset_key=checked_asset.key,
                         check_name=expectation.name,
                         passed=passed,
                         metadata=numbers,
@@ -135,12 +135,12 @@ def _pieces(
     keys = cut.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
     computed = context.instance.get_materialized_partitions(asset)
     keys = [key for key in keys if key in computed] or list(keys)  # the command line may have computed them
-    found: list[tuple[str | None, Interval]] = [
+    pieces: list[tuple[str | None, Interval]] = [
         (key, partitions.interval_of(cut.time_window_for_partition_key(key))) for key in keys
     ]
-    if len(found) <= _APART:
-        return found
-    return [(None, Interval(start=found[0][1].start, end=found[-1][1].end))]
+    if len(pieces) <= _APART:
+        return pieces
+    return [(None, Interval(start=pieces[0][1].start, end=pieces[-1][1].end))]
 
 
 def _evaluated(checked: Checked, interval: Interval, session: "SparkSession") -> list[Judged]:

@@ -74,29 +74,29 @@ def config_of(request: type) -> Any:
         request: one of ``lifecycle.requests``.
     """
     built: dict[str, Any] = {}
-    for one in options(request):
-        default = list(one.default) if one.kind is tuple else ... if one.default is MISSING else one.default
-        about = Field(default=default, ge=one.least, le=one.most, description=one.says)
-        built[one.configured] = (Any if one.share else _TYPES.get(one.kind, one.kind), about)
+    for option in options(request):
+        default = list(option.default) if option.kind is tuple else ... if option.default is MISSING else option.default
+        about = Field(default=default, ge=option.least, le=option.most, description=option.says)
+        built[option.configured] = (Any if option.share else _TYPES.get(option.kind, option.kind), about)
     return create_model(f"{request.__name__}Config", __base__=dg.Config, __doc__=request.__doc__, **built)
 
 
 def request_of(request: type[Request], config: Any) -> Request:
     """What a config asks for."""
-    given = {one.name: _value(one, getattr(config, one.configured)) for one in options(request)}
-    return request(**given)
+    fields = {one.name: _value(one, getattr(config, one.configured)) for one in options(request)}
+    return request(**fields)
 
 
-def _value(one: Option, value: Any) -> Any:
+def _value(option: Option, value: Any) -> Any:
     """As the request takes it.
 
     Raises:
         DefinitionError: DEFINITION-163, a share is none.
     """
-    if not one.share:
+    if not option.share:
         return tuple(value) if isinstance(value, list) else value
     share = parse_share(value)
     if share is None:
-        fix = f"For example {one.configured}: 0.1, or {one.configured}: 10%."
-        raise DefinitionError(f"config, {one.configured}", EXPECTED, repr(value), fix, code="DEFINITION-163")
+        fix = f"For example {option.configured}: 0.1, or {option.configured}: 10%."
+        raise DefinitionError(f"config, {option.configured}", EXPECTED, repr(value), fix, code="DEFINITION-163")
     return share

@@ -30,7 +30,7 @@ def build_definitions(
         root: the folder its settings' relative paths start from.
         executor: of the runs; by default all steps of a run share one process, and so one Spark.
     """
-    place = Place(workspace.at(str(Path(root).resolve())))
+    location = Place(workspace.at(str(Path(root).resolve())))
     tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}
     for asset in workspace.operator_assets:
         for output in asset.operator.outputs:
@@ -38,15 +38,15 @@ def build_definitions(
     with warnings.catch_warnings():  # partitions of checks and of upstream assets are marked as preview and beta
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        assets = [source_assets(asset, place) for asset in workspace.source_assets]
-        assets += [operator_assets(asset, place, tables) for asset in workspace.operator_assets]
-        checks = [source_checks(asset, place) for asset in workspace.source_assets]
-        checks += [operator_checks(asset, place) for asset in workspace.operator_assets]
-        found = dg.Definitions(
+        assets = [source_assets(asset, location) for asset in workspace.source_assets]
+        assets += [operator_assets(asset, location, tables) for asset in workspace.operator_assets]
+        checks = [source_checks(asset, location) for asset in workspace.source_assets]
+        checks += [operator_checks(asset, location) for asset in workspace.operator_assets]
+        asset_definitions = dg.Definitions(
             assets=assets,
             asset_checks=[check for check in checks if check is not None],
             executor=executor or dg.in_process_executor,
         )
-        there = Streams(place, Path(root).resolve())
+        there = Streams(location, Path(root).resolve())
         streams, rollouts = stream_definitions(workspace, there), rollout_definitions(workspace, there)
-        return dg.Definitions.merge(found, streams, rollouts, version_definitions(workspace, place))
+        return dg.Definitions.merge(asset_definitions, streams, rollouts, version_definitions(workspace, location))

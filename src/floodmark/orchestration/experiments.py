@@ -197,15 +197,15 @@ def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iter
 
 def _keys(known: Iterable["Experiment"], operators: Iterable[str]) -> dict[str, list[str]]:
     """Name of a list -> its keys."""
-    found: dict[str, list[str]] = {str(EXPERIMENTS.name): []}
+    keys_by_list: dict[str, list[str]] = {str(EXPERIMENTS.name): []}
     for operator in operators:
-        found |= {str(_partitions(operator).name): [], str(_arms_partitions(operator).name): []}
+        keys_by_list |= {str(_partitions(operator).name): [], str(_arms_partitions(operator).name): []}
     for made in known:
-        found[str(EXPERIMENTS.name)].append(made.name)
-        if str(_partitions(made.operator).name) in found:
-            found[str(_partitions(made.operator).name)].append(made.name)
-            found[str(_arms_partitions(made.operator).name)] += [f"{made.name}.{arm.name}" for arm in made.arms]
-    return found
+        keys_by_list[str(EXPERIMENTS.name)].append(made.name)
+        if str(_partitions(made.operator).name) in keys_by_list:
+            keys_by_list[str(_partitions(made.operator).name)].append(made.name)
+            keys_by_list[str(_arms_partitions(made.operator).name)] += [f"{made.name}.{arm.name}" for arm in made.arms]
+    return keys_by_list
 
 
 def _materialized(made: "Experiment") -> Iterator[dg.AssetMaterialization]:

@@ -42,23 +42,23 @@ class Streams:
     """What jobs need: the workspace's place, and its folder.
 
     Args:
-        place: where steps act.
+        location: where steps act.
         root: folder of the workspace.
     """
 
-    place: Place
+    location: Place
     root: Path
 
     def fleet(self, say: Callable[[str], None]) -> "Fleet":
         """The streams that run by themselves."""
         from floodmark.control.fleet import Fleet  # noqa: PLC0415 - definitions load without Spark
 
-        return Fleet(workspace=self.place.workspace, root=self.root, say=say)
+        return Fleet(workspace=self.location.workspace, root=self.root, say=say)
 
     @property
     def any(self) -> bool:
         """Whether one was ever started."""
-        return has_store(self.place.workspace.settings, self.root)
+        return has_store(self.location.workspace.settings, self.root)
 
 
 def whose(names: Any, says: str = "Whose stream.") -> Any:
@@ -132,7 +132,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([name])
             since = time.time()
-            fleet.start([streams.place.workspace.operator(name)])
+            fleet.start([streams.location.workspace.operator(name)])
             driver = fleet.await_start(name, since, config.wait_seconds)
         if driver is None or driver.state == "starting":
             context.log.warning(f"{name} has not started within {config.wait_seconds:.0f} s: floodmark logs {name}")
@@ -155,8 +155,8 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
         with failing(name):
             fleet = streams.fleet(context.log.info)
             fleet.check_idle([fleet.named(name)])
-            found = fleet.stop([name])
-        for name, driver in found.items():
+            drivers = fleet.stop([name])
+        for name, driver in drivers.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
     return job_of("stop", "Let a stream stop at its next micro-batch boundary.", act)
@@ -193,14 +193,14 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
-        asset = streams.place.workspace.asset(name)
+        asset = streams.location.workspace.asset(name)
         with failing(name):
             action = _upgraded(context, streams, asset, request_of(UpgradeRequest, config))
         if action is None:
             context.log.info(f"{asset.operator.version}: nothing has changed")
             return
         if action.savepoint:
-            _listed(context, [savepoints.find(streams.place.lake, action.savepoint)])
+            _listed(context, [savepoints.find(streams.location.lake, action.savepoint)])
         context.add_output_metadata(action.outcome)
         if failure := action.failure(f"upgrade to {action.version}"):
             with failing():
@@ -220,7 +220,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
         from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
         from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        lake, request = streams.place.lake, request_of(RollbackRequest, config)
+        lake, request = streams.location.lake, request_of(RollbackRequest, config)
         with failing():
             name = chosen(context, "job 'rollback'", "a savepoint")
             fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, name)
@@ -231,8 +231,8 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
             )
         for target in prepared.switch.targets:
             context.log.info(f"{target.operator} is back at {describe(target.watermark)}: {target.savepoint}")
-        for one in prepared.undone:
-            context.log.info(f"{one.table} has lost {one.rows:,} rows of {one.commits} micro-batches")
+        for undone in prepared.undone:
+            context.log.info(f"{undone.table} has lost {undone.rows:,} rows of {undone.commits} micro-batches")
         context.add_output_metadata(action.outcome)
 
     what = "Take a stream back to the savepoint that is chosen as partition, with every stream that reads it."
@@ -249,13 +249,13 @@ def _upgraded(
     cancelled, fleet = Event(), streams.fleet(context.log.info)
     verification = Verification.of(
         request,
-        checks=tuple(expected(asset, streams.place.computing, streams.place.lake, anew=request.rebuild)),
+        checks=tuple(expected(asset, streams.location.computing, streams.location.lake, anew=request.rebuild)),
         cancelled=cancelled,
     )
 
     def work() -> "Action | None":
         if request.rebuild:
-            run = streams.place.computing.run_unbounded
+            run = streams.location.computing.run_unbounded
             return rebuild(fleet, run, asset.operator, why=request.note, stop=cancelled, verification=verification)[1]
         plan, action = upgrade(
             fleet, asset.operator, forward_only=request.forward_only, why=request.note, verification=verification
@@ -269,15 +269,17 @@ def _upgraded(
 
 def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
     """Show savepoints in the list."""
-    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [one.manifest.id for one in made])
-    for one in made:
-        context.log.info(f"savepoint {one.manifest.id}: {one.manifest.version} at micro-batch {one.manifest.batch}")
-        context.log_event(materialized(one))
+    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [savepoint.manifest.id for savepoint in made])
+    for savepoint in made:
+        context.log.info(
+            f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"
+        )
+        context.log_event(materialized(savepoint))
 
 
-def materialized(one: "Savepoint") -> dg.AssetMaterialization:
+def materialized(savepoint: "Savepoint") -> dg.AssetMaterialization:
     """A savepoint as Dagster shows it."""
-    manifest = one.manifest
+    manifest = savepoint.manifest
     about: dict[str, Any] = {
         "savepoint": manifest.id,
         "operator": manifest.operator,
@@ -287,6 +289,6 @@ def materialized(one: "Savepoint") -> dg.AssetMaterialization:
         "micro-batch": manifest.batch,
         "bytes": manifest.size,
         "note": manifest.why,
-        "path": dg.MetadataValue.path(one.path),
+        "path": dg.MetadataValue.path(savepoint.path),
     }
     return dg.AssetMaterialization(asset_key=KEY, metadata=about)

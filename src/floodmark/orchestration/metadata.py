@@ -64,11 +64,11 @@ def people_rows(lake: Lake, output: Output) -> dict[str, int]:
     if name not in actions.column_names:
         return {}
     keys = actions[name].to_pylist()
-    found: dict[str, int] = {}
+    rows_by_key: dict[str, int] = {}
     for key, rows in zip(keys, actions["num_records"].to_pylist(), strict=True):
         if key is not None:
-            found[key] = found.get(key, 0) + int(rows or 0)
-    return found
+            rows_by_key[key] = rows_by_key.get(key, 0) + int(rows or 0)
+    return rows_by_key
 
 
 def people_count(lake: Lake, output: Output) -> int:
@@ -79,8 +79,8 @@ def people_count(lake: Lake, output: Output) -> int:
         return 0
     if "_kind" not in rows.schema.names:
         return int(rows.count_rows())
-    told, taken = (rows.count_rows(filter=pc.field("_kind") == kind) for kind in (ROW, RETRACTION))
-    return int(told - taken)
+    added, taken = (rows.count_rows(filter=pc.field("_kind") == kind) for kind in (ROW, RETRACTION))
+    return int(added - taken)
 
 
 def of_run(result: RunResult, output: Output) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def of_run(result: RunResult, output: Output) -> dict[str, Any]:
     }
 
 
-def coverage(found: Iterable[Segment], whole: Interval) -> dict[str, Any]:
+def coverage(segments: Iterable[Segment], whole: Interval) -> dict[str, Any]:
     """Which event time was computed by which version, and what is stale."""
-    parts = list(found)
+    parts = list(segments)
     missing = whole.minus([part.interval for part in parts])
     records = [
         dg.TableRecord(

@@ -55,18 +55,18 @@ def describe(partitions: Partitions | None) -> str:
 
 def _back(step: Stateful, partitions: Partitions, moment: int) -> int:
     """How many partitions before the one that begins at ``moment`` the first row it needs may be in."""
-    needed, found = moment, 0
+    needed, count = moment, 0
     if isinstance(step, IntervalJoin):
         needed = moment - step.margin
     elif isinstance(step, WindowAggregate):
         needed = first_needed(step.window, moment)
     while partitions.around(moment).start > needed:
-        moment, found = partitions.around(moment).start - 1, found + 1
-    return found
+        moment, count = partitions.around(moment).start - 1, count + 1
+    return count
 
 
 def _starts(partitions: Partitions) -> Iterator[int]:
     """The starts of partitions over a year, some of each kind of day: clocks change twice in one."""
     step = 1 if isinstance(partitions, Daily) else 7
-    found = split(partitions, Interval(start=first(partitions), end=first(partitions) + _YEAR))
-    return (interval.start for _, interval in islice(found, 0, None, step))
+    pieces = split(partitions, Interval(start=first(partitions), end=first(partitions) + _YEAR))
+    return (interval.start for _, interval in islice(pieces, 0, None, step))

@@ -79,7 +79,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
-        asset = streams.place.workspace.asset(name)
+        asset = streams.location.workspace.asset(name)
         with failing(name):
             record = rollouts.start(streams.fleet(context.log.info), asset, why=config.note)
         if record is None:
@@ -117,7 +117,7 @@ def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
 
 
 def _asked(
-    context: dg.OpExecutionContext, streams: Streams, operator: str, what: Literal["approve", "abort"], given: str
+    context: dg.OpExecutionContext, streams: Streams, operator: str, what: Literal["approve", "abort"], note: str
 ) -> None:
     """Approve or abort the rollout that goes on."""
     from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
@@ -125,7 +125,7 @@ def _asked(
     with failing(tagged(context, operator)):
         fleet = streams.fleet(context.log.info)
         asked = rollouts.approve if what == "approve" else rollouts.abort
-        record = asked(fleet, rollouts.going(fleet, operator), given)
+        record = asked(fleet, rollouts.going(fleet, operator), note)
     context.add_output_metadata(_about(record))
 
 
@@ -216,8 +216,8 @@ def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest
 
 def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCheckEvaluation]:
     """The gates whose verdicts have changed since the last look."""
-    place = f"gates of {record.operator}"
-    was = known.get(place, {})
+    cursor_key = f"gates of {record.operator}"
+    was = known.get(cursor_key, {})
     if record.judged_at is None or record.id < was.get("rollout", 0):
         return
     before = was.get("verdicts", {}) if was.get("rollout") == record.id else {}
@@ -229,7 +229,7 @@ def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCh
                 passed=gate.holds,
                 metadata=_of_gate(record, gate),
             )
-    known[place] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.gates}}
+    known[cursor_key] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.gates}}
 
 
 # ---- gates
@@ -260,12 +260,12 @@ def _check(operator: str, gate: str, streams: Streams) -> dg.AssetChecksDefiniti
         with failing(operator):
             fleet = streams.fleet(print)
             record = next(iter(_known(fleet).of(fleet.stream(operator), 1)), None)
-        found = next((one for one in record.gates if one.name == gate), None) if record is not None else None
-        if record is None or found is None:
+        judged_gate = next((one for one in record.gates if one.name == gate), None) if record is not None else None
+        if record is None or judged_gate is None:
             about = {"sees": "no rollout that was looked at has this gate"}
             return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, metadata=about)
-        severity = dg.AssetCheckSeverity.ERROR if found.verdict == "fails" else dg.AssetCheckSeverity.WARN
-        return dg.AssetCheckResult(passed=found.holds, severity=severity, metadata=_of_gate(record, found))
+        severity = dg.AssetCheckSeverity.ERROR if judged_gate.verdict == "fails" else dg.AssetCheckSeverity.WARN
+        return dg.AssetCheckResult(passed=judged_gate.holds, severity=severity, metadata=_of_gate(record, judged_gate))
 
     return judged
 

@@ -27,7 +27,7 @@ NAME = "code_version"
 _WHAT = "Whether all that was computed is of the code as it is now; look at `floodmark plan` before computing it again."
 
 
-def version_definitions(workspace: Workspace, place: Place) -> dg.Definitions:
+def version_definitions(workspace: Workspace, location: Place) -> dg.Definitions:
     """The checks, which each run evaluates, and the sensor that evaluates them when the code has changed."""
     assets = {output_key(one.operator.outputs[0]): one for one in workspace.operator_assets}
     if not assets:
@@ -37,7 +37,7 @@ def version_definitions(workspace: Workspace, place: Place) -> dg.Definitions:
     @dg.multi_asset_check(specs=specs, name="check_code_versions", can_subset=True)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         for chosen in context.selected_asset_check_keys:
-            passed, about = compared(assets[chosen.asset_key], place)
+            passed, about = compared(assets[chosen.asset_key], location)
             yield dg.AssetCheckResult(
                 asset_key=chosen.asset_key,
                 check_name=NAME,
@@ -61,7 +61,7 @@ def version_definitions(workspace: Workspace, place: Place) -> dg.Definitions:
         for key, asset in assets.items():
             if known.get(asset.operator.name, now[asset.operator.name]) == now[asset.operator.name]:
                 continue
-            passed, about = compared(asset, place)
+            passed, about = compared(asset, location)
             events.append(
                 dg.AssetCheckEvaluation(
                     asset_key=key,
@@ -76,24 +76,24 @@ def version_definitions(workspace: Workspace, place: Place) -> dg.Definitions:
     return dg.Definitions(asset_checks=[check_step], sensors=[look])
 
 
-def compared(asset: OperatorAsset, place: Place) -> tuple[bool, dict[str, Any]]:
+def compared(asset: OperatorAsset, location: Place) -> tuple[bool, dict[str, Any]]:
     """Whether every computed stretch of an operator is of its version now; which versions there are."""
     whole = Interval()
     if asset.partitions is not None:
         whole = Interval(start=first(asset.partitions), end=min(end_of(asset.partitions), time.time_ns() // 1_000_000))
     try:
-        found = coverage(asset.operator, place.lake, whole)
+        segments = coverage(asset.operator, location.lake, whole)
     except FloodmarkError as error:  # an input that was never landed: nothing can have been computed
         return True, {"code": asset.operator.version, "computed": f"nothing yet: {error.got}"}
-    by_version = counted(asset, found)
+    by_version = counted(asset, segments)
     passed = set(by_version) <= {asset.operator.version}
     return passed, {"code": asset.operator.version} | {f"computed by {name}": how for name, how in by_version.items()}
 
 
-def counted(asset: OperatorAsset, found: list[Segment]) -> dict[str, str]:
+def counted(asset: OperatorAsset, segments: list[Segment]) -> dict[str, str]:
     """Version -> how many asset partitions it has computed; ``all`` without partitions."""
     counts: dict[str, int] = {}
-    for part in found:
+    for part in segments:
         pieces = 1 if asset.partitions is None else sum(1 for _ in split(asset.partitions, part.interval))
         counts[part.entry.version] = counts.get(part.entry.version, 0) + pieces
     unit = f"{type(asset.partitions).__name__.lower()} partitions" if asset.partitions else "all"
