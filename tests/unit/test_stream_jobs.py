@@ -13,7 +13,7 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.cli.store import told
+from floodmark.cli.store import describe_driver
 from floodmark.control.driver import supervised
 from floodmark.control.fleet import Fleet
 from floodmark.control.records import Driver
@@ -164,14 +164,16 @@ def driver(**values: object) -> Driver:
 
 
 def test_a_driver_that_was_killed_is_gone_before_a_supervisor_notices():
-    text = told(driver())
+    text = describe_driver(driver())
     assert text.startswith("gone: process ")
     assert "floodmark supervise" in text
 
 
 def test_a_driver_on_a_machine_that_is_silent_does_not_count_as_running():
-    assert told(driver(host="elsewhere", heartbeat_at=time.time() - 300)).startswith("silent: machine elsewhere")
-    assert told(driver(host="elsewhere")).startswith("running, process")
+    assert describe_driver(driver(host="elsewhere", heartbeat_at=time.time() - 300)).startswith(
+        "silent: machine elsewhere"
+    )
+    assert describe_driver(driver(host="elsewhere")).startswith("running, process")
 
 
 def test_a_stream_whose_process_was_killed_stops_without_a_supervisor(fleet):

@@ -51,10 +51,10 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
             continue
         with recorded() as taken:
             if run_by is not None:
-                found, action = _supervised(opened, console, run_by, operator, request)
+                upgraded, action = _supervised(opened, console, run_by, operator, request)
             else:
-                found, action = _stopped(opened, console, operator, request), None
-        applied.append(_document(found) | {"steps": documents(taken)})
+                upgraded, action = _stopped(opened, console, operator, request), None
+        applied.append(_document(upgraded) | {"steps": documents(taken)})
         if action is not None:
             applied[-1] |= action.outcome
             failure = failure or action.failure(f"upgrade to {action.version}")
@@ -115,8 +115,8 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
     return f"{changes.deployed} -> {changes.defined}: {changes.verdict}; {way}"
 
 
-def _document(found: Upgraded) -> dict[str, Any]:
-    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)}
+def _document(upgraded: Upgraded) -> dict[str, Any]:
+    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
 
 
 def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
@@ -149,7 +149,7 @@ def _supervised(
         run = computing(opened, console)
         run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
-            found, action = actions.rebuild(
+            upgraded, action = actions.rebuild(
                 streams, run.run_unbounded, operator, why=request.note, stop=stop, verification=verification
             )
     else:
@@ -157,25 +157,25 @@ def _supervised(
             plan, action = actions.upgrade(
                 streams, operator, forward_only=request.forward_only, why=request.note, verification=verification
             )
-        found = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
-    if found.plan.deployed is None:
+        upgraded = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
+    if upgraded.plan.deployed is None:
         console.say(f"{operator.version}: its stream has no micro-batch yet, and begins under this code")
-        return found, action
-    told = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
-    _say(console, operator, found, told)
-    return found, action
+        return upgraded, action
+    outcome = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
+    _say(console, operator, upgraded, outcome)
+    return upgraded, action
 
 
-def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> None:
-    if found.plan.deployed is None:
+def _say(console: Console, operator: Operator, upgraded: Upgraded, outcome: str) -> None:
+    if upgraded.plan.deployed is None:
         console.say(_no_stream(operator))
-    elif found.savepoint is None:
-        console.say(f"{found.plan.defined}: nothing to do")
+    elif upgraded.savepoint is None:
+        console.say(f"{upgraded.plan.defined}: nothing to do")
     else:
-        before = f"{found.plan.deployed} -> " if found.plan.changes else ""  # none: verified again
-        console.say(f"{before}{found.plan.defined}: {told}")
-        console.say(f"  go back: floodmark rollback {operator.name} --to {found.savepoint}")
-    for reader in found.readers:
+        before = f"{upgraded.plan.deployed} -> " if upgraded.plan.changes else ""  # none: verified again
+        console.say(f"{before}{upgraded.plan.defined}: {outcome}")
+        console.say(f"  go back: floodmark rollback {operator.name} --to {upgraded.savepoint}")
+    for reader in upgraded.readers:
         console.say(
             f"  {reader} has read what was replaced: floodmark run {reader} --unbounded --from-scratch --until-caught-up"
         )

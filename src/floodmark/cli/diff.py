@@ -119,16 +119,16 @@ def lake_of(root: str) -> Lake:
     return lake
 
 
-def _side(workspace: Workspace, lake: Lake, given: str, prefix: str = "") -> Side:
+def _side(workspace: Workspace, lake: Lake, reference: str, prefix: str = "") -> Side:
     from dataclasses import replace
 
     from deltalake import DeltaTable
 
     from floodmark.observe.comparison.sides import Side
 
-    name, sign, at = given.rpartition("@")
-    if not sign or ("/" in given and DeltaTable.is_deltatable(given)):  # a path may have that sign
-        name, sign = given, ""
+    name, sign, at = reference.rpartition("@")
+    if not sign or ("/" in reference and DeltaTable.is_deltatable(reference)):  # a path may have that sign
+        name, sign = reference, ""
     path = name if "/" in name else lake.output(name)
     operator, output = _written_by(workspace, name.rstrip("/").rsplit("/", 1)[-1])
     side = Side.of(path, output, operator, _version(lake, name, at) if sign else None)
@@ -139,9 +139,9 @@ def _written_by(workspace: Workspace, table: str) -> tuple[Operator | None, Outp
     """The operator that writes a table, and the output it is; nothing where nobody does."""
     for operator in workspace.operators:
         for output in operator.outputs:
-            for one in filter(None, (output, output.current)):
-                if one.table == table:
-                    return operator, one
+            for candidate in filter(None, (output, output.current)):
+                if candidate.table == table:
+                    return operator, candidate
     return None, None
 
 
@@ -166,9 +166,9 @@ def say(console: Console, comparison: Comparison) -> None:
         f"paired by {', '.join(comparison.grain)}" if comparison.grain else "as a whole: no key is known (--key COLUMN)"
     )
     console.say(f"{comparison.left} with {comparison.right}: {rows}, {paired}")
-    for one in comparison.schema:
+    for column in comparison.schema:
         console.say(
-            f"  column {one.name}: {one.left or 'not there'} on the left, {one.right or 'not there'} on the right"
+            f"  column {column.name}: {column.left or 'not there'} on the left, {column.right or 'not there'} on the right"
         )
     console.table(
         ("rows", "left", "right"),
@@ -191,13 +191,13 @@ def say(console: Console, comparison: Comparison) -> None:
 
 def _say_columns(console: Console, comparison: Comparison) -> None:
     columns = ("column", "same", "different", "mean left", "mean right", "most apart", "distributions apart")
-    console.table(columns, [_column(one) for one in comparison.changed])
-    for one in comparison.changed:
-        for left, right, pairs in one.top:
-            console.say(f"    {one.name}: {_cell(left)} -> {_cell(right)} in {pairs:,} rows")
-    for one in comparison.columns:
-        if one.drift is not None:
-            console.say(f"  {one.name}, right minus left: {one.drift}")
+    console.table(columns, [_column(column) for column in comparison.changed])
+    for column in comparison.changed:
+        for left, right, pairs in column.top:
+            console.say(f"    {column.name}: {_cell(left)} -> {_cell(right)} in {pairs:,} rows")
+    for column in comparison.columns:
+        if column.drift is not None:
+            console.say(f"  {column.name}, right minus left: {column.drift}")
 
 
 def _say_places(console: Console, comparison: Comparison) -> None:
@@ -216,16 +216,20 @@ def _say_places(console: Console, comparison: Comparison) -> None:
             console.say(f"    {sample.why}")
 
 
-def _column(one: ColumnDifference) -> tuple[object, ...]:
-    means = ("", "") if one.left.mean is None else (f"{one.left.mean:.6g}", f"{one.right.mean or 0:.6g}")
-    most = "" if one.most is None else f"{one.most:.6g}"
+def _column(difference: ColumnDifference) -> tuple[object, ...]:
+    means = (
+        ("", "")
+        if difference.left.mean is None
+        else (f"{difference.left.mean:.6g}", f"{difference.right.mean or 0:.6g}")
+    )
+    most = "" if difference.most is None else f"{difference.most:.6g}"
     return (
-        one.name,
-        one.exact + one.within,
-        one.different,
+        difference.name,
+        difference.exact + difference.within,
+        difference.different,
         *means,
         most,
-        "" if one.distance is None else f"{one.distance:.3f}",
+        "" if difference.distance is None else f"{difference.distance:.3f}",
     )
 
 

@@ -173,13 +173,13 @@ def report(invocation: Invocation, *, name: str, request: ComparisonRequest, htm
     for arm in made.others:
         for line in arm.differs:
             console.say(f"  code of {arm.name}: {line}")
-        for table, one in made.comparisons[arm.name].items():
+        for table, comparison in made.comparisons[arm.name].items():
             console.say(f"{table} of {first} and {arm.name}:")
-            if isinstance(one, str):
-                console.say(f"  {one}")
+            if isinstance(comparison, str):
+                console.say(f"  {comparison}")
             else:
-                say(console, one)
-                if (noise := made.noise(table)) is not None and noise is not one:
+                say(console, comparison)
+                if (noise := made.noise(table)) is not None and noise is not comparison:
                     console.say(f"  noise, between arms of the same code: {noise.counts.unlike:,} rows differ")
     _say_operations(console, made.experiment, made.operations)
     for command in made.next_steps():

@@ -82,53 +82,57 @@ def asked(request: type) -> Callable[[Command], Command]:
         every = list(options(request))
 
         @wraps(command)
-        def verb(*arguments: Any, **given: Any) -> Any:
-            wanted = {one.name: given.pop(one.name) for one in every}
-            return command(*arguments, request=request(**{k: v for k, v in wanted.items() if v is not None}), **given)
+        def verb(*arguments: Any, **parameters: Any) -> Any:
+            wanted = {option.name: parameters.pop(option.name) for option in every}
+            return command(
+                *arguments, request=request(**{k: v for k, v in wanted.items() if v is not None}), **parameters
+            )
 
         built: Any = verb
-        for one in reversed(every):
-            built = _option(one)(built)
+        for option in reversed(every):
+            built = _option(option)(built)
         return cast("Command", built)
 
     return added
 
 
-def _option(one: Option) -> Callable[[Any], Any]:
-    names = (one.option_string, one.name)
-    if one.kind is bool:
-        return click.option(*names, is_flag=True, help=one.says)
-    if one.kind is tuple:
-        return click.option(*names, multiple=True, metavar=one.form, help=one.says)
-    if one.kind is dict:
-        return click.option(*names, multiple=True, metavar=one.form, callback=partial(_pairs, one), help=one.says)
-    about: dict[str, Any] = {"metavar": one.form or one.unit.upper() or None, "help": one.says}
-    if one.default is MISSING:
+def _option(option: Option) -> Callable[[Any], Any]:
+    names = (option.option_string, option.name)
+    if option.kind is bool:
+        return click.option(*names, is_flag=True, help=option.says)
+    if option.kind is tuple:
+        return click.option(*names, multiple=True, metavar=option.form, help=option.says)
+    if option.kind is dict:
+        return click.option(
+            *names, multiple=True, metavar=option.form, callback=partial(_pairs, option), help=option.says
+        )
+    about: dict[str, Any] = {"metavar": option.form or option.unit.upper() or None, "help": option.says}
+    if option.default is MISSING:
         return click.option(*names, required=True, **about)
-    if one.share:
-        about |= {"type": str, "callback": partial(_share, one)}
-    elif one.kind is not str:
-        ranged = click.IntRange if one.kind is int else click.FloatRange
-        about["type"] = ranged(min=one.least, max=one.most)  # type: ignore[arg-type]  # bounds of int options are int
-    return click.option(*names, default=one.default, show_default=bool(one.default), **about)
+    if option.share:
+        about |= {"type": str, "callback": partial(_share, option)}
+    elif option.kind is not str:
+        ranged = click.IntRange if option.kind is int else click.FloatRange
+        about["type"] = ranged(min=option.least, max=option.most)  # type: ignore[arg-type]  # bounds of int options are int
+    return click.option(*names, default=option.default, show_default=bool(option.default), **about)
 
 
-def _share(one: Option, _: click.Context, __: click.Parameter, text: str) -> float:
+def _share(option: Option, _: click.Context, __: click.Parameter, text: str) -> float:
     """``0.1``, or ``10%``, as a number of 0 to 1."""
     share = parse_share(text)
     if share is None:
-        msg = f"{one.option_string} {text}: expected {EXPECTED}"
+        msg = f"{option.option_string} {text}: expected {EXPECTED}"
         raise click.BadParameter(msg)
     return share
 
 
-def _pairs(one: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
+def _pairs(option: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
     """``NAME=VALUE``, each name once; None where none is given."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value or name in pairs:
-            msg = f"{one.option_string} {text}: {'a second one for it' if name in pairs else f'it is {one.form}'}"
+            msg = f"{option.option_string} {text}: {'a second one for it' if name in pairs else f'it is {option.form}'}"
             raise click.BadParameter(msg)
         pairs[name] = value
     return pairs or None

@@ -97,10 +97,10 @@ def find(start: Path) -> tuple[Path, str]:
 
 def _settings(file: Path) -> dict[str, object] | None:
     try:
-        found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("floodmark")
+        settings = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("floodmark")
     except ValueError as error:  # no TOML, or no text at all
         raise DefinitionError(str(file), "TOML", str(error), "Correct that line.", code="DEFINITION-084") from None
-    return found if isinstance(found, dict) else None
+    return settings if isinstance(settings, dict) else None
 
 
 def _import(name: str, root: Path) -> ModuleType:
@@ -141,11 +141,11 @@ class _UserCode:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(self.root)]
         if isinstance(error, ModuleNotFoundError) and not frames:
             raise error
-        place = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else self.where
+        code_line = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else self.where
         if isinstance(error, SyntaxError) and error.filename:
-            place = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
+            code_line = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
         got = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        fix = f"See {place}"
+        fix = f"See {code_line}"
         if isinstance(error, NameError) and error.name in floodmark.__all__:
-            fix = f"Import it, from floodmark import {error.name}: {place}"
+            fix = f"Import it, from floodmark import {error.name}: {code_line}"
         raise UserCodeError(self.where, "code that runs", got, fix, code="USER-002") from error

@@ -67,14 +67,14 @@ _WHOLE = 1000
 class Program(click.Command):
     """A command whose errors are told as floodmark tells them."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **settings: Any) -> Any:
         """Run it and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
-        given = list(sys.argv[1:] if args is None else args)
+        command_line = list(sys.argv[1:] if args is None else args)
         gc.set_threshold(*_COLLECTIONS)
         try:
-            status = super().main(given, *rest, **{**settings, "standalone_mode": False})
+            status = super().main(command_line, *positional, **{**settings, "standalone_mode": False})
         except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
-            status = _report(error, given)
+            status = _report(error, command_line)
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -109,11 +109,11 @@ class Verbs(Program, click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _report(error: BaseException, given: Sequence[str]) -> int:
+def _report(error: BaseException, command_line: Sequence[str]) -> int:
     """Print an error; the exit status that goes with it."""
-    as_json = "--json" in given
-    error = _foreseen(error, given)
-    if isinstance(error, SetupError) and error.code in NO_SPARK and (typed := _on_embedded(given)):
+    as_json = "--json" in command_line
+    error = _foreseen(error, command_line)
+    if isinstance(error, SetupError) and error.code in NO_SPARK and (typed := _on_embedded(command_line)):
         error.fix += f" Here: `{typed}`."
     match error:
         case FloodmarkError():
@@ -140,22 +140,22 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     return status
 
 
-def _on_embedded(given: Sequence[str]) -> str:
+def _on_embedded(command_line: Sequence[str]) -> str:
     """A command line with the embedded engine instead; empty where the verb takes no engine."""
-    if not {"land", "run", "replay"} & set(given):
+    if not {"land", "run", "replay"} & set(command_line):
         return ""
-    words = [word for word in given if not word.startswith("--engine=")]
+    words = [word for word in command_line if not word.startswith("--engine=")]
     if "--engine" in words:
         at = words.index("--engine")
         del words[at : at + 2]
     return shlex.join(["floodmark", *words, "--engine", "embedded"])
 
 
-def _foreseen(error: BaseException, given: Sequence[str]) -> BaseException:
+def _foreseen(error: BaseException, command_line: Sequence[str]) -> BaseException:
     """What the machine refuses as a FloodmarkError; everything else as it is."""
     if isinstance(error, FloodmarkError | click.ClickException | click.Abort | KeyboardInterrupt | BrokenPipeError):
         return error
-    verb = " ".join(["floodmark", *(word for word in given if word in VERBS)])
+    verb = " ".join(["floodmark", *(word for word in command_line if word in VERBS)])
     return machine.refused(error, verb, "Then run it again.") or error
 
 

@@ -73,10 +73,10 @@ def plan(
     lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not named or operator.name in named:
-            found = planned(Timeline.current(lake, operator.name).deployed, operator)
+            operator_plan = planned(Timeline.current(lake, operator.name).deployed, operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
-            _say(console, found, refusal)
-            plans.append(document(found) | {"refusal": str(refusal) if refusal else None})
+            _say(console, operator_plan, refusal)
+            plans.append(document(operator_plan) | {"refusal": str(refusal) if refusal else None})
     console.document({"lake": opened.lake, "plans": plans})
 
 
@@ -105,7 +105,7 @@ def _replayed(
     from floodmark.control.engine import computing
     from floodmark.control.replay import replay
     from floodmark.lake.paths import Lake
-    from floodmark.lifecycle.replay import markdown as told
+    from floodmark.lifecycle.replay import markdown as as_markdown
     from floodmark.observe.comparison.compare import How
 
     chosen = [one for one in opened.workspace.operators if not named or one.name in named]
@@ -121,10 +121,10 @@ def _replayed(
         replays.append(done)
         _say_replay(console, done)
     if markdown:
-        click.echo(told(against, replays, match), nl=False)
+        click.echo(as_markdown(against, replays, match), nl=False)
     else:
-        found = [asdict(one) | {"passes": one.passes(match), "outcome": one.outcome()} for one in replays]
-        console.document({"lake": opened.lake, "against": against, "replays": found})
+        outcomes = [asdict(one) | {"passes": one.passes(match), "outcome": one.outcome()} for one in replays]
+        console.document({"lake": opened.lake, "against": against, "replays": outcomes})
     if not all(one.passes(match) for one in replays):
         raise SystemExit(1)
 
@@ -132,11 +132,11 @@ def _replayed(
 def _say_replay(console: Console, done: Replay) -> None:
     _say(console, done.plan, None)
     console.say(f"{done.plan.defined}: {done.outcome()}")
-    for table, one in done.found.items():
-        if isinstance(one, str):
-            console.say(f"  {table}: {one}")
+    for table, comparison in done.found.items():
+        if isinstance(comparison, str):
+            console.say(f"  {table}: {comparison}")
         else:
-            say(console, one)
+            say(console, comparison)
 
 
 def _refusal(settings: Settings, operator: Operator, lake: Lake) -> CapabilityError | None:
@@ -150,55 +150,55 @@ def _refusal(settings: Settings, operator: Operator, lake: Lake) -> CapabilityEr
     return None
 
 
-def _say(console: Console, found: Plan, refusal: CapabilityError | None) -> None:
-    if found.deployed is None:
+def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
+    if plan.deployed is None:
         if refusal is not None:
-            console.say(f"{found.defined}: no stream, and the engine of this workspace runs none: {refusal}")
+            console.say(f"{plan.defined}: no stream, and the engine of this workspace runs none: {refusal}")
             return
-        console.say(f"{found.defined}: no stream; floodmark run {found.operator} --unbounded starts one")
+        console.say(f"{plan.defined}: no stream; floodmark run {plan.operator} --unbounded starts one")
         return
-    if not found.changes:
-        console.say(f"{found.defined}: no-op, it means what its stream was started with")
-        _say_packages(console, found)
+    if not plan.changes:
+        console.say(f"{plan.defined}: no-op, it means what its stream was started with")
+        _say_packages(console, plan)
         return
-    console.say(f"{found.deployed} -> {found.defined}: {found.verdict}")
-    for change in found.changes:
+    console.say(f"{plan.deployed} -> {plan.defined}: {plan.verdict}")
+    for change in plan.changes:
         words = {(False, True): "new:", (True, False): "gone:"}.get((bool(change.before), bool(change.after)), "")
-        told = " -> ".join(text for text in (change.before, change.after) if text)
-        console.say(f"  {change.where}: {words} {told}".replace(":  ", ": "))
+        transition = " -> ".join(text for text in (change.before, change.after) if text)
+        console.say(f"  {change.where}: {words} {transition}".replace(":  ", ": "))
         console.say(f"    {change.verdict}: {change.otherwise}")
-    for name, what in found.code:
+    for name, what in plan.code:
         console.say(f"  code: {name}: {what}")
-    _say_packages(console, found)
+    _say_packages(console, plan)
     if refusal is not None:
-        console.say(f"  the engine of this workspace does not run {found.defined}: {refusal}")
-        console.say(f"  leave it as it was: restore the code of {found.deployed}")
+        console.say(f"  the engine of this workspace does not run {plan.defined}: {refusal}")
+        console.say(f"  leave it as it was: restore the code of {plan.deployed}")
         return
-    for command, words in _ways(found):
+    for command, words in _ways(plan):
         console.say(f"  {words}: {command}")
 
 
-def _say_packages(console: Console, found: Plan) -> None:
-    for name, before, after in found.packages:
+def _say_packages(console: Console, plan: Plan) -> None:
+    for name, before, after in plan.packages:
         console.say(
             f"  package {name} {before} -> {after}: the same version, unless you count up revision= of the operator"
         )
 
 
-def _ways(found: Plan) -> Iterator[tuple[str, str]]:
-    if found.verdict in {"stateless change", "compatible state"}:
-        yield f"floodmark apply {found.operator}", "resume from its state with the new code"
-    if found.verdict == "not comparable":
-        yield f"floodmark apply {found.operator} --forward-only", "if its code has not changed, resume from its state"
-    if found.verdict == "forward-only":
-        yield f"floodmark apply {found.operator} --forward-only", "resume from its state all the same"
+def _ways(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.verdict in {"stateless change", "compatible state"}:
+        yield f"floodmark apply {plan.operator}", "resume from its state with the new code"
+    if plan.verdict == "not comparable":
+        yield f"floodmark apply {plan.operator} --forward-only", "if its code has not changed, resume from its state"
+    if plan.verdict == "forward-only":
+        yield f"floodmark apply {plan.operator} --forward-only", "resume from its state all the same"
     yield (
-        f"floodmark apply {found.operator} --rebuild",
+        f"floodmark apply {plan.operator} --rebuild",
         "compute all of it with the new code beside the stream, and switch",
     )
-    yield f"restore the code of {found.deployed}", "or leave it as it was"
+    yield f"restore the code of {plan.deployed}", "or leave it as it was"
 
 
-def document(found: Plan) -> dict[str, Any]:
+def document(plan: Plan) -> dict[str, Any]:
     """A plan for programs."""
-    return asdict(found) | {"verdict": found.verdict}
+    return asdict(plan) | {"verdict": plan.verdict}

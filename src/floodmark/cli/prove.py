@@ -101,16 +101,16 @@ def prove(  # noqa: PLR0913 - one per option
         fix = "Widen --from and --to, or land rows first."
         raise ExecutionError(f"inputs of '{chosen.name}'", f"rows for {interval}", "none", fix, code="EXECUTION-008")
     if clocked:
-        found = Proof(rows=len(entries), results=0, cuts=0)
+        proof = Proof(rows=len(entries), results=0, cuts=0)
     else:
-        found = _locally(console, chosen, entries, cuts=cuts, seed=seed, spark=spark)
-    if found.seed is not None and save is not None:
+        proof = _locally(console, chosen, entries, cuts=cuts, seed=seed, spark=spark)
+    if proof.seed is not None and save is not None:
         save.parent.mkdir(parents=True, exist_ok=True)
-        save.write_text(as_test(chosen, found))
+        save.write_text(as_test(chosen, proof))
         console.say(f"saved as a test: pytest {save}")
     document: dict[str, Any] = {"lake": opened.lake, "operator": chosen.version, "interval": str(interval)}
-    document |= _document(found)
-    wrong = found.seed is not None
+    document |= _document(proof)
+    wrong = proof.seed is not None
     for engine in engines if not wrong else ():
         killed = _by_killing(engine, opened, console, chosen, entries, seed)
         document[engine] = asdict(killed)
@@ -147,48 +147,48 @@ def _by_killing(
         console.step(f"the same on {name}, through a SIGKILL"),
         Scratch() as folder,
     ):
-        found = prove_by_killing(engine, operator, entries, str(folder), settings, seed=seed)
-    how = f"killed at {found.killed_at} and started again" if found.killed_at else "done before it could be killed"
-    if not found.differences:
-        console.say(f"on {name}: the stream, {how}, gave the {found.results:,} results of the bounded run")
-        return found
+        proof = prove_by_killing(engine, operator, entries, str(folder), settings, seed=seed)
+    how = f"killed at {proof.killed_at} and started again" if proof.killed_at else "done before it could be killed"
+    if not proof.differences:
+        console.say(f"on {name}: the stream, {how}, gave the {proof.results:,} results of the bounded run")
+        return proof
     console.say(f"on {name}: the stream, {how}, differs from the bounded run")
-    for line in found.differences:
+    for line in proof.differences:
         console.say(f"  {line}")
-    return found
+    return proof
 
 
-def _say(console: Console, version: str, found: Proof) -> None:
-    if found.seed is None:
+def _say(console: Console, version: str, proof: Proof) -> None:
+    if proof.seed is None:
         console.say(
-            f"{version}: {found.cuts} unbounded runs over {found.rows:,} rows gave the {found.results:,} results of the bounded run"
+            f"{version}: {proof.cuts} unbounded runs over {proof.rows:,} rows gave the {proof.results:,} results of the bounded run"
         )
-        if not found.results:
+        if not proof.results:
             console.say("warning: no results at all prove little; widen --from and --to, or see floodmark explain")
         return
-    console.say(f"{version}: the unbounded run of seed {found.seed} differs from the bounded run")
-    for line in found.differences:
+    console.say(f"{version}: the unbounded run of seed {proof.seed} differs from the bounded run")
+    for line in proof.differences:
         console.say(f"  {line}")
-    console.say(f"the fewest rows that still differ: {len(found.sample)}")
-    for name, row in found.sample[:20]:
-        console.say(f"  {name}: {_told(row)}")
-    console.say(f"again: floodmark prove {version.split('@', maxsplit=1)[0]} --seed {found.seed} --cuts 1")
+    console.say(f"the fewest rows that still differ: {len(proof.sample)}")
+    for name, row in proof.sample[:20]:
+        console.say(f"  {name}: {_row_text(row)}")
+    console.say(f"again: floodmark prove {version.split('@', maxsplit=1)[0]} --seed {proof.seed} --cuts 1")
 
 
-def _told(row: dict[str, Any]) -> str:
+def _row_text(row: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in row.items() if name not in {"_progress", "_kind"})
 
 
-def _document(found: Proof) -> dict[str, Any]:
+def _document(proof: Proof) -> dict[str, Any]:
     def plain(entry: Entry) -> dict[str, Any]:
         return {"input": entry[0], **{name: str(value) for name, value in entry[1].items()}}
 
     return {
-        "rows": found.rows,
-        "results": found.results,
-        "cuts": found.cuts,
-        "equal": found.seed is None,
-        "seed": found.seed,
-        "differences": list(found.differences),
-        "sample": [plain(entry) for entry in found.sample],
+        "rows": proof.rows,
+        "results": proof.results,
+        "cuts": proof.cuts,
+        "equal": proof.seed is None,
+        "seed": proof.seed,
+        "differences": list(proof.differences),
+        "sample": [plain(entry) for entry in proof.sample],
     }

@@ -219,8 +219,8 @@ def _batch(batch: BatchInfo) -> str:
         else ""
     )
     reached = f"; up to {describe(batch.progress)}" if batch.progress > NEVER else ""
-    told = "".join(f"\n  warning: {text}" for text in batch.warnings)
-    return f"  micro-batch {batch.batch_id}: {read}{rows}{late}{reached}; {batch.seconds:.1f} s{told}"
+    warnings = "".join(f"\n  warning: {text}" for text in batch.warnings)
+    return f"  micro-batch {batch.batch_id}: {read}{rows}{late}{reached}; {batch.seconds:.1f} s{warnings}"
 
 
 def _say(console: Console, result: RunResult) -> None:

@@ -46,16 +46,18 @@ def create(invocation: Invocation, operator: str, *, request: SavepointRequest) 
     streams = known(opened, console.say)
     codes = {one.name: code for one in opened.workspace.operators} | (streams.codes() if streams else {})
     saved = save(streams or fleet(opened, console.say), name, request, codes)
-    for one in saved.made:
-        found = one.manifest
-        console.say(f"{found.id}: {found.version} at micro-batch {found.batch}, {describe(found.watermark)}")
-        console.say(f"  {len(found.files)} files, {found.size:,} bytes")
+    for made in saved.made:
+        manifest = made.manifest
+        console.say(
+            f"{manifest.id}: {manifest.version} at micro-batch {manifest.batch}, {describe(manifest.watermark)}"
+        )
+        console.say(f"  {len(manifest.files)} files, {manifest.size:,} bytes")
     for id_ in saved.deleted:
         console.say(f"deleted: {id_}")
     for id_, why in saved.stay.items():
         console.say(f"stays: {id_}: {why}")
     console.document(
-        {"lake": opened.lake, "savepoints": [_document(one) for one in saved.made], "deleted": saved.deleted}
+        {"lake": opened.lake, "savepoints": [_document(made) for made in saved.made], "deleted": saved.deleted}
     )
 
 
@@ -69,7 +71,7 @@ def list_(invocation: Invocation, operator: str | None) -> None:
     from floodmark.lake import savepoints
 
     name = opened.workspace.operator(operator).name if operator else None
-    found, unreadable = savepoints.survey(lake, name)
+    readable, unreadable = savepoints.survey(lake, name)
     rows = [
         (
             one.manifest.id,
@@ -80,17 +82,17 @@ def list_(invocation: Invocation, operator: str | None) -> None:
             "pinned" if one.pinned else "",
             one.manifest.why,
         )
-        for one in found
+        for one in readable
     ]
     console.table(("savepoint", "version", "batch", "up to", "bytes", "", "note"), rows)
-    for one in unreadable:
-        console.say(f"unreadable: {one.id}{' (pinned)' if one.pinned else ''}: {one.error}")
-    if not found and not unreadable:
+    for damaged in unreadable:
+        console.say(f"unreadable: {damaged.id}{' (pinned)' if damaged.pinned else ''}: {damaged.error}")
+    if not readable and not unreadable:
         console.say("no savepoints; floodmark savepoint create OPERATOR makes one")
     console.document(
         {
             "lake": opened.lake,
-            "savepoints": [_document(one) for one in found],
+            "savepoints": [_document(one) for one in readable],
             "damaged": [{"id": one.id, "pinned": one.pinned, **one.error.as_json()} for one in unreadable],
         }
     )
@@ -105,25 +107,25 @@ def show(invocation: Invocation, name: str) -> None:
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
-    one = savepoints.find(lake, name)
-    found = one.manifest
-    console.say(f"{found.id}{' (pinned)' if one.pinned else ''}{f': {found.why}' if found.why else ''}")
-    console.say(f"  made     {iso(found.at)}")
-    console.say(f"  version  {found.version}, timeline {found.timeline}, micro-batch {found.batch}")
-    console.say(f"  up to    {describe(found.watermark)}")
-    for given, at in found.inputs.items():
+    chosen = savepoints.find(lake, name)
+    manifest = chosen.manifest
+    console.say(f"{manifest.id}{' (pinned)' if chosen.pinned else ''}{f': {manifest.why}' if manifest.why else ''}")
+    console.say(f"  made     {iso(manifest.at)}")
+    console.say(f"  version  {manifest.version}, timeline {manifest.timeline}, micro-batch {manifest.batch}")
+    console.say(f"  up to    {describe(manifest.watermark)}")
+    for input_name, at in manifest.inputs.items():
         part = f" and its first {at.file + 1} of the next" if at.file >= 0 else ""
-        console.say(f"  input    {given}: '{at.table}' up to version {at.version}{part}")
-    for at in found.outputs:
+        console.say(f"  input    {input_name}: '{at.table}' up to version {at.version}{part}")
+    for at in manifest.outputs:
         console.say(f"  output   {at.table} at version {at.version}")
-    names = (value if what == "engine" else f"{what} {value}" for what, value in found.engine.items())
+    names = (value if what == "engine" else f"{what} {value}" for what, value in manifest.engine.items())
     console.say(f"  engine   {', '.join(names)}")
-    if "package" in found.code:
-        console.say(f"  code     package {found.code['package']}")
-    elif found.code:
-        console.say(f"  code     {found.code['commit']}{' and changes to it' if found.code['dirty'] else ''}")
-    console.say(f"  holds    {len(found.files)} files, {found.size:,} bytes, in {one.path}")
-    console.document({"lake": opened.lake, **_document(one)})
+    if "package" in manifest.code:
+        console.say(f"  code     package {manifest.code['package']}")
+    elif manifest.code:
+        console.say(f"  code     {manifest.code['commit']}{' and changes to it' if manifest.code['dirty'] else ''}")
+    console.say(f"  holds    {len(manifest.files)} files, {manifest.size:,} bytes, in {chosen.path}")
+    console.document({"lake": opened.lake, **_document(chosen)})
 
 
 @savepoint.command()
@@ -135,14 +137,14 @@ def verify(invocation: Invocation, name: str) -> None:
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
-    one = savepoints.find(lake, name)
-    wrong = savepoints.verify(one)
+    chosen = savepoints.find(lake, name)
+    wrong = savepoints.verify(chosen)
     if wrong:
         for text in wrong:
             console.say(text)
         raise broken(f"savepoint '{name}'", f"{len(wrong)} of its files damaged")
-    console.say(f"{name}: {len(one.manifest.files)} files are as they were written")
-    console.document({"lake": opened.lake, "savepoint": name, "files": len(one.manifest.files)})
+    console.say(f"{name}: {len(chosen.manifest.files)} files are as they were written")
+    console.document({"lake": opened.lake, "savepoint": name, "files": len(chosen.manifest.files)})
 
 
 @savepoint.command()
@@ -156,12 +158,15 @@ def diff(invocation: Invocation, first: str, second: str) -> None:
     from floodmark.lake import savepoints
 
     pair = [savepoints.find(lake, name).manifest for name in (first, second)]
-    found = list(differences(*pair))
-    console.table(("", first, second), found)
-    if not found:
+    difference_rows = list(differences(*pair))
+    console.table(("", first, second), difference_rows)
+    if not difference_rows:
         console.say("they hold the same")
     console.document(
-        {"lake": opened.lake, "differences": [dict(zip(("what", "first", "second"), f, strict=True)) for f in found]}
+        {
+            "lake": opened.lake,
+            "differences": [dict(zip(("what", "first", "second"), f, strict=True)) for f in difference_rows],
+        }
     )
 
 
@@ -215,18 +220,18 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
     from floodmark.lake.checkpoint import engine_of
     from floodmark.lake.timeline import CHECKPOINT
 
-    target, found = _folder(folder), savepoints.find(lake, name)
-    if canonical and engine_of(f"{found.path}/{CHECKPOINT}") == "embedded":
+    target, chosen = _folder(folder), savepoints.find(lake, name)
+    if canonical and engine_of(f"{chosen.path}/{CHECKPOINT}") == "embedded":
         from floodmark.engines.embedded.state.canonical import export as export_embedded
 
-        export_embedded(found, target)
+        export_embedded(chosen, target)
     elif canonical:
         from floodmark.engines.spark.state.canonical import export
 
         spark, _ = start(opened, console, writes=False)
-        export(spark, found, target)
+        export(spark, chosen, target)
     else:
-        savepoints.export(found, target)
+        savepoints.export(chosen, target)
     console.say(f"{name}: copied to {target}/{name}")
     console.document({"lake": opened.lake, "savepoint": name, "folder": f"{target}/{name}", "canonical": canonical})
 
@@ -250,20 +255,20 @@ def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> No
     if canonical and (engine or opened.workspace.settings.engine) == "embedded":
         from floodmark.engines.embedded.state.canonical import take_in as take_in_embedded
 
-        one = take_in_embedded(lake, source)
+        imported = take_in_embedded(lake, source)
     elif canonical:
         from floodmark.engines.spark.state.canonical import take_in
 
         spark, _ = start(opened, console)
-        one = take_in(spark, lake, source)
+        imported = take_in(spark, lake, source)
     else:
-        one = savepoints.take_in(lake, source)
-    console.say(f"{one.manifest.id}: in the lake")
-    console.document({"lake": opened.lake, **_document(one)})
+        imported = savepoints.take_in(lake, source)
+    console.say(f"{imported.manifest.id}: in the lake")
+    console.document({"lake": opened.lake, **_document(imported)})
 
 
-def _folder(given: str) -> str:
-    return given if "://" in given else str(Path(given).resolve())
+def _folder(folder: str) -> str:
+    return folder if "://" in folder else str(Path(folder).resolve())
 
 
 def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
@@ -274,25 +279,25 @@ def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
     return console, opened, Lake.of(opened.workspace.settings)
 
 
-def _document(one: Savepoint) -> dict[str, Any]:
-    found: Manifest = one.manifest
+def _document(savepoint: Savepoint) -> dict[str, Any]:
+    manifest: Manifest = savepoint.manifest
     return {
-        "id": found.id,
-        "path": one.path,
-        "pinned": one.pinned,
-        "made": iso(found.at),
-        "why": found.why,
-        "operator": found.operator,
-        "version": found.version,
-        "timeline": found.timeline,
-        "batch": found.batch,
-        "watermark": describe(found.watermark),
-        "inputs": {name: {"table": at.table, "version": at.version} for name, at in found.inputs.items()},
-        "outputs": {at.table: at.version for at in found.outputs},
-        "engine": dict(found.engine),
-        "code": dict(found.code),
-        "files": len(found.files),
-        "bytes": found.size,
+        "id": manifest.id,
+        "path": savepoint.path,
+        "pinned": savepoint.pinned,
+        "made": iso(manifest.at),
+        "why": manifest.why,
+        "operator": manifest.operator,
+        "version": manifest.version,
+        "timeline": manifest.timeline,
+        "batch": manifest.batch,
+        "watermark": describe(manifest.watermark),
+        "inputs": {name: {"table": at.table, "version": at.version} for name, at in manifest.inputs.items()},
+        "outputs": {at.table: at.version for at in manifest.outputs},
+        "engine": dict(manifest.engine),
+        "code": dict(manifest.code),
+        "files": len(manifest.files),
+        "bytes": manifest.size,
     }
 
 

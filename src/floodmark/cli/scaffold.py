@@ -93,9 +93,9 @@ def _values(looked: Looked) -> dict[str, str]:
 def _files(connector: Files) -> str:
     """The connector as its author would write it: what differs from the defaults."""
     plain = Files(connector.path)
-    given = {f.name: getattr(connector, f.name) for f in fields(connector)[1:]}
-    said = [f"{name}={_literal(value)}" for name, value in given.items() if value != getattr(plain, name)]
-    return f"Files({', '.join([_literal(connector.path), *said])})"
+    field_values = {f.name: getattr(connector, f.name) for f in fields(connector)[1:]}
+    arguments = [f"{name}={_literal(value)}" for name, value in field_values.items() if value != getattr(plain, name)]
+    return f"Files({', '.join([_literal(connector.path), *arguments])})"
 
 
 def _literal(value: object) -> str:

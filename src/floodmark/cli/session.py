@@ -74,13 +74,13 @@ def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
     """
     import psutil
 
-    found = []
-    for one in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            mine = os.getsid(one.pid) == leader and one.create_time() >= since - 1
-            if mine and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
-    return found
+            mine = os.getsid(process.pid) == leader and process.create_time() >= since - 1
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes
 
 
 def end(leader: int, since: float = 0.0) -> None:
@@ -88,9 +88,9 @@ def end(leader: int, since: float = 0.0) -> None:
     import psutil
 
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for one in members(leader, since):
+        for process in members(leader, since):
             with suppress(psutil.NoSuchProcess):
-                one.send_signal(number)
+                process.send_signal(number)
         deadline = time.monotonic() + _GRACE_SECONDS
         while members(leader, since) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -101,9 +101,14 @@ def listener(port: int) -> str:
     import psutil
 
     with suppress(psutil.Error, PermissionError):
-        for one in psutil.net_connections("tcp"):
-            if one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN and one.pid:
-                return f", by process {one.pid} ({psutil.Process(one.pid).name()})"
+        for connection in psutil.net_connections("tcp"):
+            if (
+                connection.laddr
+                and connection.laddr.port == port
+                and connection.status == psutil.CONN_LISTEN
+                and connection.pid
+            ):
+                return f", by process {connection.pid} ({psutil.Process(connection.pid).name()})"
     return ""
 
 

@@ -48,11 +48,11 @@ def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
     """The same where a stream was ever started to run by itself in this lake; otherwise None, and nothing is made."""
     from floodmark.control.package import has_store
 
-    found = fleet(opened, say) if has_store(opened.workspace.settings, opened.root) else None
-    return found if found is not None and found.here else None
+    known_fleet = fleet(opened, say) if has_store(opened.workspace.settings, opened.root) else None
+    return known_fleet if known_fleet is not None and known_fleet.here else None
 
 
-def told(driver: Driver) -> str:
+def describe_driver(driver: Driver) -> str:
     """How a driver is, for people."""
     from floodmark.control.supervisor import describe_driver
 
@@ -63,14 +63,16 @@ def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
     """The streams that were started, and how they are; operator -> what an output without any commit waits for. Nothing where none ever was."""
     from floodmark.control.supervisor import awaited
 
-    there, found, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
+    there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:
-        return found, awaits
+        return rows, awaits
     supervised = there.supervised
-    for one in there.here:
-        driver = next(iter(there.store.drivers(one.stream, 1)), None)
-        state = "not started yet" if driver is None else told(driver)
-        found.append({"stream": one.operator, "version": one.version, "wanted": one.desired, "state": state})
-        if (reason := awaited(one, driver, supervised=supervised)) is not None:
-            awaits[one.operator] = reason
-    return found, awaits
+    for deployment in there.here:
+        driver = next(iter(there.store.drivers(deployment.stream, 1)), None)
+        state = "not started yet" if driver is None else describe_driver(driver)
+        rows.append(
+            {"stream": deployment.operator, "version": deployment.version, "wanted": deployment.desired, "state": state}
+        )
+        if (reason := awaited(deployment, driver, supervised=supervised)) is not None:
+            awaits[deployment.operator] = reason
+    return rows, awaits

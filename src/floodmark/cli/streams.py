@@ -48,32 +48,32 @@ def rollback(invocation: Invocation, *, operator: str, name: str, request: Rollb
     savepoint = savepoints.of(lake, chosen.name, name)
     streams, taken = known(opened, console.say), list[Step]()
     if dry_run:
-        found = prepare(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers, keep=False)
-        taken = _steps(lake, streams, found)
+        prepared = prepare(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers, keep=False)
+        taken = _steps(lake, streams, prepared)
     else:
         with console.step(f"rollback of {chosen.name}"), recorded() as taken:
             if streams is None:
-                found = roll_back(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers)
+                prepared = roll_back(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers)
             else:
                 from floodmark.control.actions import roll_back as with_streams
 
-                found, _ = with_streams(
+                prepared, _ = with_streams(
                     streams, savepoint, backfills=request.undo_backfills, alone=request.leave_readers
                 )
-    _say(console, found, dry_run=dry_run)
+    _say(console, prepared, dry_run=dry_run)
     if dry_run:
         console.steps(taken)
     now = {one.name: one.version for one in opened.workspace.operators}
-    for target in found.switch.targets:
+    for target in prepared.switch.targets:
         if target.operator in now and now[target.operator] != target.version:
             console.say(
                 f"the files say {now[target.operator]} now, its stream is {target.version}: restore that, or see floodmark plan {target.operator}"
             )
-    for reader in found.left:
+    for reader in prepared.left:
         console.say(
             f"{reader} has read what was taken back: floodmark run {reader} --unbounded --from-scratch --until-caught-up"
         )
-    for table in found.emptied:
+    for table in prepared.emptied:
         console.say(
             f"{table} {'would be' if dry_run else 'is'} empty, as the savepoint does not say by which columns a result is one; rows that come "
             f"fill it. To have all of it: floodmark run {chosen.name} --unbounded --from-scratch --until-caught-up"
@@ -81,12 +81,12 @@ def rollback(invocation: Invocation, *, operator: str, name: str, request: Rollb
     about = {
         "lake": opened.lake,
         "done": not dry_run,
-        "left": list(found.left),
-        "emptied": list(found.emptied),
-        "targets": [asdict(target) for target in found.switch.targets],
+        "left": list(prepared.left),
+        "emptied": list(prepared.emptied),
+        "targets": [asdict(target) for target in prepared.switch.targets],
         "steps": documents(taken),
     }
-    console.document(about | {"undone": [asdict(one) for one in found.undone]})
+    console.document(about | {"undone": [asdict(one) for one in prepared.undone]})
 
 
 @click.command()
@@ -106,16 +106,16 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = savepoints.of(lake, chosen.name, name)
-    found = forked(lake, savepoint, into, fresh=fresh)
+    forked_lake = forked(lake, savepoint, into, fresh=fresh)
     reached = describe(savepoint.manifest.watermark)
-    console.say(f"{chosen.name} forked from {name}, at {reached}, into {found.root}")
+    console.say(f"{chosen.name} forked from {name}, at {reached}, into {forked_lake.root}")
     if savepoint.manifest.version != chosen.version:
         console.say(
             f"the code is {chosen.version} now, the fork {savepoint.manifest.version}: see floodmark plan {chosen.name} --lake {into}"
         )
     console.say(f"run it: floodmark run {chosen.name} --unbounded --lake {into}")
     console.document(
-        {"lake": opened.lake, "fork": found.root, "savepoint": name, "version": savepoint.manifest.version}
+        {"lake": opened.lake, "fork": forked_lake.root, "savepoint": name, "version": savepoint.manifest.version}
     )
 
 
@@ -138,13 +138,13 @@ def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> 
         _would(console, opened, f"{name} would move to {into}", move_steps(lake, name, into))
         return
     with recorded() as taken:
-        found, going = moved(lake, name, into)
-    console.say(f"{name} has moved to {found.root}, with its tables")
+        new_lake, going = moved(lake, name, into)
+    console.say(f"{name} has moved to {new_lake.root}, with its tables")
     console.say(f"run it: floodmark run {name} --unbounded --lake {into}")
     console.say(f"  go back: floodmark rollback {name} --to {going.savepoint}")
     steps = documents(taken)
     console.document(
-        {"lake": opened.lake, "done": True, "moved": found.root, "savepoint": going.savepoint, "steps": steps}
+        {"lake": opened.lake, "done": True, "moved": new_lake.root, "savepoint": going.savepoint, "steps": steps}
     )
 
 
@@ -180,36 +180,38 @@ def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: 
     console.document(about | effects)
 
 
-def _would(console: Console, opened: Opened, told: str, steps: Iterable[Step]) -> None:
+def _would(console: Console, opened: Opened, sentence: str, steps: Iterable[Step]) -> None:
     """A dry run."""
     steps = list(steps)
-    console.say(told if steps else "nothing to do")
+    console.say(sentence if steps else "nothing to do")
     console.steps(steps)
     console.document({"lake": opened.lake, "done": False, "steps": documents(steps)})
 
 
-def _steps(lake: Lake, streams: Fleet | None, found: Prepared) -> list[Step]:
+def _steps(lake: Lake, streams: Fleet | None, prepared: Prepared) -> list[Step]:
     """What a rollback would do, one after the other."""
     if streams is None:
         from floodmark.lake import switch
 
-        return [*switch.steps(lake, found.switch)]
+        return [*switch.steps(lake, prepared.switch)]
     from floodmark.control.actions import rollback_steps
 
-    return rollback_steps(streams, found)
+    return rollback_steps(streams, prepared)
 
 
-def _say(console: Console, found: Prepared, *, dry_run: bool) -> None:
+def _say(console: Console, prepared: Prepared, *, dry_run: bool) -> None:
     will = "would go" if dry_run else "is"
-    for target in found.switch.targets:
+    for target in prepared.switch.targets:
         console.say(
             f"{target.operator} {will} back at {describe(target.watermark)}, on timeline {target.timeline}: {target.savepoint}"
         )
-    for one in found.undone:
-        backfills = f" and bounded runs of {', '.join(one.backfills)}" if one.backfills else ""
+    for undone in prepared.undone:
+        backfills = f" and bounded runs of {', '.join(undone.backfills)}" if undone.backfills else ""
         verb = "would lose" if dry_run else "has lost"
-        rebuilt = f", and the rebuild{'s' if one.rebuilds > 1 else ''} of it since" if one.rebuilds else ""
-        console.say(f"  {one.table} {verb} {one.rows:,} rows of {one.commits} micro-batches{backfills}{rebuilt}")
-    for one in found.undone:
-        for interval in one.backfills:
-            console.say(f"run again what was undone: {one.table}, {interval}")
+        rebuilt = f", and the rebuild{'s' if undone.rebuilds > 1 else ''} of it since" if undone.rebuilds else ""
+        console.say(
+            f"  {undone.table} {verb} {undone.rows:,} rows of {undone.commits} micro-batches{backfills}{rebuilt}"
+        )
+    for undone in prepared.undone:
+        for interval in undone.backfills:
+            console.say(f"run again what was undone: {undone.table}, {interval}")

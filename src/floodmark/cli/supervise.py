@@ -12,7 +12,7 @@ import click
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.signals import stopping
-from floodmark.cli.store import fleet, supervisor, told
+from floodmark.cli.store import describe_driver, fleet, supervisor
 from floodmark.cli.workspace import opened_lake
 from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
@@ -102,7 +102,7 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
     driver = streams.driver(name)
     if driver is None:
         raise _silent(streams, name)
-    console.note(f"{driver.log} of {driver.version}: {told(driver)}")
+    console.note(f"{driver.log} of {driver.version}: {describe_driver(driver)}")
     text, size = _tail(Path(driver.log), None)
     console.say(text.rstrip())
     if follow:
@@ -136,7 +136,7 @@ def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
     names = [streams.named(name) for name in operators]
     streams.check_idle(names)
     for name, driver in streams.stop(names, wait).items():
-        streams.say(f"{name}: {'not running' if driver is None else told(driver)}")
+        streams.say(f"{name}: {'not running' if driver is None else describe_driver(driver)}")
     return names
 
 

@@ -40,16 +40,16 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
         _show_operator(opened, console, name, limit)
         return
     name = opened.workspace.source(name).name
-    from floodmark.engines.landing.quarantine import show as found
+    from floodmark.engines.landing.quarantine import show as show_quarantine
     from floodmark.lake.paths import Lake
 
-    waiting = found(name, Lake.of(opened.workspace.settings), limit=limit)
+    waiting = show_quarantine(name, Lake.of(opened.workspace.settings), limit=limit)
     rows = f"{waiting.rows:,} row{'s' * (waiting.rows != 1)}"
     console.say(f"{name}: {rows} in quarantine" if waiting.rows else f"{name}: nothing in quarantine")
     console.table(("rows", "reason"), [(count, reason) for reason, count in waiting.by_reason])
     for entry in waiting.newest:
-        place = f"{entry.file}:{entry.position}" if entry.position else entry.file
-        console.say(f"{place}: {entry.reason}")
+        origin = f"{entry.file}:{entry.position}" if entry.position else entry.file
+        console.say(f"{origin}: {entry.reason}")
         console.say(f"  {entry.raw}")
     if waiting.rows:
         console.say(f"once the contract takes them: floodmark quarantine replay {name}")
@@ -60,17 +60,17 @@ def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> N
     from floodmark.lake.paths import Lake
     from floodmark.observe.quarantine import set_aside
 
-    found = set_aside(opened.workspace.operator(name), Lake.of(opened.workspace.settings), limit=limit)
-    rows = f"{found.rows:,} row{'s' * (found.rows != 1)} or panes"
-    console.say(f"{name}: {rows} in quarantine" if found.rows else f"{name}: nothing in quarantine")
-    console.table(("rows", "step", "reason"), [(count, step, reason) for step, reason, count in found.by_reason])
-    for one in found.newest:
-        key = f", key {one['key']}" if one["key"] else ""
-        console.say(f"{describe(one['event_time'])} {one['step']}{key}: {one['reason']}")
-        console.say(f"  {one['given']}")
-    if found.rows:
+    quarantined = set_aside(opened.workspace.operator(name), Lake.of(opened.workspace.settings), limit=limit)
+    rows = f"{quarantined.rows:,} row{'s' * (quarantined.rows != 1)} or panes"
+    console.say(f"{name}: {rows} in quarantine" if quarantined.rows else f"{name}: nothing in quarantine")
+    console.table(("rows", "step", "reason"), [(count, step, reason) for step, reason, count in quarantined.by_reason])
+    for entry in quarantined.newest:
+        key = f", key {entry['key']}" if entry["key"] else ""
+        console.say(f"{describe(entry['event_time'])} {entry['step']}{key}: {entry['reason']}")
+        console.say(f"  {entry['given']}")
+    if quarantined.rows:
         console.say(f"once the function is mended: floodmark run {name} --from ... --to ...")
-    console.document({"lake": opened.lake, **asdict(found)})
+    console.document({"lake": opened.lake, **asdict(quarantined)})
 
 
 @quarantine.command()

@@ -57,13 +57,13 @@ def watermark(
 
     windows = None if size is None else Window(size=size, lateness=allowed)
     with console.step(f"reading the log of {chosen.name}"):
-        found = report(chosen, Lake.of(opened.workspace.settings), bounds=weighed, window=windows)
-    _say_learned(console, chosen, found)
-    _say_costs(console, found, windows=windows is not None)
+        bound_report = report(chosen, Lake.of(opened.workspace.settings), bounds=weighed, window=windows)
+    _say_learned(console, chosen, bound_report)
+    _say_costs(console, bound_report, windows=windows is not None)
     if svg is not None:
-        Path(svg).write_text(picture(found), "utf-8")
+        Path(svg).write_text(picture(bound_report), "utf-8")
         console.say(f"picture: {svg}")
-    console.document(_document(opened.lake, chosen, found))
+    console.document(_document(opened.lake, chosen, bound_report))
 
 
 def _span(text: str, option: str, *, least: int) -> int:
@@ -81,18 +81,22 @@ def line(source: Source, bound: int) -> str:
     return f'watermark=Learned({quantile:g}, bound="{describe_span(bound)}")'
 
 
-def _say_learned(console: Console, source: Source, found: BoundReport) -> None:
-    console.say(f"{source.name}: bound in force {describe_span(found.in_force)}; {found.rows:,} rows weighed")
-    if found.left_out:
-        console.say(f"  {found.left_out:,} rows left out: they came while the watermark waited for a larger bound")
-    if found.learned is None or found.proposed is None or not isinstance(source.watermark, Learned):
+def _say_learned(console: Console, source: Source, bound_report: BoundReport) -> None:
+    console.say(
+        f"{source.name}: bound in force {describe_span(bound_report.in_force)}; {bound_report.rows:,} rows weighed"
+    )
+    if bound_report.left_out:
+        console.say(
+            f"  {bound_report.left_out:,} rows left out: they came while the watermark waited for a larger bound"
+        )
+    if bound_report.learned is None or bound_report.proposed is None or not isinstance(source.watermark, Learned):
         if not isinstance(source.watermark, Punctuated):
             console.say(
-                f"it does not learn; to let it, and to be free to change its bound: {line(source, found.in_force)}"
+                f"it does not learn; to let it, and to be free to change its bound: {line(source, bound_report.in_force)}"
             )
         return
-    learned, quantile = found.learned, source.watermark.quantile
-    if source.watermark.bound != found.in_force:
+    learned, quantile = bound_report.learned, source.watermark.quantile
+    if source.watermark.bound != bound_report.in_force:
         console.say(f"  the source says {describe_span(source.watermark.bound)}: in force from its next landing on")
     for decision in learned.decisions[1:]:
         console.say(f"  {describe_span(decision.bound)} since row {decision.sequence:,}")
@@ -100,34 +104,45 @@ def _say_learned(console: Console, source: Source, found: BoundReport) -> None:
     console.say(f"learned from {delays.rows:,} rows: the furthest came {_briefly(delays.largest)} behind")
     if delays.rows * (1 - quantile) < 1:
         console.say(f"  too few to tell {100 * quantile:g}% from all of them")
-    same = found.proposed == source.watermark.bound
-    written = "as it is" if same else f"to accept it, write: {line(source, found.proposed)}"
-    console.say(f"proposed for {100 * quantile:g}% on time: {describe_span(found.proposed)}; {written}")
+    same = bound_report.proposed == source.watermark.bound
+    written = "as it is" if same else f"to accept it, write: {line(source, bound_report.proposed)}"
+    console.say(f"proposed for {100 * quantile:g}% on time: {describe_span(bound_report.proposed)}; {written}")
 
 
-def _say_costs(console: Console, found: BoundReport, *, windows: bool) -> None:
+def _say_costs(console: Console, bound_report: BoundReport, *, windows: bool) -> None:
     columns = ["bound", "results come", "rows late", "share late", ""]
     rows: list[list[Any]] = []
-    for cost in found.costs:
-        share = f"{100 * cost.late / max(found.rows, 1):.3g}%"
-        more = [cost.dropped, cost.windows] if windows else []
+    for cost in bound_report.costs:
+        share = f"{100 * cost.late / max(bound_report.rows, 1):.3g}%"
+        window_counts = [cost.dropped, cost.windows] if windows else []
         name = ", ".join(cost.names)
-        rows.append([describe_span(cost.bound), _latency(cost.bound - found.in_force), cost.late, share, *more, name])
+        rows.append(
+            [
+                describe_span(cost.bound),
+                _latency(cost.bound - bound_report.in_force),
+                cost.late,
+                share,
+                *window_counts,
+                name,
+            ]
+        )
     if windows:
         columns[-1:] = ["rows dropped", "from windows", ""]
     console.table(columns, rows)
     if windows:
-        _say_lost(console, found)
+        _say_lost(console, bound_report)
 
 
-def _say_lost(console: Console, found: BoundReport) -> None:
-    at = next(n for n, cost in enumerate(found.costs) if cost.bound == found.in_force)
-    worst = sorted(((counts[at], start) for start, counts in found.lost.items() if counts[at]), reverse=True)[:_WORST]
+def _say_lost(console: Console, bound_report: BoundReport) -> None:
+    at = next(n for n, cost in enumerate(bound_report.costs) if cost.bound == bound_report.in_force)
+    worst = sorted(((counts[at], start) for start, counts in bound_report.lost.items() if counts[at]), reverse=True)[
+        :_WORST
+    ]
     if worst:
-        console.say(f"windows that lose most with {describe_span(found.in_force)}, the bound in force:")
+        console.say(f"windows that lose most with {describe_span(bound_report.in_force)}, the bound in force:")
         console.table(("window", "rows dropped"), [(describe(start), rows) for rows, start in worst])
     else:
-        console.say(f"no window loses a row with {describe_span(found.in_force)}, the bound in force")
+        console.say(f"no window loses a row with {describe_span(bound_report.in_force)}, the bound in force")
 
 
 def _latency(against: int) -> str:
@@ -142,36 +157,36 @@ def _briefly(span: int) -> str:
     return describe_span(span - span % step)
 
 
-def _document(lake: str, source: Source, found: BoundReport) -> dict[str, Any]:
+def _document(lake: str, source: Source, bound_report: BoundReport) -> dict[str, Any]:
     learned = None
-    if found.learned is not None and found.proposed is not None:
+    if bound_report.learned is not None and bound_report.proposed is not None:
         learned = {
-            "rows": found.learned.delays.rows,
-            "largest_ms": found.learned.delays.largest,
-            "proposed_ms": found.proposed,
-            "line": line(source, found.proposed),
-            "decisions": [{"sequence": d.sequence, "bound_ms": d.bound} for d in found.learned.decisions],
+            "rows": bound_report.learned.delays.rows,
+            "largest_ms": bound_report.learned.delays.largest,
+            "proposed_ms": bound_report.proposed,
+            "line": line(source, bound_report.proposed),
+            "decisions": [{"sequence": d.sequence, "bound_ms": d.bound} for d in bound_report.learned.decisions],
         }
     costs = [
         {
             "bound_ms": cost.bound,
             "names": list(cost.names),
             "added_latency_ms": cost.bound,
-            "against_in_force_ms": cost.bound - found.in_force,
+            "against_in_force_ms": cost.bound - bound_report.in_force,
             "late": cost.late,
-            "share_late": cost.late / max(found.rows, 1),
+            "share_late": cost.late / max(bound_report.rows, 1),
             "dropped": cost.dropped,
             "windows": cost.windows,
         }
-        for cost in found.costs
+        for cost in bound_report.costs
     ]
     return {
         "lake": lake,
         "source": source.name,
-        "in_force_ms": found.in_force,
-        "rows": found.rows,
-        "left_out": found.left_out,
+        "in_force_ms": bound_report.in_force,
+        "rows": bound_report.rows,
+        "left_out": bound_report.left_out,
         "learned": learned,
         "bounds": costs,
-        "windows": [{"start": iso(start), "dropped": found.lost[start]} for start in sorted(found.lost)],
+        "windows": [{"start": iso(start), "dropped": bound_report.lost[start]} for start in sorted(bound_report.lost)],
     }

@@ -184,9 +184,9 @@ def _refused_in(workspace: Workspace) -> list[str]:
 
 
 def _expectations(workspace: Workspace) -> list[Expectation]:
-    found = [one for asset in workspace.source_assets for one in asset.expectations]
+    source_expectations = [one for asset in workspace.source_assets for one in asset.expectations]
     return [
-        *found,
+        *source_expectations,
         *(one for asset in workspace.operator_assets for some in asset.expectations.values() for one in some),
     ]
 
@@ -208,7 +208,7 @@ def _missing(workspace: Workspace) -> list[str]:
     """
     from floodmark.connectors.files import FileReader
 
-    found = []
+    missing = []
     for source in workspace.sources:
         if isinstance(source.connector, Files) and "://" not in source.connector.path:
             path = str(Path(workspace.settings.folder, source.connector.path))
@@ -217,8 +217,8 @@ def _missing(workspace: Workspace) -> list[str]:
             except ConnectorError as error:
                 if error.code != "CONNECTOR-002":
                     raise
-                found.append(str(error))
-    return found
+                missing.append(str(error))
+    return missing
 
 
 def _source_row(source: Source) -> tuple[str, ...]:
@@ -263,10 +263,10 @@ def status(invocation: Invocation) -> None:
     if opened.logs:
         console.say(f"logs {opened.logs} (read only)")
     from floodmark.lake.paths import Lake
-    from floodmark.observe.status import status as found
+    from floodmark.observe.status import status as status_of
 
     running, awaits = streams(opened)
-    rows = found(opened.workspace, Lake.of(opened.workspace.settings), awaits)
+    rows = status_of(opened.workspace, Lake.of(opened.workspace.settings), awaits)
     sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
@@ -280,15 +280,15 @@ def status(invocation: Invocation) -> None:
     )
     about = ("stream", "version", "wanted", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
-    if (kept := upkeep(opened)) is not None:
-        console.say(f"upkeep {kept['at']}: {kept['what']}")
+    if (last_upkeep := upkeep(opened)) is not None:
+        console.say(f"upkeep {last_upkeep['at']}: {last_upkeep['what']}")
     console.document(
         {
             "lake": opened.lake,
             "environment": opened.environment,
             "tables": rows,
             **({"streams": running} if running else {}),
-            **({"upkeep": kept} if kept else {}),
+            **({"upkeep": last_upkeep} if last_upkeep else {}),
         }
     )
 

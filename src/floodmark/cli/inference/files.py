@@ -32,7 +32,7 @@ class Found:
         glob: that names them for ``Files``.
         name: of the file, the folder, or the folder of the glob.
         format: of all of them.
-        said: the format has to be said, as their ending says nothing.
+        explicit_format: the format has to be said, as their ending says nothing.
         encoding: of their text.
         left_out: how many files beside them have another ending.
     """
@@ -41,18 +41,18 @@ class Found:
     glob: str
     name: str
     format: Format
-    said: bool
+    explicit_format: bool
     encoding: str
     left_out: int = 0
 
 
-def find(given: str) -> Found:
+def find(path_or_glob: str) -> Found:
     """The files of a path or glob.
 
     Raises:
         ConnectorError: CONNECTOR-080 there is none, 081 another kind of file.
     """
-    path = Path(given).expanduser().absolute()
+    path = Path(path_or_glob).expanduser().absolute()
     if path.is_file():
         sign = "." if "." in path.name else path.name[0]
         return _described([path], path.parent / path.name.replace(sign, f"[{sign}]", 1), path.name)
@@ -61,10 +61,10 @@ def find(given: str) -> Found:
             if files := [file for file in sorted(path.glob(pattern)) if _takes(file)]:
                 return _most(files, path / pattern, path.name)
         raise ConnectorError("--from", _EXPECTED, f"none in {path}", "Name another folder.", code="CONNECTOR-080")
-    place = next((n for n, part in enumerate(path.parts) if any(sign in part for sign in "*?[")), None)
-    if place is not None:
-        base = Path(*path.parts[:place])
-        files = [file for file in sorted(base.glob(str(Path(*path.parts[place:])))) if file.is_file()]
+    first_wildcard = next((n for n, part in enumerate(path.parts) if any(sign in part for sign in "*?[")), None)
+    if first_wildcard is not None:
+        base = Path(*path.parts[:first_wildcard])
+        files = [file for file in sorted(base.glob(str(Path(*path.parts[first_wildcard:])))) if file.is_file()]
         if files:
             return _most(files, path, base.name)
     near = [] if not path.parent.is_dir() else [file.name for file in path.parent.iterdir()]
@@ -98,17 +98,17 @@ def _described(files: list[Path], pattern: Path, name: str, left_out: int = 0) -
     if kind == "parquet":
         if files[0].name.endswith(".gz"):
             raise _other(files[0])
-        encoding, said = "utf-8", False
+        encoding, explicit_format = "utf-8", False
     else:
         head = _head(files[0])
-        encoding, said = encoding_of(head), kind is None
+        encoding, explicit_format = encoding_of(head), kind is None
         kind = kind or _format_of(head.decode(encoding, errors="replace"), files[0])
     return Found(
         paths=tuple(files),
         glob=pattern.as_posix(),
         name=name,
         format=kind,
-        said=said,
+        explicit_format=explicit_format,
         encoding=encoding,
         left_out=left_out,
     )

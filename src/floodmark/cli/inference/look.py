@@ -78,11 +78,11 @@ def contract_name(source: str) -> str:
     return "".join(part.capitalize() for part in source.split("_")) + "Row"
 
 
-def look(given: str | Path, time_formats: Sequence[str] = ()) -> Looked:
+def look(path: str | Path, time_formats: Sequence[str] = ()) -> Looked:
     """Look at a file, the files of a folder, or those of a glob.
 
     Args:
-        given: the path.
+        path: the file, the folder or the glob.
         time_formats: how times are written, as of ``TimeFormat``, tried before all others.
 
     Raises:
@@ -91,40 +91,40 @@ def look(given: str | Path, time_formats: Sequence[str] = ()) -> Looked:
     """
     for form in time_formats:
         TimeFormat(form)
-    files = find(str(given))
+    files = find(str(path))
     sample, source = read(files), _source(files.name)
-    found = Fields(time_formats=time_formats, taken={*_IMPORTED, contract_name(source)})
-    fields = found.of_objects(sample.objects) if sample.columns is None else found.of_table(sample.columns)
+    inference = Fields(time_formats=time_formats, taken={*_IMPORTED, contract_name(source)})
+    fields = inference.of_objects(sample.objects) if sample.columns is None else inference.of_table(sample.columns)
     event_time, fields = _event_time(fields, sample)
-    fields = [_noted(one) if one.name == event_time else replace(one, note=_kept(one)) for one in fields]
+    fields = [_noted(one) if one.name == event_time else replace(one, note=_alternative(one)) for one in fields]
     return Looked(
         files=files,
         source=source,
         fields=tuple(fields),
-        models=tuple(found.models),
+        models=tuple(inference.models),
         event_time=event_time,
         key=next((f.name for f in fields if f.type == "str" and not f.nullable and _few(sample, f)), None),
         rows=sample.rows,
         whole=sample.whole,
-        connector=_connector(files, sample.dialect, found),
-        left_out=tuple(found.left_out),
+        connector=_connector(files, sample.dialect, inference),
+        left_out=tuple(inference.left_out),
         times=tuple((f.name, f.absent + f.misfits) for f in fields if f.type == "datetime" and f.name != event_time),
     )
 
 
-def _kept(field: LookedField) -> str:
+def _alternative(field: LookedField) -> str:
     return field.note if field.note.startswith("or is it") else ""
 
 
-def _connector(files: Found, dialect: Dialect | None, found: Fields) -> Files:
+def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> Files:
     dialect = dialect or Dialect()
     tabs = files.paths[0].name.removesuffix(".gz").lower().endswith(".tsv")
     return Files(
         files.glob,
-        format=files.format if files.said else None,
-        null_values=(*NULLS, *sorted(found.null_values)),
+        format=files.format if files.explicit_format else None,
+        null_values=(*NULLS, *sorted(inference.null_values)),
         delimiter="," if tabs and dialect.delimiter == "\t" else dialect.delimiter,
-        decimal="," if found.comma and dialect.delimiter != "," else ".",
+        decimal="," if inference.comma and dialect.delimiter != "," else ".",
         encoding=files.encoding,
         header=dialect.header,
         skip=dialect.skip,
@@ -137,20 +137,20 @@ def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, 
     Where no column is one, a field from deeper in the documents, which then comes first among the fields.
     """
     ranked = []
-    for place, one in enumerate(fields):
-        rank = _rank(one, sample)
+    for position, field in enumerate(fields):
+        rank = _rank(field, sample)
         if rank is not None:
-            ranked.append((rank, place))
+            ranked.append((rank, position))
     if ranked:
-        _, place = min(ranked)
-        chosen = fields[place]
+        _, position = min(ranked)
+        chosen = fields[position]
         if chosen.type in {"int", "float"}:
             chosen = replace(chosen, type="datetime", format=_epoch(chosen, sample))
-        return chosen.name, [chosen if n == place else one for n, one in enumerate(fields)]
-    for one in fields:
-        if (inner := _deeper(one, sample)) is not None:
+        return chosen.name, [chosen if n == position else field for n, field in enumerate(fields)]
+    for field in fields:
+        if (inner := _deeper(field, sample)) is not None:
             if inner.name in {f.name for f in fields}:
-                inner = replace(inner, name=f"{one.name}_{inner.name}")
+                inner = replace(inner, name=f"{field.name}_{inner.name}")
             return inner.name, [inner, *fields]
     return None, fields
 
@@ -207,16 +207,18 @@ def _inside(values: Sequence[object], path: tuple[str, ...]) -> LookedField | No
     objects = [value for value in values if isinstance(value, Mapping)]
     if len(objects) < (1 - TOLERATED) * len(values):
         return None
-    for one in Fields().of_objects(objects):
-        if one.type in {"int", "float"} and named_like_time(one.name):
-            unit = _unit([value for row in objects if (value := row.get(one.column)) is not None])
-            one = replace(one, type="datetime", format=unit) if unit else one  # noqa: PLW2901 - the same field
-        if one.type == "datetime" and one.absent + one.misfits + len(values) - len(objects) <= TOLERATED * len(values):
-            whole = (*path, one.column)
-            return replace(one, column=".".join(whole), path=whole, absent=one.absent + len(values) - len(objects))
-    for name in dict.fromkeys(name for one in objects for name in one) if len(path) == 1 else ():
-        if (found := _inside([one.get(name) for one in objects], (*path, name))) is not None:
-            return found
+    for field in Fields().of_objects(objects):
+        if field.type in {"int", "float"} and named_like_time(field.name):
+            unit = _unit([value for row in objects if (value := row.get(field.column)) is not None])
+            field = replace(field, type="datetime", format=unit) if unit else field  # noqa: PLW2901 - the same field
+        if field.type == "datetime" and field.absent + field.misfits + len(values) - len(objects) <= TOLERATED * len(
+            values
+        ):
+            whole = (*path, field.column)
+            return replace(field, column=".".join(whole), path=whole, absent=field.absent + len(values) - len(objects))
+    for name in dict.fromkeys(name for row in objects for name in row) if len(path) == 1 else ():
+        if (deeper := _inside([row.get(name) for row in objects], (*path, name))) is not None:
+            return deeper
     return None
 
 
@@ -243,6 +245,6 @@ def _few(sample: Sample, field: LookedField) -> bool:
 
 def _source(name: str) -> str:
     stem = name.split(".", maxsplit=1)[0].lower()
-    found = re.sub(r"[^a-z0-9]+", "_", stem).strip("_") or "data"
-    found = f"data_{found}" if not found[0].isalpha() else found
-    return f"{found}_rows" if keyword.iskeyword(found) or found in _TAKEN else found
+    source = re.sub(r"[^a-z0-9]+", "_", stem).strip("_") or "data"
+    source = f"data_{source}" if not source[0].isalpha() else source
+    return f"{source}_rows" if keyword.iskeyword(source) or source in _TAKEN else source

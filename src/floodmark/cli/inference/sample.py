@@ -72,23 +72,23 @@ class Sample:
         return len(self.objects) if self.columns is None else self.columns.num_rows
 
 
-def read(found: Found) -> Sample:
+def read(files: Found) -> Sample:
     """The first rows of some files.
 
     Raises:
         ConnectorError: CONNECTOR-082 a file cannot be read, 083 there is no row, 084 it is one object.
     """
-    where = f"--from {found.paths[0]}"
-    if not any(path.stat().st_size for path in found.paths):
+    where = f"--from {files.paths[0]}"
+    if not any(path.stat().st_size for path in files.paths):
         raise _without_rows(where, "an empty file")
     try:
-        match found.format:
+        match files.format:
             case "csv":
-                sample = _csv(found)
+                sample = _csv(files)
             case "json":
-                sample = _json(found, where)
+                sample = _json(files, where)
             case "parquet":
-                sample = _parquet(found)
+                sample = _parquet(files)
     except (pa.ArrowException, duckdb.Error, Unreadable, OSError, EOFError, ValueError) as error:
         got, fix = str(error).split("\n")[0], "Mend the file, or start with a smaller part of it."
         raise ConnectorError(where, "a file that can be read", got, fix, code="CONNECTOR-082") from error
@@ -107,8 +107,8 @@ def _lines(path: Path, encoding: str) -> Iterator[bytes]:
         yield from lines_of(open_hashed(str(path)), path.name, encoding)
 
 
-def _parquet(found: Found) -> Sample:
-    batches = (batch for path in found.paths for batch in pq.ParquetFile(path).iter_batches())
+def _parquet(files: Found) -> Sample:
+    batches = (batch for path in files.paths for batch in pq.ParquetFile(path).iter_batches())
     taken, rows = list[pa.Table](), 0
     for batch in batches:
         taken.append(pa.Table.from_batches([batch]).slice(0, ROWS - rows))
@@ -119,8 +119,8 @@ def _parquet(found: Found) -> Sample:
     return Sample(columns=table, whole=rows < ROWS)
 
 
-def _json(found: Found, where: str) -> Sample:
-    records = (record for path in found.paths for record in json_records(_lines(path, found.encoding)))
+def _json(files: Found, where: str) -> Sample:
+    records = (record for path in files.paths for record in json_records(_lines(path, files.encoding)))
     values = [_value(record.raw) for record in islice(records, ROWS)]
     objects = [value for value in values if isinstance(value, dict)]
     if len(objects) == 1 and next(records, None) is None:
@@ -147,18 +147,18 @@ def _refuse_single(value: Mapping[str, Any], where: str) -> None:
         raise ConnectorError(where, "objects, one per line or in an array", got, fix, code="CONNECTOR-084")
 
 
-def _csv(found: Found) -> Sample:
-    first = list(islice(_lines(found.paths[0], found.encoding), _SNIFFED))
-    dialect = dialect_of(first, tabs=ending(found.paths[0]) == ".tsv")
+def _csv(files: Found) -> Sample:
+    first = list(islice(_lines(files.paths[0], files.encoding), _SNIFFED))
+    dialect = dialect_of(first, tabs=ending(files.paths[0]) == ".tsv")
     tables, rows, ended = list[pa.Table](), 0, True
-    for path in found.paths:
-        lines = _lines(path, found.encoding)
+    for path in files.paths:
+        lines = _lines(path, files.encoding)
         text = b"".join(islice(lines, ROWS - rows + dialect.skip + 1))
         ended = ended and next(lines, None) is None
         tables.append(_texts(text, dialect))
         rows += tables[-1].num_rows
         if rows >= ROWS:
-            ended = ended and path == found.paths[-1]
+            ended = ended and path == files.paths[-1]
             break
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
     return Sample(columns=table, whole=ended, dialect=dialect)
@@ -228,12 +228,10 @@ def _sniffed(texts: Sequence[str]) -> tuple[str, int, bool]:
         file.write("\n".join(texts) + "\n")
         file.flush()
         try:
-            found = connection.execute(
-                "SELECT Delimiter, SkipRows, HasHeader FROM sniff_csv(?)", [file.name]
-            ).fetchone()
+            row = connection.execute("SELECT Delimiter, SkipRows, HasHeader FROM sniff_csv(?)", [file.name]).fetchone()
         except duckdb.Error:  # it has no shape
-            found = None
-    return (str(found[0]), int(found[1]), bool(found[2])) if found else ("", 0, True)
+            row = None
+    return (str(row[0]), int(row[1]), bool(row[2])) if row else ("", 0, True)
 
 
 def _split(line: str, delimiter: str) -> list[str]:

@@ -135,8 +135,8 @@ def _hits(texts: pa.ChunkedArray, form: str) -> int:
         return int(pc.sum(pc.match_substring_regex(texts, r"^-?[0-9]+(\.[0-9]+)?$")).as_py() or 0)
     with duckdb.connect() as connection:
         rows = connection.from_arrow(pa.table({"v": texts}))
-        found = rows.aggregate(f"count(try_strptime(v, {literal(form)}))").fetchall()
-    return int(found[0][0])
+        counts = rows.aggregate(f"count(try_strptime(v, {literal(form)}))").fetchall()
+    return int(counts[0][0])
 
 
 def _in_order(texts: pa.ChunkedArray, form: str) -> bool:
@@ -144,8 +144,8 @@ def _in_order(texts: pa.ChunkedArray, form: str) -> bool:
         rows = connection.from_arrow(pa.table({"v": texts, "n": range(len(texts))}))
         times = rows.project(f"try_strptime(v, {literal(form)}) AS t, n").filter("t IS NOT NULL")
         steps = times.project("t < lag(t) OVER (ORDER BY n) AS back").aggregate("count(*) FILTER (back)")
-        found = steps.fetchall()
-    return bool(found[0][0] == 0)
+        counts = steps.fetchall()
+    return bool(counts[0][0] == 0)
 
 
 def epoch_of(low: float, high: float) -> str | None:

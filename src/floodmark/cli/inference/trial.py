@@ -65,8 +65,8 @@ def trial(module: Path, looked: Looked) -> Trial:
             for batch in rules.batches(content.records(), content.form):
                 rows, set_aside = rows + len(batch.rows) + len(batch.broken), set_aside + len(batch.broken)
                 moments.append(batch.rows.column(EVENT).to_numpy(zero_copy_only=False))
-                found = batch.broken[: _EXAMPLES - len(examples)]
-                examples += [(unit.name, row.position, row.reason) for row in found]
+                broken = batch.broken[: _EXAMPLES - len(examples)]
+                examples += [(unit.name, row.position, row.reason) for row in broken]
                 if rows >= ROWS:
                     break
         except (Unreadable, FloodmarkError) as error:
