@@ -273,9 +273,7 @@ def test_a_clock_that_is_set_back_makes_nothing_older(tmp_path: Path) -> None:
 def test_vacuum_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     path, seen = appended(tmp_path / "t", 6), str(tmp_path / "t.json")
     DeltaTable(path).optimize.compact()
-    program = (
-        "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, restorable={}, hours=0)"
-    )
+    program = "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, restorable={}, hours=0)"
     environment = {**os.environ, crash.VARIABLE: f"{point}:{2 if point == 'vacuum.after_file' else 1}"}
     done = forked.run([sys.executable, "-c", program, path, seen], env=environment)
     assert done.returncode == -signal.SIGKILL

@@ -179,7 +179,9 @@ def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
             newest[input_.table] = entries.version_of(path)
         except TableNotFoundError:
             command = (
-                f"floodmark run {input_.upstream.operator.name}" if input_.upstream else f"floodmark land {input_.table}"
+                f"floodmark run {input_.upstream.operator.name}"
+                if input_.upstream
+                else f"floodmark land {input_.table}"
             )
             where = f"input '{input_.name}' of operator '{operator.name}'"
             fix = f"{'Run' if input_.upstream else 'Land'} it first: {command}"

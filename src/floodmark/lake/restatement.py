@@ -84,7 +84,9 @@ class Restatement:
             engine.execute("SET TimeZone = 'UTC'")
             engine.register("standing", standing.select(schema.names).cast(schema))
             engine.register("stated", rows)
-            relation = engine.sql(f"SELECT {column_list}, _kind, {numbering} - 1 AS _place FROM ({kinds}) ORDER BY _place, _kind")
+            relation = engine.sql(
+                f"SELECT {column_list}, _kind, {numbering} - 1 AS _place FROM ({kinds}) ORDER BY _place, _kind"
+            )
             table = pa.table(relation.to_arrow_table())
         columns = [pa.field(name, schema.field(name).type) for name in names]
         return table.cast(pa.schema([*columns, ("_kind", pa.int32()), ("_place", pa.int64())]))

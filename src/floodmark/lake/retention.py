@@ -83,7 +83,9 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
             if not dry_run and len(DeltaTable(path).file_uris()) > _MOST_FILES:
                 retried(DeltaTable(path).optimize.compact, path)
             floor = marks.ticked(path, oldest) if name == TICKS else _started(timeline, oldest)
-            gone = vacuum(path, timeline.folder(f"{name}.json"), floor=floor, restorable={}, hours=hours, dry_run=dry_run)
+            gone = vacuum(
+                path, timeline.folder(f"{name}.json"), floor=floor, restorable={}, hours=hours, dry_run=dry_run
+            )
             if gone.files:
                 removed.append(Removed(kind=name, name=operator, files=gone.files, size=gone.size))
     return removed

@@ -78,4 +78,6 @@ def _there(path: str, names: list[str | None]) -> list[bool]:
     files, base = file_system(path)
     asked = sorted({f"{base}/{form}" for name in names if name is not None for form in (name, unquote(name))})
     present = {info.path for info in files.get_file_info(asked) if info.type == FileType.File}
-    return [name is not None and not present.isdisjoint((f"{base}/{name}", f"{base}/{unquote(name)}")) for name in names]
+    return [
+        name is not None and not present.isdisjoint((f"{base}/{name}", f"{base}/{unquote(name)}")) for name in names
+    ]
