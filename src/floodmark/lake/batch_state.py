@@ -1,4 +1,4 @@
-"""What a stream had read and written at the end of a micro-batch, and whether all of that is still there."""
+"""The positions and table versions of a stream at the end of a micro-batch, and checks that its inputs and outputs still match them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from floodmark.lifecycle.savepoint import TableVersion
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """What a stream had read and written at the end of a micro-batch.
+    """The inputs a stream had read and the outputs it had written at the end of a micro-batch.
 
     Args:
-        deployed: the definition it goes on under.
-        batch: its number.
-        watermark: progress of the outputs once it is taken into account, ms UTC.
-        inputs: input name -> how far it was read.
-        outputs: tables that are there, as they were.
+        deployed: the definition the stream runs under.
+        batch: number of the micro-batch.
+        watermark: progress of the outputs when no micro-batch follows this one, ms UTC.
+        inputs: input name -> table version up to which the stream has read.
+        outputs: the output tables that exist, each at its version at the end of the micro-batch.
     """
 
     deployed: Deployed
@@ -37,12 +37,12 @@ class BatchState:
 
     @property
     def version(self) -> str:
-        """Of the operator."""
+        """Version of the operator, ``name@3f9a2c1b``."""
         return self.deployed.version
 
 
 def state_at(timeline: Timeline, batch: int) -> BatchState:
-    """How far a stream was at the end of a committed micro-batch that its checkpoint keeps."""
+    """The state of a stream at the end of a committed micro-batch. Its checkpoint must still retain the micro-batch."""
     lake, deployed = timeline.lake, timeline.identity.deployed()
     assert deployed is not None
     outputs = tuple(
@@ -55,7 +55,9 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
 
 
 def check_read(timeline: Timeline) -> None:
-    """As ``check_inputs``, of a stopped stream; one that was killed in its first micro-batch repeats it, and reads what it read then.
+    """Apply ``check_inputs`` to the positions in a stopped stream's checkpoint.
+
+    A stream that was killed in its first micro-batch is checked at the positions planned for that batch, which it reads again.
 
     Raises:
         LifecycleError: LIFECYCLE-038.
@@ -65,10 +67,10 @@ def check_read(timeline: Timeline) -> None:
 
 
 def began_with(read: Mapping[str, Position]) -> dict[str, int]:
-    """Input name -> the version of its table that a stream began with, of which it has not read all.
+    """Input name -> the table version a stream started from, for inputs whose initial files are not all read yet.
 
     Args:
-        read: input name -> how far it was read.
+        read: input name -> position up to which the input is read.
     """
     return {name: at.snapshot for name, at in read.items() if at.snapshot is not None}
 
@@ -80,17 +82,17 @@ def check_inputs(
     but: Collection[str] = (),
     since: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Make sure that a stream finds its inputs as it left them: what it has read is still there, and more has come behind it.
+    """Check that a stream can resume on its inputs: the rows it has read are unchanged, and later commits only append.
 
     Args:
-        lake: it runs in.
-        operator: its name.
-        inputs: input name -> how far it has read.
-        but: ids of tables that are not looked at.
-        since: input name -> the version of its table that the stream began with, of which it may not have read all.
+        lake: the lake the stream runs in.
+        operator: name of the stream's operator.
+        inputs: input name -> table version up to which the stream has read.
+        but: ids of tables whose commits are not checked for restores.
+        since: input name -> the table version the stream started from, where its initial files may not all be read.
 
     Raises:
-        LifecycleError: LIFECYCLE-038, a table was made anew, or taken back behind what is read.
+        LifecycleError: LIFECYCLE-038, an input table was created again, or was restored after the version that is read.
     """
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
     for name, table_version in inputs.items():
@@ -99,7 +101,9 @@ def check_inputs(
         if table_version.id and entries.id_of(path) != table_version.id:
             got = f"another '{table_version.table}', made since"
             raise LifecycleError(where, "the table its stream has read", got, anew, code="LIFECYCLE-038")
-        if table_version.id in but or path == lake.log(table_version.table):  # a log is never taken back
+        if table_version.id in but or path == lake.log(
+            table_version.table
+        ):  # a log is never restored to an older version
             continue
         for commit in history.standing(path, limit=None):
             if commit.version <= max(table_version.version, since.get(name, -1)):
@@ -110,17 +114,17 @@ def check_inputs(
 
 
 def is_there(lake: Lake, output: TableVersion) -> bool:
-    """Whether an output of a savepoint is the table the savepoint knows; False where it is gone, or was made anew."""
+    """True if an output table exists and has the id recorded in the savepoint; False if it was deleted or created again."""
     path = lake.output(output.table)
     return entries.is_table(path) and entries.id_of(path) == output.id
 
 
 def check_output(lake: Lake, output: TableVersion, where: str, fix: str) -> None:
-    """Make sure that an output of a savepoint is the table the savepoint knows.
+    """Check that an output table exists and has the id recorded in the savepoint.
 
     Raises:
-        ExecutionError: EXECUTION-002, it is gone.
-        LifecycleError: LIFECYCLE-036, it was made anew.
+        ExecutionError: EXECUTION-002, the table does not exist.
+        LifecycleError: LIFECYCLE-036, the table was created again.
     """
     path = lake.output(output.table)
     check_there(path, where, fix)
@@ -130,9 +134,9 @@ def check_output(lake: Lake, output: TableVersion, where: str, fix: str) -> None
 
 
 def _version_at(timeline: Timeline, table: str, batch: int) -> int:
-    """The last version of an output before the stream's first commit of a later micro-batch, and before a later timeline.
+    """The last version of an output before the first commit of a later micro-batch or of a later timeline.
 
-    That may have begun already: by a rollback that is at work, or was killed.
+    A later timeline exists while a rollback runs, or after a rollback was killed.
     """
     path = timeline.lake.output(table)
     version = entries.version_of(path)

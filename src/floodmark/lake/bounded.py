@@ -1,4 +1,4 @@
-"""A bounded run, whatever computes it: what is left to do, one stretch after the other, and what the run has come to."""
+"""A bounded run, independent of the engine: which intervals are missing, computing each of them, and the run's result."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What computing and writing one stretch has come to.
+    """Row counts of one computed and written interval.
 
     Args:
         counts: output table -> rows and retractions written.
-        late: rows taken in although they were late.
+        late: late rows that were included in results.
         dropped: (row, window) pairs dropped.
     """
 
@@ -41,17 +41,17 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A bounded run as it was asked for.
+    """The settings of one bounded run.
 
     Args:
-        operator: any.
-        lake: read and written.
-        engine: that computes it.
-        interval: of event time; all of it by default.
+        operator: the operator to compute.
+        lake: the lake with its inputs and outputs.
+        engine: name of the engine that computes the run.
+        interval: event time to compute; all event time by default.
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
-        force: compute again what is covered.
-        on_step: told what is going on.
-        wait_seconds: for another run of this operator to end.
+        force: recompute intervals that earlier runs cover.
+        on_step: called with a line of progress before each interval, and before a wait.
+        wait_seconds: how long to wait for another run of this operator to end; 0 by default.
     """
 
     operator: Operator
@@ -65,11 +65,16 @@ class Asked:
 
     @property
     def again(self) -> str:
-        """The command that does it once more."""
+        """The command that repeats the run."""
         return f"floodmark run {self.operator.name}"
 
     def record(self, interval: Interval, versions: dict[str, int]) -> BoundedRun:
-        """The record of the commits of one stretch; the table of each is added."""
+        """The commit record of one interval; each output's commit fills in ``table``.
+
+        Args:
+            interval: the computed interval.
+            versions: input table -> version that was read.
+        """
         return BoundedRun(
             operator=self.operator.name,
             version=self.operator.version,
@@ -83,7 +88,7 @@ class Asked:
         )
 
     def reached(self, versions: dict[str, int]) -> int:
-        """How far the inputs had come before they ended; NEVER where that is not known."""
+        """The least progress of the inputs before their end of input, ms; NEVER if an input has no known progress."""
         lake, inputs = self.lake, self.operator.inputs
         return min((_reached(lake.input(given), versions[given.table]) for given in inputs), default=NEVER)
 
@@ -93,17 +98,20 @@ def run(
     prepared: Callable[[dict[str, int]], Callable[[Interval], Done]],
     boundary: Callable[[], AbstractContextManager[None]],
 ) -> RunResult:
-    """Compute what is not covered yet.
+    """Compute the intervals that are not covered yet.
 
     Args:
-        asked: what.
-        prepared: input table -> version, and gives what computes and writes one stretch.
-        boundary: makes errors of the engine such for people.
+        asked: the settings of the run.
+        prepared: (input table -> version) -> function that computes and writes one interval. Not called if all is covered.
+        boundary: () -> context manager that turns the engine's exceptions into floodmark's.
+
+    Returns:
+            Rows written per output table, counts of late and dropped rows, and warnings.
 
     Raises:
         CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-060 a file of an input is gone.
-        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+        LifecycleError: LIFECYCLE-003, another run of this operator holds its lock.
     """
     operator, lake, interval, began = asked.operator, asked.lake, asked.interval, time.monotonic()
     say = asked.on_step or (lambda _: None)
@@ -143,7 +151,7 @@ def run(
 
 
 def _reached(path: str, version: int) -> int:
-    """How far an input had come before it ended; NEVER where that is not known."""
+    """Progress of an input at a version, before its end of input, ms; NEVER if no commit says it."""
     for commit in history.standing(path, limit=None):
         progress = progress_of(commit.record)
         if commit.version <= version and progress is not None and NEVER < progress < END:

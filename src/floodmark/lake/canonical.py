@@ -1,7 +1,7 @@
-"""Canonical savepoints: state as rows of Parquet instead of files of an engine's own, for another engine, another version, or other settings of its state.
+"""Canonical savepoints: state as Parquet rows instead of engine-specific files, to resume on another engine, version or state configuration.
 
-Source: canonical savepoints of Flink. What is exported holds state by key group, timers included, positions by table and version, and
-nothing that only one engine can read; what is imported is a savepoint as the importing engine would have made it.
+Source: canonical savepoints of Flink. An export holds state by key group, timers, and positions by table and version, and no data that only
+one engine can read. An import creates the savepoint that the importing engine would have created itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from floodmark.lake.timeline import CHECKPOINT
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS, Manifest, broken
 
 STATE = "state"
-"""The folder of the rows of state; none where the stream has no state."""
+"""Folder of the state rows; absent if the stream has no state."""
 ROWS = pa.schema(
     [
         ("group", pa.int32()),
@@ -37,53 +37,53 @@ ROWS = pa.schema(
         ("chunk", pa.binary()),
     ]
 )
-"""Of a key group: one row with the index of its state and the progress it waits for, one for each piece of each chunk."""
+"""Columns of the state rows. Per key group: one row with the index of its state and its earliest timer, then one row per piece of each chunk."""
 _FORMAT = 1
 
 
 class Passed(NamedTuple):
-    """Rows of a log that were read commit by commit, before the stream went on with the files of a later version."""
+    """Position in a log up to which rows were read commit by commit, before the stream switched to the files of a later version."""
 
     sequence: int
-    """The last ``_sequence``."""
+    """The last ``_sequence`` that was read."""
     version: int
-    """That was read completely then."""
+    """The last table version that was read completely at the switch."""
 
 
 class Marks(NamedTuple):
-    """What a checkpoint says of a micro-batch, besides its state."""
+    """The contents of a checkpoint at a micro-batch, except state."""
 
     before: int
     """Spark's watermark (``carrier``) up to which timers have fired, ms."""
     after: int
-    """And the one that the rows of the micro-batch have brought."""
+    """Spark's watermark after the rows of the micro-batch, ms."""
     clock: int
     """Processing time, ms."""
     positions: list[Position]
-    """Per source of the query, how far it is read at its end; some engines read markers beside each input."""
+    """The end position of each source of the query. Some engines have a second source of markers per input."""
     passed: dict[str, Passed]
-    """By a table's id."""
+    """Table id -> switch position of that log."""
 
 
 Unfold = Callable[[str, int, str], Marks]
-"""Folder of a checkpoint, micro-batch, folder for rows of state that is not there yet -> what else there is of it."""
+"""(checkpoint folder, micro-batch, folder to create for state rows) -> the checkpoint's other contents. Writes the state rows."""
 Fold = Callable[[str | None, Checkpoint, Manifest, Marks], None]
-"""Folder of rows of state, the checkpoint to make, what the savepoint says, what its checkpoint says."""
+"""(folder of state rows or None, checkpoint to create, manifest of the savepoint, marks of its checkpoint) -> None. Writes the checkpoint."""
 
 
 def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
-    """Write a savepoint to another folder or store in the canonical format, the manifest last.
+    """Export a savepoint to another folder or store in the canonical format. Writes the manifest last.
 
     Args:
-        savepoint: of any stream, with or without state.
-        target: a folder for it is made in there.
-        unfold: of the engine that has made the savepoint.
+        savepoint: the savepoint to export, with or without state.
+        target: parent folder or URI; the export becomes a folder in it, named after the savepoint.
+        unfold: checkpoint reader of the engine that created the savepoint.
 
     Returns:
-        The folder.
+        Path of the exported folder.
 
     Raises:
-        StateError: STATE-021, it is damaged.
+        StateError: STATE-021, the savepoint is damaged.
     """
     savepoints.check(savepoint)
     manifest = savepoint.manifest
@@ -108,17 +108,20 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
 
 
 def take_in(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
-    """Make a savepoint in a lake of a canonical one, as an engine would have made it.
+    """Import a canonical savepoint into a lake, in the checkpoint format of an engine.
 
     Args:
-        lake: that has the tables the stream reads and writes.
+        lake: the lake with the tables that the stream reads and writes.
         source: folder of the canonical savepoint.
-        engine: name of the engine.
-        fold: of that engine.
+        engine: name of the engine that will run the stream.
+        fold: checkpoint writer of that engine.
+
+    Returns:
+            The new savepoint.
 
     Raises:
-        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
-        LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
+        StateError: STATE-020 the format is newer, STATE-021 the folder is damaged or no savepoint.
+        LifecycleError: LIFECYCLE-003, another savepoint of the operator is being created.
     """
     manifest = savepoints.opened(source).manifest
     with savepoints.drafted(manifest.operator, lake) as draft:
@@ -139,16 +142,19 @@ def take_in(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
 
 
 def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
-    """Make the folder of a timeline of a canonical savepoint. What says whose checkpoint it is comes last: without it, it counts as none.
+    """Create the folder of a timeline from a canonical savepoint. The identity file comes last: without it the checkpoint belongs to no operator.
 
     Args:
         source: folder of the canonical savepoint.
-        folder: of the timeline; empty.
-        engine: that shall go on with it.
-        fold: of that engine.
+        folder: folder of the timeline; empty.
+        engine: name of the engine that will resume from the checkpoint.
+        fold: checkpoint writer of that engine.
+
+    Returns:
+            The checkpoint that was created.
 
     Raises:
-        StateError: STATE-020 the savepoint is of a newer format, STATE-021 it is damaged or none.
+        StateError: STATE-020 the format is newer, STATE-021 the folder is damaged or no savepoint.
     """
     source = source.rstrip("/")
     canonical = savepoints.opened(source)
@@ -165,7 +171,7 @@ def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
 
 
 def _without_nothing(record: Marks | Position) -> dict[str, Any]:
-    """As JSON; without what versions before did not know, where it says nothing."""
+    """Fields of a record for JSON. Omits empty optional fields, which readers of earlier versions do not expect."""
     return {name: value for name, value in record._asdict().items() if value not in (None, {})}
 
 

@@ -1,4 +1,4 @@
-"""Our progress as Spark's watermark on the carrier column, and back; needs no Spark, so that whoever reads a checkpoint needs none."""
+"""Conversion between floodmark's progress and Spark's watermark on the carrier column. Imports no Spark, so that reading a checkpoint needs none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ SHIFT = 1 - NEVER
 
 
 def progress_of(spark_watermark: int) -> int:
-    """Our progress from Spark's watermark on the carrier, which is one behind."""
+    """Progress, ms, for a Spark watermark on the carrier, ms. Spark's watermark is 1 ms below the carrier of the progress."""
     return spark_watermark + 1 - SHIFT
 
 
 def watermark_of(progress: int) -> int:
-    """Spark's watermark on the carrier at a progress of ours."""
+    """Spark's watermark on the carrier, ms, for a progress, ms."""
     return progress + SHIFT - 1

@@ -1,7 +1,7 @@
-"""What has changed in a table since a version: the event times of the rows that came or went. From the table's log, and from what is kept of it.
+"""Changes of a table between two versions: the event times of rows that were added or removed, from the table's log and a file beside it.
 
-A bounded run counts as long as the rows it has read are those that are there now. To know that, two versions are compared. The log does not tell
-of old versions for ever, so upkeep compares before it removes entries, and keeps the answer in a file beside the table, as stretches of event time.
+A bounded run covers its interval as long as its inputs hold the rows it has read. To decide that, two versions are compared. Delta does not retain
+old log entries for ever, so upkeep compares before it removes them, and stores the result beside the table as ranges of event time.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from floodmark.lake.storage import file_system, read, write
 from floodmark.spec.schema import MARKER
 
 _GRAIN_MS = 60_000
-"""Stretches begin and end with whole minutes."""
+"""Stored ranges begin and end at whole minutes."""
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _MOST = 200
-"""Stretches that are kept of a version; where there are more, those next to each other become one."""
+"""Most ranges stored per version. If there are more, ranges with the smallest gaps are merged."""
 
 Stretches = list[tuple[int, int]]
-"""Event time from the first one up to the second one, ms UTC."""
+"""Half-open ranges (start, end) of event time, ms UTC."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """Files that came or went between two versions of a table, and the event times in them.
+    """Files added or removed between two versions of a table, and their event times.
 
     Args:
-        path: of the table.
-        files: name -> first and last event time where known; None when what changed is not known.
-        come: only rows that streams read: those that have come, and were not put in place of others.
-        behind: only rows with a larger ``_sequence``.
+        path: path of the table.
+        files: file name -> (first, last) event time, each None if unknown; None as a whole if the changed files are unknown.
+        come: count only rows that streams read: appended rows, neither markers nor rows of a bounded rewrite.
+        behind: count only rows with a larger ``_sequence``; -1 for all.
+        times: cache of file name -> event times of its rows, None for a removed file.
     """
 
     path: str
@@ -57,7 +58,7 @@ class Changes:
     times: dict[str, Any] = field(default_factory=dict)
 
     def touch(self, interval: Interval) -> bool:
-        """Whether a row of the interval came or went; yes when that cannot be known."""
+        """True if a row with an event time in the interval was added or removed, or if the changes are unknown."""
         if self.files is None:
             return True
         first, last = from_ms(interval.start), from_ms(interval.end - 1)
@@ -65,7 +66,7 @@ class Changes:
         return any(self._holds(name, first, last) for name in near)
 
     def stretches(self) -> Stretches | None:
-        """All event time that rows came of or went from; None when that is not known."""
+        """The ranges of event time of all added and removed rows; None if they are unknown."""
         if self.files is None:
             return None
         spans: list[tuple[int, int]] = []
@@ -87,7 +88,7 @@ class Changes:
         return bool(pc.any(inside).as_py())
 
     def _times_of(self, name: str) -> pa.ChunkedArray | None:
-        """Event times of the rows of a file that count; None where it is gone."""
+        """Event times of the rows of a file that count; None if the file was removed."""
         if name not in self.times:
             files, file_path = file_system(f"{self.path}/{unquote(name)}")
             try:
@@ -107,14 +108,14 @@ class Changes:
 
 
 def between(path: str, before: int, after: int, *, log: bool, come: bool = False) -> Changes:
-    """Compare two versions of a table; ``before`` may no longer be kept. Files that were merged have not changed.
+    """Compare two versions of a table. Files that compaction merged do not count as changed.
 
     Args:
-        path: of the table.
-        before: version.
-        after: version.
-        log: the table is one, so that it only grows.
-        come: see ``Changes``.
+        path: path of the table.
+        before: the older version; changes are unknown if Delta no longer retains it, or if it is negative.
+        after: the newer version.
+        log: True for a log, which is append-only.
+        come: count only rows that streams read, see ``Changes``.
     """
     if before < 0:
         return Changes(path, None)
@@ -138,7 +139,7 @@ def between(path: str, before: int, after: int, *, log: bool, come: bool = False
 
 
 def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
-    """Every file of a table, and the first and last event time in it where that is known."""
+    """File name -> (first, last) event time for each file of a table, each None if unknown."""
     actions = pa.table(table.get_add_actions(flatten=True))
     unknown = pa.nulls(len(actions))
     low, high = (
@@ -147,11 +148,11 @@ def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
     return dict(zip(actions["path"].to_pylist(), zip(low.to_pylist(), high.to_pylist(), strict=True), strict=True))
 
 
-# ---- stretches of event time
+# ---- ranges of event time
 
 
 def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
-    """Stretches in order, those that meet as one; where they are many, also those with the smallest gaps between them."""
+    """Ranges in order, with overlapping and adjacent ones merged. Above ``_MOST`` ranges, those with the smallest gaps are merged too."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(stretches):
         if merged and start <= merged[-1][1]:
@@ -165,7 +166,7 @@ def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
 
 
 def _over_gaps(stretches: Stretches, gap: int) -> Stretches:
-    """Stretches with at most so much between them, as one."""
+    """Merges neighbouring ranges whose gap is at most ``gap`` ms."""
     merged = stretches[:1]
     for start, end in stretches[1:]:
         if start - merged[-1][1] <= gap:
@@ -176,7 +177,7 @@ def _over_gaps(stretches: Stretches, gap: int) -> Stretches:
 
 
 def _minute(moment: datetime) -> int:
-    """The start of the minute of an instant, ms."""
+    """Start of the minute that contains an instant, ms."""
     return _floor(round((moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) / _MS))
 
 
@@ -185,30 +186,30 @@ def _floor(ms: int) -> int:
 
 
 def _runs(times: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """The minutes of instants, those that follow each other as one stretch."""
+    """Ranges of whole minutes that contain the instants; consecutive minutes form one range."""
     micros = times.drop_null().cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     minutes = np.unique(np.floor_divide(micros, _GRAIN_MS * 1000))
     for run in np.split(minutes, np.flatnonzero(np.diff(minutes) > 1) + 1) if len(minutes) else ():
         yield int(run[0]) * _GRAIN_MS, (int(run[-1]) + 1) * _GRAIN_MS
 
 
-# ---- what is kept
+# ---- the file beside the table
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What has changed since a version.
+    """Changes since a version, partly from the stored file and partly from the log.
 
     Args:
-        stretches: event time of what has changed up to a version in between; None when that is not known.
-        behind: what has changed since that version.
+        stretches: ranges of changes up to an intermediate version, from the file; None if they are unknown.
+        behind: changes after the intermediate version, from the log; None if there are none.
     """
 
     stretches: Stretches | None
     behind: Changes | None
 
     def touch(self, interval: Interval) -> bool:
-        """Whether a row of the interval came or went; yes when that cannot be known."""
+        """True if a row with an event time in the interval was added or removed, or if the changes are unknown."""
         if self.stretches is None or any(
             start < interval.end and interval.start < end for start, end in self.stretches
         ):
@@ -217,7 +218,7 @@ class Since:
 
 
 def since(path: str, before: int, after: int, *, log: bool) -> Since:
-    """What has changed in a table between two versions, where the log tells or upkeep has kept it; the arguments are those of ``between``."""
+    """Changes of a table between two versions, from the stored file if it has ``before``, else from the log. Arguments as for ``between``."""
     retained = _Kept.read(path)
     if str(before) not in retained.since:
         return Since([], between(path, before, after, log=log))
@@ -226,15 +227,15 @@ def since(path: str, before: int, after: int, *, log: bool) -> Since:
 
 
 def keep(path: str, versions: Iterable[int], *, log: bool) -> int | None:
-    """Keep what has changed since versions of a table, before somebody removes entries and files that tell it.
+    """Store the changes since versions of a table, before their log entries and files are removed.
 
     Args:
-        path: of the table.
-        versions: that bounded runs have read; of others nothing is kept.
-        log: see ``between``.
+        path: path of the table.
+        versions: versions that bounded runs have read. Stored changes since other versions are dropped.
+        log: True for a log, as for ``between``.
 
     Returns:
-        The version up to which it is known now, whose entry has to stay; None without versions.
+        The version up to which changes are stored, whose log entry must be retained; None if no version applies.
     """
     newest = entries.version_of(path)
     wanted = sorted(version for version in set(versions) if 0 <= version <= newest)
@@ -258,8 +259,8 @@ class _Kept:
     """The content of the file.
 
     Args:
-        upto: version; -1 without a file.
-        since: version -> event time of what has changed between the two; None where that is not known.
+        upto: version up to which changes are stored; -1 without a file.
+        since: version -> ranges of the changes from it to ``upto``; None if they are unknown.
     """
 
     upto: int = -1
@@ -267,7 +268,7 @@ class _Kept:
 
     @staticmethod
     def read(path: str) -> _Kept:
-        """Of a table; nothing where the file is not what ``keep`` writes."""
+        """The content for a table; empty if the file is missing or malformed."""
         with suppress(ValueError, LookupError, TypeError):
             content = json.loads(read(_file(path)) or b"null")
             since = {

@@ -1,4 +1,4 @@
-"""The checkpoint of a stream, as timelines and savepoints see it. Each engine keeps its own in its own format behind this port."""
+"""Port to the checkpoint of a stream, for timelines and savepoints. Each engine stores checkpoints in its own format and implements the port."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from floodmark.core.errors import StateError, shown
 from floodmark.lake.storage import folders, read
 
 ENGINE = "engine.json"
-"""A file in the folder of a checkpoint that names its engine; Spark's checkpoints have none."""
+"""Name of the file in a checkpoint's folder that names its engine. Spark's checkpoints have no such file."""
 _STREAM = re.compile(r"(.*)/operators/([^/]+)/timelines/\d+/checkpoint")
 
 
 class Position(NamedTuple):
-    """How far a source is read."""
+    """The position up to which a source is read."""
 
     version: int
-    """Of its table, the last one that is read completely."""
+    """The last version of its table that is read completely."""
     file: int
-    """Number of the last file that is read of the version behind it, or of ``snapshot``; -1 for none."""
+    """Index of the last file that is read of the next version, or of ``snapshot``; -1 for none."""
     table: str
-    """Id of the table."""
+    """Id of the source's table."""
     snapshot: int | None = None
-    """The version whose files are read in their order, as at the beginning of a stream; None where commits are read."""
+    """The version whose files are read in order when a stream starts; None once the source reads commit by commit."""
 
 
 class Checkpoint(Protocol):
-    """What an engine remembers of one stream, in a folder. A micro-batch has a number; those that are kept can be asked for."""
+    """The durable state of one stream in a folder. Micro-batches are numbered from 0; only recent ones are retained and can be queried."""
 
     @property
     def path(self) -> str:
-        """Folder or URI."""
+        """Folder or URI of the checkpoint."""
         ...
 
     def begun(self) -> bool:
-        """Whether a micro-batch was planned."""
+        """True if at least one micro-batch was planned."""
         ...
 
     def last_committed(self) -> int:
-        """The last micro-batch that is done; -1 for none."""
+        """Number of the last committed micro-batch; -1 for none."""
         ...
 
     def restorable(self) -> list[int]:
-        """Committed micro-batches that a stream can be started from again, ascending."""
+        """Committed micro-batches from which a stream can resume, ascending."""
         ...
 
     def check(self, batch: int) -> None:
-        """Make sure that the files of a micro-batch can be read where they are there.
+        """Check that the existing files of a micro-batch can be read.
 
         Raises:
-            StateError: STATE-036, one is not what the engine writes.
+            StateError: STATE-036, a file is not what the engine writes.
         """
         ...
 
     def check_newest(self) -> None:
-        """Make sure that the newest files can be read: a start begins with them.
+        """Check that the newest files can be read. A start reads these first.
 
         Raises:
-            StateError: STATE-036, one is not what the engine writes.
+            StateError: STATE-036, a file is not what the engine writes.
         """
         ...
 
     def settled(self, batch: int) -> int:
-        """Progress, ms, that readers may be told once a committed micro-batch has nothing behind it."""
+        """Progress, ms, that is safe to publish when a committed micro-batch is the last one: all timers up to it have fired."""
         ...
 
     def clock(self, batch: int) -> int:
@@ -74,36 +74,52 @@ class Checkpoint(Protocol):
         ...
 
     def positions(self, batch: int) -> list[Position]:
-        """How far each source of the query is read at the end of a micro-batch, in the order of the sources."""
+        """The position of each source of the query at the end of a micro-batch, in the order of the sources."""
         ...
 
     def move(self, batch: int, source: int, version: int, table: str) -> None:
-        """Let a source, by its number, go on behind a version of the table with this id; for a checkpoint no query runs on."""
+        """Set the position of a source in a checkpoint on which no query runs.
+
+        Args:
+            batch: the micro-batch whose position changes.
+            source: index of the source.
+            version: table version after which the source resumes.
+            table: id of the table.
+        """
         ...
 
     def copy_to(self, target: str, batch: int) -> None:
-        """Copy the checkpoint as of a committed micro-batch into a folder, while its stream may run on.
+        """Copy the checkpoint as of a committed micro-batch into a folder. The stream may keep running.
 
         Raises:
-            StateError: STATE-021, it lacks files.
+            StateError: STATE-021, the checkpoint lacks files of the micro-batch.
         """
         ...
 
     def restore_from(self, source: str, files: Iterable[str]) -> None:
-        """Make the folder what a savepoint holds: ``files`` below ``source``. The folder is empty."""
+        """Restore the checkpoint from a savepoint into its empty folder.
+
+        Args:
+            source: folder of the savepoint's checkpoint.
+            files: paths of the files below ``source``.
+        """
         ...
 
     def owed(self) -> list[tuple[str, str]]:
-        """Folders of files that are written and that a start commits: (table, folder in that of the table)."""
+        """Folders of files that are written but not committed, which the next start commits: (table, folder inside the table's folder)."""
         ...
 
     def engine(self, batch: int) -> dict[str, str]:
-        """What wrote the state of a micro-batch: packages and their versions, Python, state partitions."""
+        """What wrote the state of a micro-batch: versions of packages and of Python, and the number of state partitions."""
         ...
 
 
 def engine_of(path: str) -> str:
-    """Whose a checkpoint is, by the folder: ``spark`` where it does not say."""
+    """Name of the engine of the checkpoint in a folder; ``spark`` without an engine file.
+
+    Raises:
+        StateError: STATE-036, the engine file is malformed.
+    """
     content = read(f"{path}/{ENGINE}")
     if content is None:
         return "spark"
@@ -117,21 +133,21 @@ def checkpoint_at(path: str, engine: str | None = None) -> Checkpoint:
     """The checkpoint in a folder.
 
     Args:
-        path: the folder; it need not be there.
-        engine: whose it is, by default as the folder says: the module ``floodmark.engines.<engine>.state.checkpoint`` has a class ``Checkpoint``
-            of the path. It is looked up by name, as a database driver is, because engines stand above the lake.
+        path: the folder; it need not exist.
+        engine: name of the engine, by default read from the folder. Its class is ``Checkpoint`` in ``floodmark.engines.<engine>.state.checkpoint``,
+            looked up by name like a database driver, because engines stand above the lake.
     """
     name = engine_of(path) if engine is None else engine
     return cast("Checkpoint", import_module(f"floodmark.engines.{name}.state.checkpoint").Checkpoint(path))
 
 
 def garbage(checkpoint: str, file: str, content: bytes) -> StateError:
-    """STATE-036: a file of a checkpoint that cannot be read.
+    """The error STATE-036 for a file of a checkpoint that cannot be read.
 
     Args:
-        checkpoint: path of its folder.
-        file: in it.
-        content: of the file.
+        checkpoint: folder of the checkpoint.
+        file: path of the file in the folder.
+        content: content of the file.
     """
     name, newest = _newest_savepoint(checkpoint)
     fix = (
@@ -144,7 +160,7 @@ def garbage(checkpoint: str, file: str, content: bytes) -> StateError:
 
 
 def remedy(checkpoint: str) -> str:
-    """The command that replaces a damaged checkpoint: a rollback to the newest savepoint; where there is none, computing anew."""
+    """The command that replaces a damaged checkpoint: a rollback to the newest savepoint; without a savepoint, a run from scratch."""
     name, newest = _newest_savepoint(checkpoint)
     if newest:
         return f"floodmark rollback {name} --to {newest}"
@@ -152,7 +168,7 @@ def remedy(checkpoint: str) -> str:
 
 
 def _newest_savepoint(checkpoint: str) -> tuple[str, str]:
-    """(operator, its newest savepoint) of a checkpoint's path; the savepoint is empty where there is none."""
+    """Path of a checkpoint -> (operator, id of its newest savepoint). The id is empty without a savepoint."""
     stream = _STREAM.fullmatch(checkpoint)
     if stream is None:
         return "OPERATOR", ""

@@ -1,8 +1,8 @@
-"""Delta's checkpoints of tables, written while the next commits go on.
+"""Background writing of Delta's table checkpoints, concurrent with the next commits.
 
-Every so many commits Delta wants a checkpoint of a table, so that readers need not read all entries of its log. For that delta-rs opens the table,
-which takes several times as long as a micro-batch. The commit is in the log before that, and readers do not need the checkpoint: a process that
-is killed meanwhile leaves at most a draft that no reader looks at, and the next checkpoint comes as many commits later.
+Delta expects a checkpoint of a table every ``delta.checkpointInterval`` commits, so that readers need not read all entries of its log. To write
+the checkpoint, delta-rs opens the table, which takes several times as long as a micro-batch. The commit is already in the log, and readers do not need
+the checkpoint: a process killed meanwhile leaves at most a draft that no reader opens, and the next checkpoint follows one interval later.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from floodmark.lake.outputs import KEPT
 
 _CLEANED = "delta.enableExpiredLogCleanup"
 _PATIENCE = 2
-"""Checkpoints of one table that may not fail one after the other."""
+"""Consecutive failed checkpoints of one table after which ``check`` raises."""
 
 
 def write_checkpoint(path: str, version: int) -> None:
-    """Write the checkpoint of a version of a table; entries that the table's properties let expire go with it, as at a commit of delta-rs.
+    """Write the checkpoint of a version of a table, and remove expired log entries if the table's properties allow it, as delta-rs does at a commit.
 
-    Nothing is done where the table has that of a later version: upkeep may have removed the entries before it.
+    Does nothing if the table has a checkpoint of this or a later version: upkeep may have removed the entries before that one.
 
     Raises:
-        DeltaError: delta-rs could not write it, as all ``OSError``.
+        DeltaError: delta-rs could not write the checkpoint. ``OSError`` is raised as it is.
     """
     crash.point("checkpoint.before_file")
     if (entries.checkpointed(path) or 0) >= version:
@@ -46,16 +46,16 @@ def write_checkpoint(path: str, version: int) -> None:
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Writes checkpoints in threads, at most one per table at a time, and has none at work when it is left."""
+    """Context manager that writes checkpoints in threads, at most one per table at a time. Joins all threads on exit."""
 
     _threads: dict[str, Thread] = field(default_factory=dict, init=False)
-    """By path of the table."""
+    """Path of the table -> its running thread."""
     _failed: dict[str, list[str]] = field(default_factory=dict, init=False)
-    """By path of the table: why checkpoints failed since the last one that was written."""
+    """Path of the table -> messages of the failures since its last successful checkpoint."""
     _untold: deque[str] = field(default_factory=deque, init=False)
 
     def __enter__(self) -> Self:
-        """As it is."""
+        """Return the checkpointer itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,7 +64,7 @@ class Checkpointer:
             self._join(path)
 
     def start(self, path: str, version: int) -> None:
-        """Begin the checkpoint of a version of a table, when that of an earlier version is done."""
+        """Start writing the checkpoint of a version of a table. Waits for an earlier checkpoint of the same table."""
         self._join(path)
         thread = Thread(target=self._write, args=(path, version), name=f"checkpoint of {path}")
         try:
@@ -75,14 +75,14 @@ class Checkpointer:
             self._threads[path] = thread
 
     def failures(self) -> tuple[str, ...]:
-        """The checkpoints that failed since this was asked last, for people. Waits for none."""
+        """Messages of the checkpoints that failed since the last call. Does not wait for running ones."""
         return tuple(self._untold.popleft() for _ in range(len(self._untold)))
 
     def check(self) -> None:
-        """Refuse to go on where checkpoints fail one after the other; waits for none.
+        """Raise if consecutive checkpoints of one table fail. Does not wait for running ones.
 
         Raises:
-            ExecutionError: EXECUTION-062.
+            ExecutionError: EXECUTION-062, at least ``_PATIENCE`` checkpoints of a table failed in a row.
         """
         for path, failed in list(self._failed.items()):
             if len(failed) >= _PATIENCE:
@@ -100,7 +100,7 @@ class Checkpointer:
     def _write(self, path: str, version: int) -> None:
         try:
             write_checkpoint(path, version)
-        except BaseException as error:  # noqa: BLE001 - nobody else hears of what a thread raises
+        except BaseException as error:  # noqa: BLE001 - an exception in a thread reaches no caller
             self._fail(path, version, error)
         else:
             self._failed.pop(path, None)

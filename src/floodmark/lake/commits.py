@@ -1,4 +1,4 @@
-"""What a commit of floodmark's says of itself: one record per kind of commit, and its form in the commit's ``userMetadata``."""
+"""Typed commit records: one class per kind of floodmark commit, and its JSON form in Delta's ``userMetadata``."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Status = Literal["landed", "unreadable", "replaced", "changing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What became of a unit.
+    """The outcome of landing one unit.
 
     Args:
-        name: of the unit.
-        size: bytes, when it was read.
-        modified: ns, when it was read.
-        digest: of its content.
-        status: ``landed``; ``unreadable``: reported, and pending again once it is replaced; ``replaced``: landed, and reported
-            because it has changed since; ``changing``: it was being written, nothing happened.
-        ordinal: of the landing commit that decided it.
+        name: name of the unit.
+        size: its size when it was read, bytes.
+        modified: its modification time when it was read, ns.
+        digest: digest of its content.
+        status: ``landed``: its rows are in the log; ``unreadable``: reported, and read again after the unit is replaced; ``replaced``: landed
+            earlier and changed since, which is reported; ``changing``: still being written, skipped for now.
+        ordinal: ordinal of the landing commit that recorded this status.
     """
 
     name: str
@@ -44,25 +44,26 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """A landing commit of a log, and the state from which the next one goes on.
+    """A landing commit of a log, with the state that the next landing commit starts from.
 
     Args:
-        source: name.
-        ordinal: 0 is the first commit.
-        next_sequence: of the first row after it.
-        state: watermarks after it.
-        units: what became of them in this commit.
-        rows: landed by it.
-        quarantined: by it.
-        set_aside: by it and all before it; -1 in commits of versions before.
-        definition: the canonical form of the source.
-        fingerprint: of the source.
-        run: of the landing that wrote it, to tell two writers apart.
-        ended: an end of input has been landed.
-        modified: modification time of its first file, ms; it grows from commit to commit, whatever the clock says. 0 in commits of versions before.
-        reopens: it takes back the end of input before it.
-        event_times: stretches of event time in which all rows of the log lie; empty in commits of versions before.
-        left_out: fields of its rows that the contract does not name.
+        source: name of the source.
+        ordinal: number of the landing commit; 0 is the first, -1 stands for none.
+        next_sequence: ``_sequence`` of the first row after this commit.
+        state: watermark state after this commit.
+        units: units whose outcome this commit records.
+        rows: rows landed by this commit.
+        quarantined: rows quarantined by this commit.
+        set_aside: rows quarantined by this and all earlier commits; -1 in commits of earlier versions of floodmark.
+        definition: canonical form of the source.
+        fingerprint: fingerprint of the source.
+        run: id of the landing process; distinguishes two writers.
+        ended: True if an end of input has landed.
+        modified: modification time of the commit's first file, ms; increases from commit to commit even if the clock goes back. 0 in commits of
+            earlier versions of floodmark.
+        reopens: True if this commit removes the end of input before it.
+        event_times: ranges of event time that contain all rows of the log; empty in commits of earlier versions of floodmark.
+        left_out: fields of landed rows that are not in the contract.
     """
 
     source: str
@@ -84,11 +85,11 @@ class Landing:
 
     @property
     def progress(self) -> int:
-        """How far the log has got, ms."""
+        """Progress of the log: its watermark after this commit, ms."""
         return self.state.watermark
 
     def as_json(self) -> dict[str, Any]:
-        """Of the fields; units and stretches as lists."""
+        """JSON form of the record; each unit is a list of its fields."""
         units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
         return _plain(self, "state", "units", "event_times", "left_out") | {
             "left_out": self.left_out.as_json(),
@@ -100,7 +101,7 @@ class Landing:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Landing:
-        """From what ``as_json`` gives."""
+        """The inverse of ``as_json``."""
         units = tuple(
             Landed(name=name, size=size, modified=modified, digest=digest, status=status, ordinal=value["ordinal"])
             for name, size, modified, digest, status in value["units"]
@@ -113,23 +114,23 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """A micro-batch of a stream in one of its outputs; or, ``settled``, the marker behind the last one.
+    """A micro-batch of a stream in one of its outputs; with ``settled``, a commit that only publishes progress after the last micro-batch.
 
     Args:
-        operator: name.
-        version: of the operator, ``name@3f9a2c1b``.
-        fingerprint: of the operator.
-        timeline: of the stream.
-        table: the output.
+        operator: name of the operator.
+        version: version of the operator, ``name@3f9a2c1b``.
+        fingerprint: fingerprint of the operator.
+        timeline: number of the stream's timeline.
+        table: name of the output table.
         batch: number of the micro-batch.
-        progress: of the output, ms.
-        rows: written, without retractions and markers.
-        late: rows that were late in the micro-batch, of all outputs.
-        dropped: rows that were dropped in it.
-        run: of the process that wrote it.
-        settled: the commit has no rows: it says how far the stream is, with nothing behind it.
-        engine: what computed it, ``spark`` or ``embedded``; empty in commits of versions before.
-        restated: the commit restates results of it and of micro-batches before it, behind an upgrade.
+        progress: progress of the output after the commit, ms.
+        rows: rows written, without retractions and markers.
+        late: late rows of the micro-batch, over all outputs.
+        dropped: rows dropped in the micro-batch.
+        run: id of the process that wrote the commit.
+        settled: True if the commit has no rows and publishes the stream's progress because no micro-batch follows for now.
+        engine: the engine that computed the micro-batch, ``spark`` or ``embedded``; empty in commits of earlier versions of floodmark.
+        restated: True if the commit restates results of this and earlier micro-batches after an upgrade.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -151,12 +152,12 @@ class MicroBatch:
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:
-        """One of an operator.
+        """Create the record of an operator's micro-batch.
 
         Args:
-            operator: whose stream it is.
-            table: the output.
-            values: all others that have no default, and any of those that have one.
+            operator: the stream's operator; supplies name, version and fingerprint.
+            table: name of the output table.
+            values: the other fields; those without a default are required.
         """
         name, version, fingerprint = operator.name, operator.version, operator.fingerprint
         return MicroBatch(operator=name, version=version, fingerprint=fingerprint, table=table, **values)
@@ -167,18 +168,18 @@ class BoundedRun:
     """A bounded run in one of its outputs.
 
     Args:
-        operator: name.
-        version: of the operator.
-        fingerprint: of the operator.
-        table: the output.
-        interval: of event time that was computed.
-        late_rows: how late rows were treated.
-        inputs: input table -> ``version`` that was read.
-        rows: written, without retractions.
-        retractions: written.
-        late: rows that were late; only in the main output.
-        dropped: rows that were dropped; only in the main output.
-        run: of the process that wrote it.
+        operator: name of the operator.
+        version: version of the operator.
+        fingerprint: fingerprint of the operator.
+        table: name of the output table.
+        interval: event time that was computed.
+        late_rows: how late rows were treated, ``as_landed`` or ``all``.
+        inputs: input table -> {``version``: table version that was read}.
+        rows: rows written, without retractions.
+        retractions: retractions written.
+        late: late rows; counted only in the main output's commit.
+        dropped: dropped rows; counted only in the main output's commit.
+        run: id of the process that wrote the commit.
         engine: as in ``MicroBatch``.
     """
 
@@ -199,29 +200,29 @@ class BoundedRun:
     engine: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Of the fields; the interval as ``from`` and ``to``, ms."""
+        """JSON form of the record; the interval as ``from`` and ``to``, ms."""
         return _plain(self, "interval") | {"from": self.interval.start, "to": self.interval.end}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> BoundedRun:
-        """From what ``as_json`` gives."""
+        """The inverse of ``as_json``."""
         return BoundedRun(interval=Interval(start=value["from"], end=value["to"]), **_known(BoundedRun, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """A table that was put in place of what it was: by a rollback, a rebuild or a fork.
+    """The replacement of a table's contents by a rollback, a rebuild or a fork.
 
     Args:
-        mode: which of them.
-        operator: name.
-        version: of the operator that goes on.
-        timeline: that begins.
-        table: its name.
-        restored: the version that came back; -1 where all rows are other ones.
-        savepoint: id of the one its stream goes on from.
+        mode: the action that replaced the contents.
+        operator: name of the operator.
+        version: version of the operator that resumes.
+        timeline: number of the timeline that begins.
+        table: name of the table.
+        restored: the table version whose contents were restored; -1 if the contents come from another table.
+        savepoint: id of the savepoint the stream resumes from.
         batch: micro-batch of the savepoint.
-        progress: of the table, ms.
+        progress: progress of the table, ms.
     """
 
     mode: Literal["rollback", "rebuild", "fork"]
@@ -237,11 +238,11 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
-    """The end of a timeline in a table: its driver can commit nothing there any more.
+    """The end of a timeline in a table: later commits of its driver are refused.
 
     Args:
-        operator: name.
-        timeline: that has ended.
+        operator: name of the operator.
+        timeline: number of the ended timeline.
     """
 
     operator: str
@@ -250,10 +251,10 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Files of old versions of a table were removed: its rows cannot be read commit by commit from the first one on.
+    """The removal of files of old table versions. Afterwards the table cannot be read commit by commit from its first version.
 
     Args:
-        before: the version, before which versions may lack files; later ones may by now.
+        before: versions before this one may lack files. A later clean-up may have removed files of later versions too.
     """
 
     before: int
@@ -261,10 +262,10 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Files of a table were merged, and old markers have gone: no row has changed.
+    """A compaction: files were merged and redundant markers removed. No row changed.
 
     Args:
-        files: that were taken out.
+        files: number of files that were removed.
     """
 
     files: int
@@ -272,10 +273,10 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
-    """Where the clock stood in a micro-batch.
+    """Processing time of a micro-batch, in the table ``ticks``.
 
     Args:
-        operator: name.
+        operator: name of the operator.
         batch: number of the micro-batch.
     """
 
@@ -285,10 +286,10 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A step of a comparison, in the table of its windows.
+    """One step of a comparison, in the table of its windows.
 
     Args:
-        step: number, from 1 on.
+        step: number of the step, from 1.
     """
 
     step: int
@@ -296,11 +297,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """A landing commit that sets rows aside, or replays some, in the quarantine of its source.
+    """A change of a source's quarantine by a landing commit, which quarantines rows or replays them.
 
     Args:
-        source: its name.
-        ordinal: of the landing commit; of the one before where the quarantine's rows of a landing commit that never came were removed.
+        source: name of the source.
+        ordinal: ordinal of the landing commit; that of its predecessor if the commit removes quarantined rows of a landing commit that failed.
     """
 
     source: str
@@ -308,11 +309,11 @@ class SetAside:
 
 
 Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared | SetAside
-"""What a commit says of itself."""
+"""Any commit record."""
 
 
 def progress_of(record: Record | None) -> int | None:
-    """How far the table has got by a record, ms; None where the record does not say."""
+    """Progress of a table according to a record, ms; None if the record carries no progress."""
     return record.progress if isinstance(record, Landing | MicroBatch | Restored) else None
 
 
@@ -341,14 +342,14 @@ def encode(record: Record) -> str:
 
 
 def decode(text: str | None, where: str) -> Record | None:
-    """The record of a commit; None for commits of others, such as an OPTIMIZE.
+    """Decode the record of a commit. Returns None for commits of other programs, such as an OPTIMIZE.
 
     Args:
         text: the commit's ``userMetadata``.
-        where: the commit, for the error.
+        where: description of the commit, for the error.
 
     Raises:
-        StateError: STATE-040, floodmark wrote it, and this version cannot read it.
+        StateError: STATE-040, floodmark wrote the record, but this version cannot read it.
     """
     try:
         value = json.loads(text) if text and text.startswith("{") else {}
@@ -392,15 +393,15 @@ def _decoded(value: Mapping[str, Any]) -> Record:
 
 
 def _plain(record: Any, *without: str) -> dict[str, Any]:
-    """Fields and values of a record, but those that have a form of their own."""
+    """Field name -> value of a record, except the named fields, which have their own JSON form."""
     return {one.name: getattr(record, one.name) for one in fields(record) if one.name not in without}
 
 
 def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the fields of a kind of record; those a later version has added are left out.
+    """Keyword arguments for a record class from its JSON. Ignores keys of later versions, and fields with their own JSON form.
 
     Raises:
-        KeyError: a field is missing.
+        KeyError: a field without default is missing.
     """
     formed = {"state", "units", "event_times", "left_out", "interval"}
     known: list[Field[Any]] = [one for one in fields(kind) if one.name not in formed]

@@ -1,11 +1,10 @@
-"""Compaction of logs, quarantines and outputs: neighbouring small files become one, in order of ``_sequence``, while streams read them and others write.
+"""Compaction of logs, quarantines and outputs: merges neighbouring small files in order of ``_sequence``, concurrently with readers and writers.
 
-The commit says ``dataChange=false``: a stream that reads commit by commit passes over it, and finds the files it has yet to read where they
-were. A stream that begins reads the newest version file by file, in order of their modification times, so the new file has the time of the last
-one it is made of.
+The commit sets ``dataChange=false``: a stream that reads commit by commit skips the commit, and the files it has yet to read stay in place until they are
+vacuumed. A new stream reads the newest version file by file in order of modification time, so a merged file has the modification time of its last part.
 
-Of an output, markers and files without rows go. Each row says itself how far time had come, so to who reads the files only the farthest marker
-says something, and that only where no row has come so far.
+In an output, empty files and redundant markers are removed. Each row carries its progress, so a reader of files needs only the marker with the greatest
+progress, and only if no row has that progress.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ from floodmark.lake.writer import Writer
 from floodmark.spec.schema import MARKER
 
 TARGET = 128 * 2**20
-"""Bytes up to which neighbours become one file."""
+"""Largest size of a merged file, bytes."""
 _ROWS = 65_536
-"""Of a row group, and in memory at a time."""
+"""Rows per row group, and rows held in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a table.
+    """A data file of a table, described by its commit.
 
     Args:
-        path: in the table's folder, as its commit says.
-        size: bytes.
-        modified: modification time its commit says, ms.
-        values: of the columns the table is divided by.
-        first: the smallest ``_sequence`` of its rows; None without one, or where that is not known.
-        last: the largest one.
-        empty: there is no row in it.
-        marker: all its rows are markers.
-        progress: the largest one of its rows, ms; None without one, or where that is not known.
+        path: path in the table's folder, URL-encoded as in the commit.
+        size: size, bytes.
+        modified: modification time, ms.
+        values: (partition column, value) pairs.
+        first: the smallest ``_sequence`` of its rows; None if no row has one, or if unknown.
+        last: the largest ``_sequence`` of its rows; None as for ``first``.
+        empty: True if the file has no rows.
+        marker: True if all its rows are markers.
+        progress: the largest ``_progress`` of its rows, ms; None as for ``first``.
     """
 
     path: str
@@ -68,12 +67,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What compaction does to a table.
+    """The files that a compaction merges and removes.
 
     Args:
-        runs: neighbours, each run of which becomes one file.
-        gone: files that go, and nothing comes in their place.
-        keep_markers: all that is in the files stays in them.
+        runs: runs of neighbouring files; each run becomes one file.
+        gone: files that are removed without replacement.
+        keep_markers: True to retain markers in merged files; False to retain only a marker beyond all rows.
     """
 
     runs: tuple[tuple[File, ...], ...] = ()
@@ -82,12 +81,17 @@ class Plan:
 
     @property
     def fewer(self) -> int:
-        """By how many files the table has fewer then."""
+        """Number of files by which the plan shrinks the table."""
         return len(self.gone) + sum(len(run) - 1 for run in self.runs)
 
 
 def of_log(table: DeltaTable, target: int = TARGET) -> Plan:
-    """What merges neighbours of a log up to so many bytes; nothing where its files have no order that is known."""
+    """Plan merges of neighbouring files of a log. The plan is empty if the order of the files is unknown.
+
+    Args:
+        table: the log.
+        target: largest size of a merged file, bytes.
+    """
     if in_order(table) is None:
         return Plan()
     files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
@@ -95,16 +99,25 @@ def of_log(table: DeltaTable, target: int = TARGET) -> Plan:
 
 
 def of_quarantine(table: DeltaTable, target: int = TARGET) -> Plan:
-    """What merges neighbours of the quarantine of a source up to so many bytes; its rows say themselves in which order they came."""
+    """Plan merges of neighbouring files of a source's quarantine. Its rows carry their own order.
+
+    Args:
+        table: the quarantine.
+        target: largest size of a merged file, bytes.
+    """
     files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
     return Plan(tuple(runs_of(files, target)))
 
 
 def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
-    """What merges neighbours of an output up to so many bytes, of each asset partition its own, and lets old markers go.
+    """Plan merges of neighbouring files of an output, within each asset partition, and the removal of redundant markers.
 
-    Where the files have no order that is known, as bounded runs have put rows between those of a stream, neighbours are next to each other by
-    the sequences of their rows.
+    Neighbours are adjacent in modification time. If the sequences of the files overlap in that order, as after bounded runs, neighbours are adjacent
+    in their smallest ``_sequence``.
+
+    Args:
+        table: the output.
+        target: largest size of a merged file, bytes.
     """
     files = files_of(table)
     farthest = max((file for file in files if file.progress is not None), key=_reach, default=None)
@@ -118,12 +131,12 @@ def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
 
 
 def _reach(file: File) -> tuple[int, bool, int, str]:
-    """By which the farthest of files is found: of several the one with rows, and then the last one."""
+    """Sort key of the file with the greatest progress; among equals, files with rows are preferred, then later ones."""
     return NEVER if file.progress is None else file.progress, not file.marker, file.modified, file.path
 
 
 def _is_redundant(file: File, farthest: File | None) -> bool:
-    """Whether another file says what a file with markers alone says."""
+    """True if another file carries at least the progress of a file of markers."""
     return file.progress is not None and farthest is not None and file is not farthest
 
 
@@ -131,22 +144,22 @@ def compact(path: str, target: int = TARGET, plan: Callable[[DeltaTable, int], P
     """Merge neighbouring files of a table.
 
     Args:
-        path: of the table.
-        target: bytes up to which files are merged.
-        plan: what is done; by default that of a log.
+        path: path of the table.
+        target: largest size of a merged file, bytes; 128 MiB by default.
+        plan: (table, target) -> files to merge and to remove; by default the plan for a log.
 
     Returns:
-        By how many files the table has fewer now; 0 as well where nothing is to do.
+        Number of files by which the table shrank.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
     """
     writer = Writer(path)
     return carry_out(writer, plan(writer.table(), target))
 
 
 def carry_out(writer: Writer, plan: Plan) -> int:
-    """Do what is planned, but leave alone what somebody has replaced meanwhile. Returns, and raises, what ``compact`` does."""
+    """Execute a plan. Skips files that another writer has replaced since. Returns and raises as ``compact``."""
     fewer = 0
     if plan.gone:
         crash.point("markers.before_commit")
@@ -161,14 +174,21 @@ def carry_out(writer: Writer, plan: Plan) -> int:
 
 
 def without(path: str, table: DeltaTable, file: File, sequence: int) -> tuple[list[RemoveAction], list[AddAction]]:
-    """What takes one row out of a file of a log: the file goes, and one with its other rows comes, where there are any."""
+    """The actions that remove one row from a file of a log: the file is replaced by a file with its other rows, if there are any.
+
+    Args:
+        path: path of the log.
+        table: the opened log.
+        file: the file that contains the row.
+        sequence: ``_sequence`` of the row.
+    """
     if file.first == file.last == sequence:
         return _removals([file]), []
     return _removals([file]), [_written(path, table, [file], lambda rows: _without_row(rows, sequence))]
 
 
 def files_of(table: DeltaTable) -> list[File]:
-    """The files of a table's newest version, by what its log says of them."""
+    """The files of the opened version of a table, with statistics from its log."""
     divided = table.metadata().partition_columns
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [_file(action, divided) for action in actions]
@@ -198,7 +218,7 @@ def _file(action: Mapping[str, object], divided: Sequence[str]) -> File:
 
 
 def _neighbours(files: Iterable[File]) -> list[File]:
-    """Files of an output in the order in which they came, or else in that of their sequences."""
+    """Files of an output by modification time if their sequences ascend in that order, else by sequence."""
     came = sorted(files, key=lambda file: (file.modified, file.path))
     numbered = [(file.first, file.last) for file in came if file.first is not None and file.last is not None]
     if all(one[1] < other[0] for one, other in pairwise(numbered)):
@@ -207,10 +227,14 @@ def _neighbours(files: Iterable[File]) -> list[File]:
 
 
 def runs_of(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
-    """Neighbours that become one file each.
+    """Runs of neighbouring files that become one file each.
 
-    A file larger than all behind it in its run is left alone: with each of its bytes at least one other is written, so each byte is written a
-    logarithm of times, however often a table is compacted.
+    A file that is larger than all later files of its run is not merged. A rewritten byte thus lands in a file of at least twice the size, so each byte is
+    rewritten at most logarithmically often, however often the table is compacted.
+
+    Args:
+        files: files in order.
+        target: largest size of a merged file, bytes.
     """
     run, size = list[File](), 0
     for file in files:
@@ -223,11 +247,11 @@ def runs_of(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
 
 
 def _worthwhile(run: Sequence[File], size: int) -> Iterator[tuple[File, ...]]:
-    """The run without the files at its start that are larger than all behind them; nothing where fewer than two files are left.
+    """The run without leading files that are larger than all later ones together; nothing if fewer than two files remain.
 
     Args:
-        run: neighbours.
-        size: of all of them, bytes.
+        run: neighbouring files.
+        size: their total size, bytes.
     """
     for first, file in enumerate(run[:-1]):
         size -= file.size
@@ -237,7 +261,7 @@ def _worthwhile(run: Sequence[File], size: int) -> Iterator[tuple[File, ...]]:
 
 
 def _merged(path: str, table: DeltaTable, files: Sequence[File], *, keep_markers: bool) -> AddAction:
-    """Write the rows of files into a new one, which nothing names yet."""
+    """Write the rows of files into a new file, which no commit names yet."""
     return _written(path, table, files, iter if keep_markers else _without_markers)
 
 
@@ -254,7 +278,9 @@ def _written(
     name = "/".join([*folders, f"compacted-{uuid.uuid4().hex}.parquet"])
     store, file_path = file_system(f"{path}/{name}")
     store.create_dir(file_path.rsplit("/", 1)[0])
-    columns = [column for column in schema.names if column != "_sequence"]  # every value of that is another one
+    columns = [
+        column for column in schema.names if column != "_sequence"
+    ]  # all its values differ: a dictionary would not help
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
         file_path, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
@@ -266,7 +292,7 @@ def _written(
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows in row groups of ``_ROWS`` rows or more, but for the last one: of each batch the writer would make a row group of its own."""
+    """The batches combined into row groups of at least ``_ROWS`` rows, except the last. The Parquet writer would make a row group of each batch."""
     group, size = list[pa.RecordBatch](), 0
     for batch in batches:
         group.append(batch)
@@ -292,7 +318,7 @@ def _without_row(batches: Iterable[pa.RecordBatch], sequence: int) -> Iterator[p
 
 
 def _without_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows, and behind them the farthest marker, where no row has come so far."""
+    """All rows except markers, followed by the marker with the greatest progress if it is beyond the progress of all rows."""
     reached, farthest = NEVER - 1, None
     for batch in batches:
         marks = pc.equal(batch["_kind"], MARKER)
@@ -319,7 +345,7 @@ def _progress(mark: pa.RecordBatch) -> int:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """With the columns of the table; one that was added after the file was written is null."""
+    """A batch with the columns of the table. Columns added after the file was written are null."""
     columns = [
         batch.column(column.name).cast(column.type)
         if column.name in batch.schema.names

@@ -1,4 +1,4 @@
-"""Two writers of one table: whose commit comes second tries again, or says so."""
+"""Commit conflicts between two writers of one table: retries, and the error after the last retry."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def _committed_second(error: Exception) -> bool:
 def retried(
     write: Callable[[], Result], path: str, conflict: Callable[[Exception], bool] = _committed_second
 ) -> Result:
-    """Run a write again when another writer came in between; it looks at the table anew each time.
+    """Run a write, and retry it up to four times if another writer commits first.
 
     Args:
-        write: the write.
-        path: of the table.
-        conflict: whether an error says that another writer came in between; by default one of delta-rs.
+        write: () -> result. Opens the table anew at each call.
+        path: path of the table.
+        conflict: exception -> True if it reports a conflicting commit; by default True for delta-rs' ``CommitFailedError``.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -43,6 +43,11 @@ def retried(
 
 
 def interrupted(path: str, got: str) -> LifecycleError:
-    """LIFECYCLE-004, for what cannot be tried again."""
+    """The error LIFECYCLE-004 for a conflict that cannot be retried.
+
+    Args:
+        path: path of the table.
+        got: the other writer, for the error's text.
+    """
     fix = "Run it again when the other writer has finished."
     return LifecycleError(f"table {path}", "no other writer", got, fix, code="LIFECYCLE-004")

@@ -1,4 +1,4 @@
-"""Copies of folders. On one local disk they are hard links: neither Spark nor Delta writes into a file it has written before."""
+"""Copies of files and folders. On one local disk copies are hard links, which is safe because Spark and Delta never modify a written file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAFTS = (".tmp", ".draft")
 
 
 def files_of(location: str) -> Iterator[str]:
-    """Paths of all files in a folder and below, relative to it; without hidden ones and drafts. Nothing without the folder."""
+    """Relative paths of all files below a folder, except hidden files and drafts. Yields nothing if the folder does not exist."""
     files, base = file_system(location)
     for info in files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True)):
         path = info.path.removeprefix(base).lstrip("/")
@@ -25,16 +25,17 @@ def files_of(location: str) -> Iterator[str]:
 
 
 def copy(source: str, target: str, *, link: bool = True, touch: bool = False) -> None:
-    """Copy a file; by a hard link where that is asked for and possible.
+    """Copy a file, by a hard link if requested and possible.
 
     Args:
         source: path or URI of the file.
         target: path or URI of the copy.
-        link: use a hard link on one local disk.
-        touch: give the file the time of now. A hard link has the age of its file, and clean-ups remove old files that no commit names.
+        link: use a hard link if both paths are on one local disk; True by default.
+        touch: set the modification time of a link to now; False by default. A hard link has the age of its file, and clean-ups remove old files that
+            no commit names.
 
     Raises:
-        FileNotFoundError: it is not there (any more).
+        FileNotFoundError: the source file does not exist.
     """
     (files, origin), (others, destination) = file_system(source), file_system(target)
     others.create_dir(destination.rsplit("/", 1)[0])
@@ -48,7 +49,7 @@ def copy(source: str, target: str, *, link: bool = True, touch: bool = False) ->
                 return
         except FileNotFoundError:
             raise
-        except OSError:  # another disk, or one without links
+        except OSError:  # another disk, or a file system without hard links
             pass
         shutil.copyfile(origin, destination)
         return
@@ -56,7 +57,7 @@ def copy(source: str, target: str, *, link: bool = True, touch: bool = False) ->
 
 
 def remove(location: str) -> None:
-    """Remove a folder and all in it, if it is there."""
+    """Remove a folder and its contents if it exists."""
     files, path = file_system(location)
     if files.get_file_info(path).type == FileType.Directory:
         files.delete_dir(path)

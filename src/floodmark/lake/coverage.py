@@ -1,8 +1,8 @@
-"""The bounded runs of an output, kept for ever in a small file of their own.
+"""The bounded runs of an output, retained without limit in a small file.
 
-The commits of a table say which bounded runs wrote it, but Delta removes old commits, and a stream adds one a second. So the runs, and what
-took some of them back, are copied into a file; commits behind those in the file are read from the table's log and are added to it. The log
-is the truth: a file that is lost, or of another table of that name, is made again from the commits that are there.
+The commits of a table record which bounded runs wrote it, but Delta removes old commits, and a stream adds one a second. So bounded runs, and the
+restores that revoked some of them, are copied into a file; commits after those in the file are read from the table's log and added. The log is
+authoritative: a file that is lost, or belongs to another table of that name, is rebuilt from the retained commits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from floodmark.lake.storage import read, write
 from floodmark.lifecycle.coverage import Entry
 
 _FAR = 100
-"""Commits behind the file that are read again and again before they are added to it."""
+"""Commits after the file that are read again at each call, before a call adds them to the file."""
 _MANY = 10_000
-"""Runs in the file. When there are more, those that newer runs have computed again go; if the newer ones are taken back, what they had is
-computed again, which costs time but is never wrong."""
+"""Most events in the file. Above that, runs whose interval newer runs recomputed are dropped. If the newer runs are revoked later, their interval
+counts as missing and is computed again, which costs time but is correct."""
 
 
 class _Event(NamedTuple):
-    """A commit that adds a bounded run, or that takes runs back."""
+    """A commit that adds a bounded run, or a restore that revokes runs."""
 
     version: int
-    """Of the table."""
+    """Table version of the commit."""
     what: Entry | int
-    """The run, or the version that came back."""
+    """The bounded run, or the table version that was restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class _Kept:
 
     Args:
         table: id of the table.
-        version: of the table, the last one whose commit was looked at; -1 for none.
-        events: newest first.
+        version: the last table version whose commit is included; -1 for none.
+        events: events, newest first.
     """
 
     table: str
@@ -56,7 +56,7 @@ class _Kept:
     events: tuple[_Event, ...] = ()
 
     def as_json(self) -> str:
-        """What runs have in common stands once, in ``runs``."""
+        """JSON form. Fields that runs have in common are stored once, in ``runs``."""
         runs: dict[str, int] = {}
         events: list[list[object]] = []
         for version, what in self.events:
@@ -77,10 +77,10 @@ class _Kept:
 
     @staticmethod
     def parse(content: bytes) -> _Kept:
-        """From what ``as_json`` gives.
+        """The inverse of ``as_json``.
 
         Raises:
-            ValueError, KeyError, TypeError, IndexError: something else stands there.
+            ValueError, KeyError, TypeError, IndexError: the content is malformed.
         """
         value = json.loads(content)
         runs, events = value["runs"], []
@@ -106,29 +106,29 @@ class _Kept:
 
 
 def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
-    """The bounded runs of an output that stand, newest first; nothing without a table.
+    """The bounded runs of an output that no restore has revoked, newest first; none without a table.
 
     Args:
-        lake: the output's.
-        table: its name.
+        lake: the lake of the output.
+        table: name of the output.
     """
     return _standing(_looked_up(lake, table, keep=False).events)
 
 
 def read_by(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
-    """(input table, version) that the bounded runs of an output have read, also those that were taken back: they may come again."""
+    """(input table, version) pairs that the bounded runs of an output have read. Includes revoked runs, which a later restore may reinstate."""
     for _, what in _looked_up(lake, table, keep=False).events:
         if isinstance(what, Entry):
             yield from ((name, int(said.get("version", -1))) for name, said in what.inputs.items())
 
 
 def keep(lake: Lake, table: str) -> None:
-    """Add to the file what the log of an output says of bounded runs, before anybody removes commits from it."""
+    """Add the bounded runs in an output's log to the file, before old commits are removed from the log."""
     _looked_up(lake, table, keep=True)
 
 
 def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
-    """The bounded runs of an output; the file is written to ``keep`` them, or when the log goes on far behind it."""
+    """The bounded runs of an output, from the file and newer commits. Writes the file if ``keep`` is set or if it lags by over ``_FAR`` commits."""
     path, file = lake.output(table), lake.internal("coverage", f"{table}.json")
     try:
         id_, newest = entries.id_of(path), entries.version_of(path)
@@ -141,7 +141,7 @@ def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
     if keep:
         write(file, now.as_json().encode())
     elif newest - cached.version > _FAR:
-        with suppress(OSError):  # who cannot write here, or not now, reads the same commits again next time
+        with suppress(OSError):  # the file is a cache: a reader without write access reads the same commits again
             write(file, now.as_json().encode())
     return now
 
@@ -151,7 +151,7 @@ def _read(file: str, table: str, newest: int) -> _Kept:
     if content is not None:
         with suppress(
             ValueError, LookupError, TypeError, FloodmarkError
-        ):  # half a file of another program: the log says it again
+        ):  # malformed, for example half written: rebuilt from the log
             cached = _Kept.parse(content)
             if cached.table == table and cached.version <= newest:
                 return cached
@@ -177,7 +177,7 @@ def _event(commit: Commit) -> _Event | None:
 
 
 def _standing(events: Iterable[_Event]) -> Iterator[Entry]:
-    """Of events, newest first, the runs that no later one has taken back."""
+    """The runs among events that no later restore has revoked. Events are ordered newest first."""
     undone = None
     for version, what in events:
         if undone is not None and version > undone:
@@ -189,7 +189,7 @@ def _standing(events: Iterable[_Event]) -> Iterator[Entry]:
 
 
 def _fewer(events: Iterable[_Event]) -> Iterator[_Event]:
-    """The events without the runs whose interval newer ones that stand have computed again."""
+    """The events without runs whose whole interval was recomputed by newer runs that are not revoked."""
     computed, undone = _Computed(), None
     for event in events:
         stands = undone is None or event.version <= undone
@@ -200,13 +200,13 @@ def _fewer(events: Iterable[_Event]) -> Iterator[_Event]:
 
 
 class _Computed:
-    """Stretches of time, apart from one another and in order."""
+    """A set of intervals, stored as disjoint ranges in order."""
 
     def __init__(self) -> None:
         self._starts, self._ends = list[int](), list[int]()
 
     def add(self, interval: Interval) -> bool:
-        """Add a stretch; False when all of it is there."""
+        """Add an interval. Returns False if the set contains all of it already."""
         before = bisect_right(self._starts, interval.start) - 1
         if before >= 0 and self._ends[before] >= interval.end:
             return False

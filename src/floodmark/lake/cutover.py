@@ -1,8 +1,8 @@
-"""Cut-overs by event time: of a table, one version of an operator owns the results before an instant, another one those from it on.
+"""Cut-overs by event time: in one table, results before an instant come from one version of an operator, results from the instant on from another.
 
-Both versions went on from one savepoint, each in a lake of its own. Results that came since are numbered anew: first those that stay, then
-those that come. So each ``_sequence`` is of one result, and who reads in its order is told of no progress before the results that it stands
-for. Files that hold only what stays are linked. No JVM is needed.
+Both versions resumed from one savepoint, each in its own lake. Results since the savepoint are renumbered: first those of the staying version, then
+those of the coming version. So each ``_sequence`` belongs to one result, and a reader in that order never sees progress before the results it
+covers. Files that hold only unchanged rows are linked. No JVM is needed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from pyarrow import dataset
 
 SET_ASIDE = ("__late", "__quarantine")
-"""Ends of names of outputs whose rows are rows of the input, with their ``_sequence``."""
+"""Name suffixes of outputs whose rows are input rows and keep the input's ``_sequence``."""
 _HOW = ("_watermark", "_progress", "_ingest_time")
-"""Stamps that say how a run went, and not which row it is."""
+"""Stamps that depend on the run and do not identify a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some files of a version of a table.
+    """A subset of the files of a table version.
 
     Args:
-        path: of the table.
-        version: of it.
-        files: their paths in its folder.
+        path: path of the table.
+        version: version of the table.
+        files: paths of the files in the table's folder.
     """
 
     path: str
@@ -46,20 +46,20 @@ class Part:
     files: Collection[str]
 
     def rows(self, schema: pa.Schema) -> dataset.Dataset:
-        """Their rows, with the columns of ``schema``; null in those that a file lacks."""
+        """The rows of the files, with the columns of ``schema``. Columns that a file lacks are null."""
         return _some(DeltaTable(self.path, version=self.version), lambda path: path in self.files, schema)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cutover:
-    """One table of a cut-over.
+    """The cut-over of one table.
 
     Args:
-        table: its name.
-        staying: path of the table that is there, and its version before the cut-over.
-        coming: path of the other version's table, and its version.
-        at: results with ``_event_time`` before it stay, ms.
-        since: the first ``_sequence`` of results since the versions parted; None where rows have the ``_sequence`` of input rows.
+        table: name of the table.
+        staying: (path, table version before the cut-over) of the existing table.
+        coming: (path, table version) of the other operator version's table.
+        at: instant of the cut-over, ms: results of the existing table with ``_event_time`` before it stay.
+        since: the first ``_sequence`` of results after the common savepoint; None if rows keep the ``_sequence`` of input rows.
     """
 
     table: str
@@ -77,10 +77,10 @@ class Cutover:
         return DeltaTable(self.coming[0], version=self.coming[1])
 
     def check(self) -> None:
-        """Make sure that one table can hold rows of both versions.
+        """Check that one table can hold the rows of both versions: same column types, same partition columns.
 
         Raises:
-            LifecycleError: LIFECYCLE-110, it cannot.
+            LifecycleError: LIFECYCLE-110, the tables differ.
         """
         old, new = (
             {one.name: one.type.to_json().strip('"') for one in table.schema().fields}
@@ -98,7 +98,7 @@ class Cutover:
 
     @property
     def part(self) -> Part:
-        """The files of which every row stays as it is."""
+        """The files of the existing table whose rows all stay unchanged."""
         actions = pa.table(self._old.get_add_actions(flatten=True)).to_pylist()
         files = [unquote(one["path"]) for one in actions if self._stays(one)]
         return Part(path=self.staying[0], version=self.staying[1], files=frozenset(files))
@@ -113,7 +113,7 @@ class Cutover:
         return bool(last < from_ms(min(self.at, END))) and (before or bounded)  # type: ignore[operator]  # both are times
 
     def write(self, target: str) -> None:
-        """Write all rows but those of ``part`` into a new table, with the columns of the coming one; what is there is replaced."""
+        """Write all rows except those of ``part`` into a new table with the columns of the coming table. Replaces an existing table at ``target``."""
         coming, skipped = self._new.to_pyarrow_dataset(), self.part.files
         staying = _some(self._old, lambda path: path not in skipped)
         names, there = coming.schema.names, set(staying.schema.names)
@@ -131,7 +131,7 @@ class Cutover:
         return f"TIMESTAMPTZ {literal(iso(min(self.at, END)))}"
 
     def _set_aside(self, names: list[str]) -> str:
-        """What either version has set aside, the old one of its time."""
+        """SQL for the quarantined or late rows of both versions: those of the old one before the instant, without duplicates, and all of the new one."""
         same = " AND ".join(f"o.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in names if n not in _HOW)
         return (
             f"SELECT * FROM staying o WHERE _kind <> {MARKER} AND (_event_time < {self._moment} OR _event_time IS NULL) "
@@ -139,7 +139,7 @@ class Cutover:
         )
 
     def _results(self) -> str:
-        """Results of both sides of the instant; in new order those that came since."""
+        """SQL for the results on both sides of the instant. Results since ``since`` are renumbered."""
         old = f"SELECT * FROM staying WHERE _kind <> {MARKER} AND _event_time < {self._moment}"
         new = f"SELECT * FROM coming WHERE _kind <> {MARKER} AND _event_time >= {self._moment}"
         if self.since is None:
@@ -159,7 +159,7 @@ class Cutover:
 
 
 def _some(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | None = None) -> dataset.Dataset:
-    """The files of a table that are wanted, by their paths in its folder."""
+    """The rows of the files of a table that ``wanted`` (path in the table's folder -> bool) selects."""
     from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
     whole = table.to_pyarrow_dataset(schema=schema)

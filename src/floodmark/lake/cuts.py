@@ -1,4 +1,4 @@
-"""Consistent cuts through streams that read one another: each has read exactly what those before it have written."""
+"""Consistent cuts through streams that read one another: each stream has read exactly what its upstream streams have written."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ from floodmark.lifecycle.rollback import Agrees, cut
 from floodmark.lifecycle.savepoint import TableVersion
 
 _KEPT = 50
-"""Micro-batches that are looked at: Spark cleans up what is older than about a hundred, also while a savepoint is made."""
+"""Micro-batches per stream that are searched. Spark cleans up batches older than about a hundred, even while a savepoint is created."""
 
 
 def readers(operator: str, known: dict[str, Deployed]) -> list[str]:
-    """The streams that read what a stream writes, at one remove or more; upstream first."""
+    """Names of the streams that read a stream's outputs, directly or through other streams; upstream first.
+
+    Args:
+        operator: the stream whose readers are searched.
+        known: operator -> deployed definition, upstream first.
+    """
     names, written = [], set(known[operator].tables) if operator in known else set()
     for name, deployed in known.items():
         if name != operator and written & set(deployed.reads):
@@ -37,13 +42,16 @@ def readers(operator: str, known: dict[str, Deployed]) -> list[str]:
 
 
 def agreeing(lake: Lake) -> Agrees:
-    """Whether a reader of a table can go on at a version of it: that has the rows it has read, and the columns its definition reads."""
+    """Build the check used by ``cut``: (read, restored, columns) -> True if a reader can resume on the restored version.
+
+    A reader can resume if no row changed between the version it has read and the restored version, and the restored version has every column.
+    """
 
     @cache
     def lacks(table: str, version: int, needs: frozenset[str]) -> bool:
         try:
             schema = DeltaTable(lake.output(table), version=version).schema()
-        except DeltaError:  # its log was cleaned up: nobody can go back to it, and whoever tries is told
+        except DeltaError:  # its log entries were removed; a restore of that version is refused later
             return False
         return not needs <= {field.name for field in schema.fields}
 
@@ -60,14 +68,12 @@ def agreeing(lake: Lake) -> Agrees:
 
 
 def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
-    """Commits behind a version that change rows, newest first.
-
-    What was taken back again is not among them.
+    """Commits after a version that change rows, newest first, without commits that a restore has revoked.
 
     Args:
-        path: of the table.
-        since: the version.
-        upto: the last version to look at.
+        path: path of the table.
+        since: the version after which commits count.
+        upto: the last version that counts; by default the newest.
     """
     undone: int | None = None
     for commit in history.every(path):
@@ -84,23 +90,23 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
 
 
 def unchanged(path: str, since: int, upto: int | None = None) -> bool:
-    """Whether the rows of a table are those of a version: upkeep may have put them into other files since. As ``commits``."""
+    """True if no commit after ``since`` changed the rows of a table; compaction may have moved rows to other files. Arguments as for ``commits``."""
     return next(commits(path, since, upto), None) is None
 
 
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:
-    """Those that have written or ended a micro-batch; the others have nothing of what they may have read."""
+    """The streams that have written or committed a micro-batch. The others have no results of rows they may have read."""
     return [name for name in names if Timeline.current(lake, name).deployed is not None]
 
 
 def _can_go_back(lake: Lake, state: BatchState) -> bool:
-    """Whether all is there that a stream needs which goes back to a micro-batch: the tables as they were, and what has come to its inputs since."""
+    """True if a stream can be restored to a micro-batch: its outputs exist at their versions, and its inputs retain all later commits."""
     whole = all(versions.there(lake.output(output.table), output.version) for output in state.outputs)
     return whole and all(_goes_on(lake, given) for given in state.inputs.values())
 
 
 def _goes_on(lake: Lake, table_version: TableVersion) -> bool:
-    """Whether a stream finds what has come behind what it has read of an input; what has come to a log it finds in other files too."""
+    """True if the commits after the position of an input can be read. For a log with ordered files, merged files serve as well."""
     path = input_path(lake, table_version.table)
     known = (
         path == lake.log(table_version.table)
@@ -112,13 +118,13 @@ def _goes_on(lake: Lake, table_version: TableVersion) -> bool:
 
 
 def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
-    """The micro-batches that a stream can go back to under the definition it has now: those of the definition, and the last one before it.
+    """The micro-batches a stream can be restored to under its deployed definition: those of the definition, and the last one before it.
 
-    Results of earlier micro-batches are not restated: the first start behind an upgrade restates those of the last one.
+    Results of earlier micro-batches are not restated: the first start after an upgrade restates those of the last micro-batch.
 
     Args:
-        timeline: of the stream.
-        batches: newest first, of the checkpoint.
+        timeline: timeline of the stream.
+        batches: micro-batches of its checkpoint, newest first.
     """
     deployed = timeline.identity.deployed()
     if deployed is None or not batches:
@@ -135,7 +141,7 @@ def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
 
 
 def _stuck(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]:
-    """Why streams cannot resume: what they have read was made anew, or taken back behind it."""
+    """The errors of streams that cannot resume, because an input was created again or restored after the version they have read."""
     for name in names:
         try:
             check_read(Timeline.current(lake, name))
@@ -146,16 +152,19 @@ def _stuck(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]:
 def together(
     operator: str, lake: Lake, *, why: str = "", codes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Savepoint]:
-    """Savepoints of a stream and of every stream that reads it, at one cut; they may all be at work.
+    """Create savepoints of a stream and of all its downstream streams at one consistent cut. The streams may be running.
 
     Args:
-        operator: name of the one.
-        lake: they run in.
-        why: a note.
-        codes: operator -> what is known of the code its stream runs.
+        operator: name of the upstream stream's operator.
+        lake: the lake the streams run in.
+        why: note stored in each savepoint.
+        codes: operator -> description of the code its stream runs, stored in its savepoint.
+
+    Returns:
+            The savepoints, the upstream stream's first.
 
     Raises:
-        LifecycleError: LIFECYCLE-030 there is no stream, LIFECYCLE-040 they have no cut in common right now.
+        LifecycleError: LIFECYCLE-030 the stream never started, LIFECYCLE-040 the streams share no consistent cut right now.
     """
     candidates = []
     if Timeline.current(lake, operator).checkpoint.last_committed() < 0:

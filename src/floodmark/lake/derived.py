@@ -1,4 +1,4 @@
-"""New tables of what a query over the rows of others says, with columns, division and properties of one of them. No JVM is needed."""
+"""New tables from a query over rows of other tables, with the columns, partitioning and properties of a model table. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], query: str) -> None:
-    """Write a table; what is there is replaced. What does not fit into memory is spilled beside it.
+    """Write the result of a query into a new table. Replaces an existing table. DuckDB spills to a folder beside a local table if memory is short.
 
     Args:
         target: path of the new table.
-        like: the table whose columns, division and properties it gets.
+        like: the table whose columns, partitioning and properties the new table gets.
         rows: name in the query -> rows.
         query: DuckDB's SQL, with the columns of ``like`` in their order.
     """
-    import duckdb  # noqa: PLC0415 - every stream imports this module when it starts, and few write such tables
+    import duckdb  # noqa: PLC0415 - every stream start imports this module, but few streams write such tables
 
     remove(target)
     metadata, schema = like.metadata(), like.to_pyarrow_dataset().schema
@@ -55,11 +55,11 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
 
 
 def whole(target: str) -> bool:
-    """Whether a table is there that was written to its end: it is made empty, and all its rows come in one commit."""
+    """True if a table exists and was written completely: ``write`` creates it empty, then adds all rows in one commit."""
     return DeltaTable.is_deltatable(target) and DeltaTable(target).version() > 0
 
 
 def _exact(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
+    """Batches cast to the exact types of a table. DuckDB widens some types and names time zones in its own way."""
     for batch in batches:
         yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

@@ -1,4 +1,4 @@
-"""What a table is divided by, as metadata of the column it is divided by: Delta keeps it, and nothing else says it. No JVM."""
+"""The partitioning of an output table, recorded as metadata of its partition column in Delta. No JVM."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CUT = "floodmark.partitions"
 
 
 def metadata(cut: Partitions) -> dict[str, str]:
-    """Of the column a table is divided by."""
+    """Metadata of the partition column."""
     return {_CUT: cut.cut}
 
 
 def divided(rows: pa.Table, output: Output) -> pa.Table:
-    """Stamped rows with the name of their asset partition, where the output's table is divided by it; null for markers.
+    """Add the asset partition column to stamped rows if the output is partitioned; null for markers.
 
-    Engines that make rows in Arrow call this; others compute ``Partitions.sql``, which names the same partitions.
+    Engines that produce rows in Arrow call this function; Spark computes ``Partitions.sql``, which gives the same names.
     """
     if output.partitions is None:
         return rows
@@ -45,7 +45,7 @@ def _describe_partitions(cut: str | None) -> str:
 
 
 def other(path: str, output: Output) -> str | None:
-    """What else a table is divided by than its output should be; None where it is as it should be, or not there."""
+    """The table's actual partitioning, in words, if it differs from the output's; None if they match or the table does not exist."""
     try:
         fields = fields_of(path)
     except TableNotFoundError:
@@ -58,10 +58,10 @@ def other(path: str, output: Output) -> str | None:
 
 
 def check(path: str, operator: Operator, output: Output) -> None:
-    """Refuse to write into asset partitions that are not those of the table: rows of one would be taken for another's.
+    """Check that a table is partitioned as its output declares. Otherwise rows would land in wrong partitions.
 
     Raises:
-        PlanError: PLAN-003.
+        PlanError: PLAN-003, the partitioning differs.
     """
     actual = other(path, output)
     if actual is None:

@@ -1,8 +1,8 @@
-"""The end of input of a log, and taking the end back while no stream has read it.
+"""The end of input of a log, and its removal while no stream has read it.
 
-The end is a marker, the last row of the log. It goes as compaction lets files go, with ``dataChange=false``: a stream that begins does not find
-it. The commit that added it stays in the table's log, so a stream that stopped before it goes on with the files there are now (``reopened_since``),
-not commit by commit.
+The end of input is a marker, the last row of the log. Its file is removed with ``dataChange=false``, as in a compaction, so a new stream does not read
+the marker. The commit that added the marker stays in the table's log, so a stream that stopped before that commit resumes with the current files
+(``reopened_since``) instead of commit by commit.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class End:
     """An end of input.
 
     Args:
-        path: of the log.
-        version: of the log's table that has it.
-        landing: the commit.
-        before: the commit before it; without ordinal where there is none.
+        path: path of the log.
+        version: table version of the commit that added the end.
+        landing: record of that landing commit.
+        before: record of the landing commit before; its ordinal is -1 if there is none.
     """
 
     path: str
@@ -46,19 +46,19 @@ class End:
 
     @property
     def sequence(self) -> int:
-        """Of its marker."""
+        """``_sequence`` of the end's marker."""
         return self.landing.next_sequence - 1
 
     def read_at(self, at: Position) -> bool:
-        """Whether a reader at a position has read the end, or reads files the end is among."""
+        """True if a reader at a position has read the end, or is reading a set of files that includes the end."""
         return max(at.version, -1 if at.snapshot is None else at.snapshot) >= self.version
 
 
 def end_of(path: str, source: str) -> End | None:
-    """The end of input of a log; None where its input goes on.
+    """The end of input of a log; None if the input has not ended.
 
     Raises:
-        StateError: STATE-010, the commit before it is no longer kept.
+        StateError: STATE-010, the landing commit before the end is no longer retained.
     """
     last = log.newest(path)
     if last is None or not last.ended:
@@ -71,18 +71,18 @@ def end_of(path: str, source: str) -> End | None:
 
 
 def reopened_since(path: str, version: int) -> bool:
-    """Whether an end of input was taken back behind a version of a log; the entries behind the version are read."""
+    """True if a commit after a version of a log removed an end of input. Reads the log entries after the version."""
     commits = takewhile(lambda commit: commit.version > version, history.every(path))
     return any(isinstance(commit.record, Landing) and commit.record.reopens for commit in commits)
 
 
 @contextmanager
 def unread(lake: Lake, source: str, end: End) -> Iterator[None]:
-    """Hold all streams that read a log, in the lake and in those that read it.
+    """Hold the locks of all streams that read a log, in its lake and in forks, after checking that none has read the end.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 one of them runs; LIFECYCLE-013 a stream or a savepoint has read the end of input, or would read it in the
-            micro-batch it is in, or it cannot be told from the rows.
+        LifecycleError: LIFECYCLE-003 a stream is running; LIFECYCLE-013 a stream or a savepoint has read the end of input, a stream will read it when it
+            repeats its current micro-batch, or the order of the log's files is unknown.
     """
     with ExitStack() as stack:
         for reading_lake in places(lake):
@@ -125,7 +125,7 @@ def _check_stream(lake: Lake, name: str, source: str, end: End) -> None:
 
 
 def _positions(timeline: Timeline, batch: int, source: str) -> list[Position]:
-    """In the log of a source at the end of a micro-batch; none where that is not planned."""
+    """Positions in the log of a source at the end of a micro-batch; empty if the micro-batch is not planned."""
     deployed = timeline.identity.deployed()
     if deployed is None or batch < 0 or not timeline.checkpoint.positions(batch):
         return []
@@ -134,7 +134,7 @@ def _positions(timeline: Timeline, batch: int, source: str) -> list[Position]:
 
 
 def _is_bound(timeline: Timeline, last: int) -> bool:
-    """Whether Spark repeats the micro-batch behind ``last`` as it was planned, and reads commit by commit behind it (``shorten``)."""
+    """True if Spark repeats the micro-batch after ``last`` as planned, and then reads commit by commit (``shorten``)."""
     return last < 0 or entries.is_table(timeline.folder(TICKS)) or timeline.newest_written > last
 
 
@@ -152,10 +152,10 @@ def _check_savepoints(lake: Lake, source: str, end: End) -> None:
 
 
 def take_back(end: End, landing: Landing) -> None:
-    """Commit a landing that takes the marker of the end out of the log.
+    """Commit a landing that removes the end's marker from the log.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
     """
 
     def changed(table: DeltaTable) -> tuple[list[RemoveAction], list[AddAction]]:

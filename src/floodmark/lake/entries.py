@@ -1,7 +1,7 @@
-"""The entries of a table's log as files: the newest version, what each commit says, the table's id. A table is not opened for that.
+"""Reads the entries of a table's log as files, without opening the table: newest version, commit contents, table id, schema.
 
-Opening a table by delta-rs reads all its files, all files that were removed, and lists all entries of the log; here the newest version is found from
-the last checkpoint on by asking for files by name, in as many steps as there are digits, and of the checkpoint only the columns asked for are read.
+Opening a table with delta-rs reads its list of files and of removed files, and lists all entries of the log. Here the newest version is located by
+probing for entry files by name, starting at the last checkpoint, in logarithmically many steps; of the checkpoint only the requested columns are read.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from floodmark.lake.paths import is_local
 from floodmark.lake.storage import file_system, read, write
 
 LOG = "_delta_log"
-"""Folder in that of a table."""
+"""Folder of the log in the table's folder."""
 _HEAD = {
     "protocol": ("protocol.minReaderVersion", "protocol.minWriterVersion"),
     "metaData": ("metaData.configuration",),
 }
-"""Kinds of actions that say what a table asks of who appends to it, with their columns in a checkpoint."""
+"""Kinds of actions with a table's requirements for writers -> their columns in a checkpoint."""
 _ID = "id"
 """File beside a table's log with the table's id."""
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*)(\.crc)?")
 
 
 def checkpoint_of(version: int) -> str:
-    """Name of the file that says all a table is at a version."""
+    """Name of the checkpoint file of a version."""
     return f"{version:020d}.checkpoint.parquet"
 
 
 def entry_of(version: int) -> str:
-    """Name of the file that says what a commit did."""
+    """Name of the log entry file of a version."""
     return f"{version:020d}.json"
 
 
 def beside(path: str, name: str) -> str:
-    """A file in which floodmark keeps what a table's log no longer says; Delta and Spark pass over its folder."""
+    """Path of a file where floodmark stores facts that a table's log no longer holds. Delta and Spark ignore its folder."""
     return f"{path.rstrip('/')}/_floodmark/{name}"
 
 
@@ -53,8 +53,8 @@ class Entry(NamedTuple):
     """An entry of a log.
 
     Args:
-        version: the version of the table that the commit made.
-        content: of the file.
+        version: the table version that the commit created.
+        content: content of the entry file.
     """
 
     version: int
@@ -62,12 +62,12 @@ class Entry(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A file of a log that is of one version: an entry, a checkpoint, or a checksum.
+    """A file of a log that belongs to one version: an entry, a checkpoint, or a checksum.
 
     Args:
-        version: it is of.
-        size: bytes.
-        at: when it was written, ms.
+        version: the version it belongs to.
+        size: size, bytes.
+        at: modification time, ms.
     """
 
     version: int
@@ -76,12 +76,12 @@ class Held(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a table's newest version asks of who appends to it.
+    """The requirements of a table's newest version for writers.
 
     Args:
-        version: the newest one.
-        protocol: versions of the protocol, for readers and for writers.
-        properties: of the table.
+        version: the newest version.
+        protocol: (reader, writer) versions of the Delta protocol.
+        properties: properties of the table.
     """
 
     version: int
@@ -90,7 +90,7 @@ class Head(NamedTuple):
 
 
 def log_files(path: str) -> dict[str, Held]:
-    """The files of a table's log that are of one version, by name."""
+    """File name -> file, for the files of a table's log that belong to one version."""
     files, base = file_system(f"{path.rstrip('/')}/{LOG}")
     held = {}
     for info in files.get_file_info(FileSelector(base, allow_not_found=True)):
@@ -101,27 +101,27 @@ def log_files(path: str) -> dict[str, Held]:
 
 
 def is_table(path: str) -> bool:
-    """Whether there is a table at a path; its log is listed only where that is not known otherwise."""
+    """True if there is a table at a path. Lists its log only if cheaper probes cannot decide."""
     if is_local(path) and not Path(path, LOG).is_dir():
         return False
     return (is_local(path) and newest(path) is not None) or DeltaTable.is_deltatable(path)
 
 
 def newest(path: str) -> int | None:
-    """The newest version of a table on a local disk; None where its log says that in another way, or there is none."""
+    """The newest version of a table on a local disk; None if there is no table, or if its log has no readable checkpoint pointer or entry."""
     known = checkpointed(path)
     if known is None or not _there(path, known):
         return None
     step = 1
     while _there(path, known + step):
         known, step = known + step, step * 2
-    while step := step // 2:  # the entries behind a checkpoint have no gap
+    while step := step // 2:  # entries after a checkpoint have no gap
         known += step if _there(path, known + step) else 0
     return known
 
 
 def entry(path: str, version: int) -> Entry | None:
-    """The entry of a version of a table; None where it is gone, or there is no such version yet."""
+    """The log entry of a table version; None if it was removed or does not exist yet."""
     name = f"{path.rstrip('/')}/{LOG}/{entry_of(version)}"
     if not is_local(path):
         content = read(name)
@@ -133,7 +133,7 @@ def entry(path: str, version: int) -> Entry | None:
 
 
 def readable(path: str, first: int, last: int) -> bool:
-    """Whether who reads a table commit by commit finds those from one version to another, and the files that they have added."""
+    """True if all log entries from ``first`` to ``last`` exist, and all data files they added."""
     for version in range(first, last + 1):
         log_entry = entry(path, version)
         if log_entry is None:
@@ -145,14 +145,14 @@ def readable(path: str, first: int, last: int) -> bool:
 
 
 def all_there(path: str, names: Iterable[str]) -> bool:
-    """Whether none of a table's files is gone, by their paths as commits say them."""
+    """True if all named data files of a table exist. Names are URL-encoded paths as in commits."""
     files, folder = file_system(path)
     infos = files.get_file_info([f"{folder}/{unquote(name)}" for name in names])
     return all(info.type != FileType.NotFound for info in infos)
 
 
 def backwards(path: str, newest: int) -> Iterator[Entry]:
-    """The entries of a table, newest first, down to the oldest one that is there."""
+    """The log entries of a table from ``newest`` down to the oldest in an unbroken sequence."""
     version = newest
     while (log_entry := entry(path, version)) is not None:
         yield log_entry
@@ -160,7 +160,7 @@ def backwards(path: str, newest: int) -> Iterator[Entry]:
 
 
 def actions(entry: Entry) -> Iterator[dict[str, Any]]:
-    """What a commit did, in its order: each with one key, the kind of action."""
+    """The actions of a commit in order, each a dict with one key, the kind of action."""
     return map(json.loads, entry.content.splitlines())
 
 
@@ -168,17 +168,17 @@ def version_of(path: str) -> int:
     """The newest version of a table.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: there is no table.
     """
     version = newest(path) if is_local(path) else None
     return int(DeltaTable(path).version()) if version is None else version
 
 
 def id_of(path: str) -> str:
-    """The id of a table, which it keeps for ever.
+    """The id of a table, which never changes.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: there is no table.
     """
     first = entry(path, 0) if is_local(path) else None
     if first is None and is_local(path) and (stored_id := read(beside(path, _ID))) is not None:
@@ -190,30 +190,30 @@ def id_of(path: str) -> str:
 
 
 def keep_id(path: str) -> None:
-    """Keep the id of a table beside its log, before the entry of version 0, which tells it, goes."""
+    """Store the id of a table beside its log, before the entry of version 0, which holds it, is removed."""
     write(beside(path, _ID), id_of(path).encode())
 
 
 def fields_of(path: str) -> dict[str, dict[str, Any]]:
-    """The columns of the newest version of a table by name, each as Delta writes a field: ``type``, ``nullable``, ``metadata``.
+    """Column name -> field of the newest version of a table, in Delta's JSON form: ``type``, ``nullable``, ``metadata``.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: there is no table.
     """
     return {field["name"]: field for field in json.loads(schema_of(path))["fields"]}
 
 
 def schema_of(path: str) -> str:
-    """The columns of the newest version of a table, as Delta writes a schema in JSON.
+    """The schema of the newest version of a table, in Delta's JSON form.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: there is no table.
     """
     return (_newest_schema(path) if is_local(path) else None) or str(DeltaTable(path).schema().to_json())
 
 
 def _newest_schema(path: str) -> str | None:
-    """As text; None where it cannot be found without opening the table."""
+    """The schema as JSON text; None if only opening the table can tell."""
     for log_entry in since_checkpoint(path):
         if (metadata := _metadata(log_entry)) is not None:
             return str(metadata["schemaString"])
@@ -222,14 +222,14 @@ def _newest_schema(path: str) -> str | None:
 
 
 def since_checkpoint(path: str) -> Iterator[Entry]:
-    """The entries of a table on a local disk, newest first, down to that of its last checkpoint; none where these are not known."""
+    """The log entries of a table on a local disk, newest first, down to that of its last checkpoint; empty if these versions are unknown."""
     if (ends := _ends(path)) is not None:
         checkpoint, last = ends
         yield from takewhile(lambda one: one.version >= checkpoint, backwards(path, last))
 
 
 def transaction_of(path: str, app: str) -> int | None:
-    """The last version an application id has committed to a table; None for none.
+    """The last transaction version that an application id committed to a table; None if it committed none.
 
     Raises:
         TableNotFoundError: there is no table.
@@ -247,7 +247,7 @@ def transaction_of(path: str, app: str) -> int | None:
 
 
 def head_of(path: str) -> Head | None:
-    """What the newest version of a table on a local disk asks of who appends to it; None where only the opened table tells."""
+    """The writer requirements of the newest version of a table on a local disk; None if only opening the table can tell."""
     if (ends := _ends(path)) is None:
         return None
     checkpoint, last = ends
@@ -262,7 +262,7 @@ def head_of(path: str) -> Head | None:
             for kind, fields in json.loads(line).items():
                 if kind in {"metaData", "protocol"}:
                     by_kind.setdefault(kind, fields)
-    if oldest > (checkpoint + 1 if checkpoint else 0):  # an entry is gone
+    if oldest > (checkpoint + 1 if checkpoint else 0):  # an entry was removed
         return None
     for kind, columns in _HEAD.items():
         if kind not in by_kind:
@@ -276,7 +276,7 @@ def head_of(path: str) -> Head | None:
 
 
 def live_files(path: str) -> list[str] | None:
-    """The data files of the newest version of a table, below it, by modification time; None where only the opened table tells."""
+    """Paths of the data files of a table's newest version, relative to its folder, by modification time; None if only opening the table can tell."""
     ends = _ends(path) if is_local(path) else None
     known = None if ends is None else _of_checkpoint(path, ends[0], "add.path", "add.modificationTime")
     if ends is None or known is None:
@@ -294,7 +294,7 @@ def live_files(path: str) -> list[str] | None:
 
 
 def _metadata(entry: Entry) -> dict[str, Any] | None:
-    """What an entry makes of a table: its id, schema, properties; None where it leaves them as they were."""
+    """The ``metaData`` action of an entry: id, schema, properties; None if the entry has none."""
     for line in entry.content.splitlines() if b'"metaData"' in entry.content else ():
         if b'"metaData"' in line and (metadata := json.loads(line).get("metaData")) is not None:
             return dict(metadata)
@@ -302,7 +302,7 @@ def _metadata(entry: Entry) -> dict[str, Any] | None:
 
 
 def _checkpointed_metadata(path: str) -> dict[str, Any] | None:
-    """The id and the schema of a table at its last checkpoint; None where that is not one file."""
+    """The id and the schema of a table at its last checkpoint; None without a checkpoint in one file."""
     rows = _of_checkpoint(path, checkpointed(path) or 0, "metaData.id", "metaData.schemaString")
     return rows[0] if rows is not None and len(rows) == 1 else None
 
@@ -311,12 +311,12 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
     """The actions of one kind in a checkpoint.
 
     Args:
-        path: of the table.
-        checkpoint: version; nothing is said by that of version 0, whose entry is there.
-        columns: the fields that are read, each as ``kind.field``.
+        path: path of the table.
+        checkpoint: version of the checkpoint; 0 for none.
+        columns: the fields to read, each as ``kind.field``, all of one kind.
 
     Returns:
-        None where the checkpoint is not one file, or is gone.
+        The actions, each a dict of the fields; empty without a checkpoint; None if the checkpoint is not one file, or was removed.
     """
     if not checkpoint:
         return []
@@ -333,19 +333,19 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
 
 
 def _ends(path: str) -> tuple[int, int] | None:
-    """The versions of the last checkpoint, 0 for none, and of the newest entry of a table on a local disk; None where these are not known."""
+    """(version of the last checkpoint or 0 for none, version of the newest entry) of a table on a local disk; None if they are unknown."""
     checkpoint, last = checkpointed(path), newest(path)
     return None if checkpoint is None or last is None else (checkpoint, last)
 
 
 def commit_info(entry: Entry) -> dict[str, Any]:
-    """What an entry says of its commit; nothing where it does not say."""
+    """The ``commitInfo`` action of an entry; empty if the entry has none."""
     infos = (json.loads(line).get("commitInfo") for line in entry.content.splitlines() if b'"commitInfo"' in line)
     return next((dict(said) for said in infos if said is not None), {})
 
 
 def checkpointed(path: str) -> int | None:
-    """The version of the last checkpoint of a table on a local disk, or 0 before the first one; None where that cannot be read."""
+    """The version of the last checkpoint of a table on a local disk; 0 if there is none yet; None if ``_last_checkpoint`` is malformed."""
     try:
         return int(json.loads(Path(path, LOG, "_last_checkpoint").read_bytes())["version"])
     except FileNotFoundError:
@@ -354,7 +354,7 @@ def checkpointed(path: str) -> int | None:
         ValueError,
         LookupError,
         TypeError,
-    ):  # half written, or by something else: whoever opens the table finds out
+    ):  # half written, or by another program: callers then open the table
         return None
 
 

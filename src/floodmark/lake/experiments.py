@@ -1,4 +1,4 @@
-"""The experiments of a lake: their records, and where their arms' lakes and comparisons lie."""
+"""The experiments of a lake: their records, and the folders of their arms' lakes and comparisons."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _RECORD = "experiment.json"
 
 
 def root_of(lake: Lake, name: str, arm: str) -> str:
-    """The lake of an arm."""
+    """Root of the lake of an experiment's arm."""
     return lake.internal(_FOLDER, name, "arms", arm)
 
 
 def comparison_of(lake: Lake, name: str, arm: str, table: str) -> str:
-    """The folder of what was found of an output of an arm beside that of the first one."""
+    """Folder of the comparison of an arm's output with that of the first arm."""
     return lake.internal(_FOLDER, name, "compared", arm, table)
 
 
 def keep(lake: Lake, experiment: Experiment) -> Experiment:
-    """Write a record down; the record."""
+    """Store the record of an experiment. Returns the record."""
     write(lake.internal(_FOLDER, experiment.name, _RECORD), experiment.as_json().encode())
     return experiment
 
 
 def known(lake: Lake) -> list[Experiment]:
-    """Every experiment of a lake, the oldest first."""
+    """All experiments of a lake, oldest first."""
     records = [read(lake.internal(_FOLDER, name, _RECORD)) for name in folders(lake.internal(_FOLDER))]
     return sorted((Experiment.parse(one) for one in records if one is not None), key=lambda one: one.began_at)
 
 
 def find(lake: Lake, name: str) -> Experiment:
-    """One experiment.
+    """The experiment of a name.
 
     Raises:
-        LifecycleError: LIFECYCLE-090, there is none of that name.
+        LifecycleError: LIFECYCLE-090, there is no experiment of that name.
     """
     text = read(lake.internal(_FOLDER, name, _RECORD))
     if text is None:
@@ -50,7 +50,7 @@ def find(lake: Lake, name: str) -> Experiment:
 
 
 def forget(lake: Lake, experiment: Experiment) -> None:
-    """Remove all of an experiment; its arms are stopped. Done again after a crash it goes on: the record goes last."""
+    """Delete the lakes, comparisons and record of an experiment whose arms are stopped. Removes the record last, so a crashed call can be repeated."""
     for arm in experiment.arms:
         readers.forget(lake, arm.root)
     remove(lake.internal(_FOLDER, experiment.name, "arms"))

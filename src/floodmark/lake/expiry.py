@@ -1,7 +1,7 @@
-"""Expiry of the log of a table: entries that nobody needs go, so that neither a commit nor a start costs more with every commit there has been.
+"""Expiry of a table's log: removes entries that no reader needs, so that commits and starts do not slow down with the number of past commits.
 
-Delta lists all entries of a log at each commit. What of them counts for ever is kept in a file beside the log (``history``): bounded runs, what was
-put in place of the table, and writes of others.
+Delta lists all entries of a log at each commit. Facts that must outlive the entries are stored in a file beside the log (``history``): bounded runs,
+restores, and writes of other programs.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from floodmark.lake.storage import file_system
 from floodmark.lake.writer import Writer
 
 HOURS = 24
-"""For which entries stay that no stream of a lake needs: a program that is not known may read the table commit by commit, and stop for so long."""
+"""Hours for which entries are retained that no stream of a lake needs: an unknown program may read the table commit by commit, with pauses."""
 _HOUR_MS = 3_600_000
 _APART = 5
-"""Commits behind a checkpoint from which on a new one is written, so that these go."""
+"""Commits after the last usable checkpoint at which a new checkpoint is written, so that their entries can be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What went of a log.
+    """The files removed from a log.
 
     Args:
-        files: that are gone, or would be.
-        size: of these, bytes.
+        files: number of files removed, or that a dry run would remove.
+        size: their total size, bytes.
     """
 
     files: int = 0
@@ -42,16 +42,16 @@ class Expired:
 def expire(
     path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False, writer: Writer | None = None
 ) -> Expired:
-    """Remove the entries of a log before a version, and the checkpoints before; the caller holds the lock of the lake's data files.
+    """Remove the entries and checkpoints of a log before a version. The caller holds the lock of the lake's data files.
 
-    Every version from the floor on can still be read, and every commit behind it.
+    Every version from ``floor`` on, and every later commit, stays readable.
 
     Args:
-        path: of the table.
-        floor: the first version somebody needs; -1 where all are needed.
-        hours: for which entries stay.
-        dry_run: only say what would go.
-        writer: of the table, where it is opened already.
+        path: path of the table.
+        floor: the first version that a reader needs; -1 if all are needed.
+        hours: hours for which entries are retained; 24 by default.
+        dry_run: only report what would be removed.
+        writer: writer of the table, if the caller has one; reuses its opened table.
     """
     writer = Writer(path) if writer is None else writer
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
@@ -63,7 +63,7 @@ def expire(
     whole = {version for name, (version, *_) in there.items() if name == checkpoint_of(version)}
     first = max((version for version in whole if version <= needed), default=0)
     if needed - first >= _APART:
-        with suppress(DeltaError):  # somebody's clean-up has been there before, and has left less than is needed
+        with suppress(DeltaError):  # another program's clean-up removed entries that the checkpoint needs
             table = writer.table()
             newest = needed == table.version()
             table = table if newest else DeltaTable(path, version=needed)
@@ -79,7 +79,7 @@ def expire(
             entries.keep_id(path)
         crash.point("expiry.before_files")
         files, base = file_system(f"{path}/{LOG}")
-        for _, name in going:  # the oldest first: what is left after a crash has no gap
+        for _, name in going:  # oldest first: after a crash the remaining entries have no gap
             with suppress(FileNotFoundError):
                 files.delete_file(f"{base}/{name}")
             crash.point("expiry.after_file")
@@ -87,13 +87,13 @@ def expire(
 
 
 def _begins_behind(writer: Writer, first: int) -> bool:
-    """Let whoever opens the table begin with a checkpoint that stays, the newest one; whether that is so."""
+    """Write a checkpoint of the newest version, so that readers start from it. Returns True if the table's checkpoint pointer is at least ``first``."""
     _write_checkpoint(writer.table(), writer.path, newest=True)
     checkpoint = entries.checkpointed(writer.path)
     return checkpoint is not None and checkpoint >= first
 
 
 def _write_checkpoint(table: DeltaTable, path: str, *, newest: bool) -> None:
-    """The checkpoint of an opened version; whoever opens the table begins with that of the newest one."""
+    """Write the checkpoint of an opened version."""
     if not (newest and tombstones.checkpoint(path, table.version())):
         table.create_checkpoint()

@@ -1,6 +1,6 @@
-"""Rows whose event times lie far from all others of a log, and what they do: one line for people, with the remedy.
+"""Rows whose event times lie far from all others of a log, and their effect on the watermark: one line for people, with the remedy.
 
-Nothing is judged anew here: rows stay as late as the landing has stamped them. The landing commits count (``Landing.event_times``).
+No lateness is decided here: rows stay as late as the landing stamped them. The counts come from the landing commits (``Landing.event_times``).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class FarRows:
     """A few rows far from all others.
 
     Args:
-        side: ``before`` all others, or ``ahead`` of them.
-        rows: how many.
-        event_time: the furthest one, ms.
-        distance: between them and the others, ms.
-        file: unit of the first that landed; empty where a version before has landed it.
-        position: of that row in its unit.
-        late: of rows ahead, how many of the others landed behind them and are late for that; None where that is not counted, as each
-            source partition has a watermark of its own. Rows before have made none late: 0.
-        holds: the watermark stands at them, ahead of all others.
-        remedy: what to do, for people.
+        side: ``before`` or ``ahead`` of all other rows.
+        rows: number of far rows.
+        event_time: the furthest event time, ms.
+        distance: gap between the far rows and the others, ms.
+        file: unit of the first far row to land; empty if an earlier version of floodmark landed it.
+        position: position of that row in its unit.
+        late: number of other rows that landed after far rows ahead and are late because of them; 0 for rows before. None with source partitions, each of
+            which has its own watermark, so the rows are not counted.
+        holds: True if the watermark stands at the far rows, ahead of all others.
+        remedy: advice for people.
     """
 
     side: Literal["before", "ahead"]
@@ -47,7 +47,7 @@ class FarRows:
     remedy: str
 
     def describe(self) -> str:
-        """One line: how many, the first of them, what they do, what to do."""
+        """One line: the number of far rows, the first of them, their effect, the remedy."""
         some, years = _counted(self.rows, "row"), _counted(max(self.distance // _YEAR, 1), "year")
         far = f"{years} {self.side}{' of' * (self.side == 'ahead')} all others"
         where = iso(self.event_time) if self.rows == 1 else f"the furthest at {iso(self.event_time)}"
@@ -61,7 +61,12 @@ class FarRows:
 
 
 def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
-    """The rows far before and far ahead of all others of a log, as its newest landing commit counts them."""
+    """The rows far before and far ahead of all others of a log.
+
+    Args:
+        source: source of the log.
+        landing: the newest landing commit of the log, which counts the rows.
+    """
     before, others, ahead = apart(landing.event_times)
     groups = list[FarRows]()
     if others is None:
@@ -99,18 +104,18 @@ def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
 
 
 def _reached(landing: Landing) -> int:
-    """The watermark of a log; before its end of input, where it has one."""
+    """The watermark of a log, ms; if the input has ended, the watermark before the end."""
     if not landing.ended:
         return landing.state.watermark
     return min((partition.watermark for partition in landing.state.partitions.values()), default=NEVER)
 
 
 def newly_far(source: Source, was: Landing, now: Landing) -> tuple[FarRows, ...]:
-    """Of the rows far from others those of which a landing has to tell: that it has landed, or that have made rows of it late.
+    """The far rows that a landing reports: far rows it landed, and far rows that made rows of this landing late.
 
     Args:
-        source: of the log.
-        was: the newest landing commit before.
+        source: source of the log.
+        was: the newest landing commit before the landing.
         now: the newest landing commit.
     """
     known = {one.side: (one.rows, one.late) for one in far_rows(source, was)}
@@ -118,7 +123,7 @@ def newly_far(source: Source, was: Landing, now: Landing) -> tuple[FarRows, ...]
 
 
 def known_before(landing: Landing) -> Sequence[Stretch]:
-    """The stretches of a log; where a version before has landed its rows, as if all lay at the watermark."""
+    """The event-time ranges of a log. For rows landed by earlier versions of floodmark, which recorded none, one range at the watermark."""
     rows, watermark = landing.next_sequence - landing.ordinal - 1, landing.state.watermark
     if landing.event_times or rows <= 0 or not NEVER < watermark < END:
         return landing.event_times

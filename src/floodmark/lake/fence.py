@@ -1,7 +1,7 @@
-"""Fences: what ends a timeline in its tables, so that a driver nobody knows of any more can do no harm: on another machine, or stopped for hours.
+"""Fencing. Ends a timeline in its output tables so that a stale (zombie) driver cannot commit, such as one on another machine or suspended for hours.
 
-Delta lets a transaction pass only with a higher version than the last of its application id, and fails one that is on its way when another of that id
-commits first. A fence is the highest version there is.
+Delta accepts a transaction only if its version is higher than the last one of its application id, and fails a concurrent transaction if another one
+of that id commits first. A fence is a transaction with the highest possible version.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from floodmark.spec.operator import Operator
 
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:
-    """What ends the commits of a timeline to an output, for the commit that begins the next one."""
+    """The fences that end a timeline's commits to an output, to be included in the commit that begins the next timeline."""
     return [Transaction(timeline.app(table, beside), FENCE) for beside in (None, *get_args(Beside))]
 
 
 def end(timeline: Timeline, table: str) -> None:
-    """End the commits of a timeline to an output in a commit of its own, once."""
+    """Fence a timeline's commits to an output, in a separate commit. Does nothing if they are fenced."""
     _commit(timeline.lake.output(table), timeline, transactions(timeline, table))
 
 
 def follower(timeline: Timeline, table: str) -> Transaction:
-    """What ends the commits of a timeline's follower to ``<table>__current``, for the commit that replaces that table."""
+    """The fence that ends the commits of a timeline's follower to ``<table>__current``, for the commit that replaces that table."""
     return Transaction(timeline.app(f"current/{table}"), FENCE)
 
 
 def end_follower(timeline: Timeline, table: str) -> None:
-    """Let nothing that followed a timeline change ``<table>__current`` any more, once."""
+    """Fence the commits of a timeline's follower to ``<table>__current``. Does nothing if they are fenced."""
     path = timeline.lake.output(f"{table}__current")
     _commit(path, timeline, [follower(timeline, table)])
 
 
 def end_all(timeline: Timeline, outputs: Iterable[str]) -> None:
-    """End the commits of a timeline to outputs, and to their tables of last values, each once."""
+    """Fence a timeline's commits to outputs and to their tables of last values."""
     for output in outputs:
         end(timeline, output)
         end_follower(timeline, output)
 
 
 def settle(timeline: Timeline) -> None:
-    """End the commits of the timeline before the current one of a stopped stream, where that is still to be done."""
+    """Fence the predecessor of a stopped stream's current timeline if a crash prevented that before."""
     ended = timeline.unfenced
     if ended is not None:
         deployed = ended.identity.deployed()
@@ -57,10 +57,10 @@ def settle(timeline: Timeline) -> None:
 
 
 def resumed(timeline: Timeline, operator: Operator) -> Timeline:
-    """The timeline that a start of an operator goes on with, settled.
+    """The timeline on which a start of an operator runs, with its predecessors fenced.
 
-    The current one; or the next one where nothing of the current one is needed: it has no micro-batch, and was begun under another definition,
-    or would read in its first one what was replaced since.
+    Returns the current timeline. Creates and returns the next timeline if the current one has no micro-batch and was begun under another definition, or
+    would read in its first micro-batch inputs that were replaced since.
     """
     settle(timeline)
     begun = timeline.identity.deployed()
@@ -75,7 +75,7 @@ def resumed(timeline: Timeline, operator: Operator) -> Timeline:
 
 
 def _was_replaced(timeline: Timeline) -> bool:
-    """Whether what a stream has read of its inputs is no longer what is there."""
+    """True if an input was created again or restored after the version that a stream has read."""
     try:
         check_read(timeline)
     except LifecycleError as error:

@@ -1,4 +1,4 @@
-"""Data files of a Delta table: those an engine has written, those an interval covers, and the statistics a commit tells of them."""
+"""Data files of a Delta table: files written by an engine, files inside an interval, files changed between versions, and their statistics."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from floodmark.lake import entries
 from floodmark.lake.rows import plain_type
 
 _LONGEST = 32
-"""Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
+"""Most characters of a text in statistics. A column with a longer bound gets no range."""
 _TO_NEXT = timedelta(microseconds=999)
-"""Added before cutting to milliseconds, it rounds up; the last instant there is has no microseconds to lose."""
+"""Added before truncating to milliseconds, to round up."""
 _REST = "rest-"
-"""Begins the names of files with what is left of others."""
+"""Name prefix of files with the remaining rows of split files."""
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Files an engine has put into a folder of a table; they count once a commit names them.
+    """Files that an engine wrote into a folder of a table. They become part of the table once a commit names them.
 
     Args:
-        folder: new, in the table's.
+        folder: new folder in the table's folder.
         partition_by: the table's partition columns.
     """
 
@@ -48,7 +48,7 @@ class Written:
         return [file for file in sorted(self.folder.rglob("*.parquet")) if not file.name.startswith((".", "_"))]
 
     def kinds(self) -> Counter[int]:
-        """Rows per ``_kind``; read only where a file has several."""
+        """Number of rows per ``_kind``. Reads the column only if a file's statistics do not show a single kind."""
         kinds: Counter[int] = Counter()
         for file in self.files:
             with pq.ParquetFile(file) as parquet:
@@ -61,10 +61,10 @@ class Written:
         return kinds
 
     def actions(self, modified: int | None = None) -> list[AddAction]:
-        """The files with rows, as a commit names them.
+        """The add actions of the files that have rows.
 
         Args:
-            modified: modification time of the first one, ms; each other one is a millisecond later. By default all have the clock's.
+            modified: modification time of the first file, ms; each further file is 1 ms later. By default all have the current time.
         """
         footers = {file: footer for file in self.files if (footer := pq.read_metadata(file)).num_rows}
         now = time.time_ns() // 1_000_000
@@ -73,7 +73,7 @@ class Written:
 
 
 def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
-    """The files whose rows all lie in [first, last]; None when another one holds such rows too, or that is not known."""
+    """Remove actions for the files whose rows all lie in [first, last]; None if a file lies partly in the range, or its range is unknown."""
     actions = pa.table(table.get_add_actions())
     removed = []
     now = time.time_ns() // 1_000_000
@@ -95,8 +95,15 @@ def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAct
 
 
 def split(table: DeltaTable, written: Written, first: datetime, last: datetime) -> list[RemoveAction]:
-    """The files that hold rows with event times in [first, last], as removed; their other rows, and markers, become files of ``written``."""
-    for stale in written.folder.rglob(f"{_REST}*.parquet"):  # of an attempt before
+    """Remove actions for the files with rows in [first, last]. Writes their other rows and markers into new files of ``written``.
+
+    Args:
+        table: the table, on a local disk.
+        written: the files of the run; the new files go into its folder.
+        first: first event time of the range.
+        last: last event time of the range, inclusive.
+    """
+    for stale in written.folder.rglob(f"{_REST}*.parquet"):  # of an earlier attempt
         stale.unlink()
     removed = []
     now = time.time_ns() // 1_000_000
@@ -128,9 +135,9 @@ class Changed:
     """A file by which a commit has changed the rows of a table.
 
     Args:
-        come: it was added; otherwise it was taken out.
-        first: event time in it, where that is known.
-        last: the same.
+        come: True if the file was added, False if it was removed.
+        first: its first event time; None if unknown.
+        last: its last event time; None if unknown.
     """
 
     come: bool
@@ -139,10 +146,10 @@ class Changed:
 
 
 def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | None:
-    """The files by which the commits behind a version of a table, up to another one, have changed its rows; None where one of them is gone.
+    """File name -> change, for the files by which commits after ``before`` up to ``after`` changed a table's rows; None if a log entry was removed.
 
-    Files that were merged, or that replace them, are none of these, and neither are files that have come and gone. A file that has come counts
-    when it was merged since, and one that was merged before it was taken out counts too.
+    Files that compaction merged or created do not count, nor do files that were both added and removed in between. An added file counts even if it was
+    merged later, and a merged file counts if its rows were removed.
     """
     changed = dict[str, Changed]()
     for version in range(before + 1, after + 1):
@@ -163,14 +170,14 @@ def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | No
 
 
 def _event_times(stats: str | None) -> tuple[datetime | None, ...]:
-    """The first and the last event time that the statistics of a file tell."""
+    """(first, last) event time from a file's statistics, each None if absent."""
     bounds = json.loads(stats or "{}")
     texts = [bounds.get(side, {}).get("_event_time") for side in ("minValues", "maxValues")]
     return tuple(None if text is None else datetime.fromisoformat(text) for text in texts)
 
 
 def _only_kind(footer: pq.FileMetaData) -> int | None:
-    """The ``_kind`` of all rows of a file, where its statistics say that there is one."""
+    """The ``_kind`` of all rows of a file if its statistics show a single one; else None."""
     index = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
     column_statistics = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
     known = [
@@ -183,7 +190,7 @@ def _only_kind(footer: pq.FileMetaData) -> int | None:
 
 
 def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int) -> AddAction:
-    """A file with its partition values and statistics."""
+    """The add action of a file, with partition values from its path and statistics from its footer."""
     path = file.relative_to(written.folder.parent)
     pairs = (part.split("=", 1) for part in path.parts[1:-1])
     values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
@@ -191,9 +198,9 @@ def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int)
 
 
 def statistics(footer: pq.FileMetaData) -> str:
-    """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts.
+    """Delta's statistics of a Parquet file as JSON: row count, null counts, and ranges of numbers, instants and short texts.
 
-    Nulls are counted in columns without a range too: a reader takes a column without both for one that has no null.
+    Null counts are given for columns without a range too: a reader assumes that a column with neither has no nulls.
     """
     nulls: dict[str, int] = {}
     ranges: dict[str, tuple[Any, Any]] = {}
@@ -218,12 +225,12 @@ def statistics(footer: pq.FileMetaData) -> str:
 
 
 def described(rows: int | None, nulls: Mapping[str, int], ranges: Mapping[str, tuple[Any, Any]]) -> str:
-    """Delta's statistics of a file.
+    """Delta's statistics of a file as JSON.
 
     Args:
-        rows: in it; None where nobody knows.
-        nulls: column -> how many of its values are null.
-        ranges: column -> its least and greatest value; those that Delta and Parquet do not agree on, such as floats, are left out.
+        rows: row count; None if unknown.
+        nulls: column -> number of nulls.
+        ranges: column -> (least, greatest) value. Types whose order differs between Delta and Parquet, such as floats, are left out.
     """
     known = {name: pair for name, pair in ranges.items() if all(map(_ordered, pair))}
     answer = {
@@ -236,14 +243,14 @@ def described(rows: int | None, nulls: Mapping[str, int], ranges: Mapping[str, t
 
 
 def _ordered(value: object) -> bool:
-    """Whether a value is a bound Delta and Parquet agree on."""
+    """True if Delta and Parquet order values of this type alike and the value is short enough for statistics."""
     return (isinstance(value, str) and len(value) <= _LONGEST) or (
         isinstance(value, int | date | datetime) and not isinstance(value, bool)
     )
 
 
 def _text(value: Any, to_next: timedelta) -> int | str | None:
-    """A bound as Delta writes it; instants in whole milliseconds, rounded outwards; None for one that is then behind the year 9999."""
+    """A bound in Delta's JSON form. Instants are cut to milliseconds after adding ``to_next``; None if the sum is after the year 9999."""
     if not isinstance(value, datetime):
         return value.isoformat() if isinstance(value, date) else value
     try:
