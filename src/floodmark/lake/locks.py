@@ -1,4 +1,4 @@
-"""One writer at a time, in a lake on a local disk."""
+"""Locks that admit one writer at a time to an operator, source or savepoint of a lake on a local disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake
 
 STREAM = "stream"
-"""The role of a stream, which holds its lock until it is stopped. Nothing waits for it."""
+"""Role of a stream that runs until it is stopped. Other processes do not wait for its lock."""
 CATCHING_UP = "stream, which ends once it has caught up"
-"""The role of a stream that ends by itself."""
+"""Role of a stream that ends once it has caught up. Other processes may wait for its lock."""
 _STOPPING_SECONDS = 0.5
-"""How long the lock of a stream is waited for: the stream may be ending, or was killed and its lock was just taken by another process."""
+"""Longest wait for the lock of a stream, which may be ending, or was killed so that another process has just acquired its lock."""
+
+
+def stream_role(*, until_caught_up: bool) -> str:
+    """The role of a stream that holds a lock: ``CATCHING_UP`` if the stream ends once it has caught up, else ``STREAM``."""
+    return CATCHING_UP if until_caught_up else STREAM
 
 
 @contextmanager
@@ -31,22 +36,22 @@ def exclusive(
     role: str = "",
     on_wait: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
-    """Hold the lock of a thing while it is written.
+    """Hold the lock of an operator, source or savepoint while it is written.
 
-    The lock goes with its process, also when that is killed. In a lake that is not on a local disk there is none: Spark and Delta
-    then notice the second writer at their next commit.
+    The operating system releases the lock when its process ends, even if the process is killed. A lake that is not on a local disk has no locks: there
+    Spark and Delta detect a second writer at their next commit.
 
     Args:
-        lake: it lies in.
-        folder: ``"sources"`` or ``"operators"``.
-        name: of the thing.
-        what: is being done: ``"landing"``, ``"run"``.
-        wait_seconds: for the process that holds it; a stream is not waited for.
-        role: of this process, for those that wait for it: ``STREAM``; by default ``what``.
-        on_wait: called with a line that names the holder, once, before the wait.
+        lake: the lake that contains the locked object.
+        folder: kind of the locked object: ``"sources"``, ``"operators"``, ``"savepoints"`` or ``"actions"``.
+        name: name of the locked object.
+        what: the activity under the lock, for errors: ``"landing"``, ``"run"``.
+        wait_seconds: how long to wait for another process to release the lock; 0 by default. A stream is waited for at most ``_STOPPING_SECONDS``.
+        role: role of this process, shown to processes that want the lock, such as ``STREAM``; by default ``what``.
+        on_wait: called once with a line that names the holder, before the wait.
 
     Raises:
-        LifecycleError: LIFECYCLE-003, another process holds it.
+        LifecycleError: LIFECYCLE-003, another process holds the lock.
     """
     if not lake.is_local:
         yield
@@ -60,7 +65,7 @@ def exclusive(
     except Timeout:
         pid, held_by = _holder(holder)
         expected, got = f"no other {what}", f"one by process {pid}"
-        if held_by == STREAM:  # never done by itself; a supervisor would start one that is killed again
+        if held_by == STREAM:  # a stream does not end by itself, and a supervisor restarts a killed one
             stream = f"It is the stream: stop it with floodmark stop {name}, or where no supervisor runs it with kill -INT {pid}."
             raise LifecycleError(where, expected, got, stream, code="LIFECYCLE-003") from None
         fix = f"Wait until it is done, or stop it: kill -INT {pid}."
@@ -76,10 +81,10 @@ def exclusive(
 def _acquire(
     lock: FileLock, holder: Path, where: str, wait_seconds: float, on_wait: Callable[[str], None] | None
 ) -> None:
-    """Take the lock; say who holds it before waiting.
+    """Acquire the lock; reports its holder before a wait.
 
     Raises:
-        Timeout: another process holds it for longer than the wait, or is a stream.
+        Timeout: another process holds the lock for longer than the wait, or its holder is a stream.
     """
     with suppress(Timeout):
         lock.acquire(timeout=0)
@@ -97,7 +102,7 @@ def _acquire(
 
 
 def _holder(file: Path) -> tuple[str, str]:
-    """Process and role of the one that holds a lock."""
+    """(process id, role) of the holder of a lock."""
     pid, _, role = (file.read_text() if file.exists() else "").partition(" ")
     return pid or "unknown", role or "writer"
 
@@ -105,15 +110,15 @@ def _holder(file: Path) -> tuple[str, str]:
 def data_files(lake: Lake, what: str, wait_seconds: float) -> AbstractContextManager[None]:
     """Hold the lock of the data files of a lake's outputs.
 
-    Upkeep removes files that no commit names; grafts write files that a later commit names. Only one of them is at work. Streams do not take
-    the lock: upkeep leaves young files alone.
+    Upkeep removes files that no commit names; grafts write files that a later commit names. The lock excludes them from running at the same time. Streams
+    do not acquire the lock: upkeep does not remove young files.
 
     Args:
-        lake: whose outputs they are.
-        what: is being done: ``"upkeep"``, ``"fork"``.
-        wait_seconds: for the process that holds it.
+        lake: the lake of the outputs.
+        what: the activity under the lock, for errors: ``"upkeep"``, ``"fork"``.
+        wait_seconds: how long to wait for another process to release the lock.
 
     Raises:
-        LifecycleError: LIFECYCLE-003, another process holds it.
+        LifecycleError: LIFECYCLE-003, another process holds the lock.
     """
     return exclusive(lake, "actions", "files", what, wait_seconds)

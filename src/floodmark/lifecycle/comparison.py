@@ -138,8 +138,12 @@ class Counts:
     @property
     def match(self) -> float:
         """Pairs that count as the same, of all pairs and all rows without a partner, 0 to 1; 1 where there is nothing."""
-        every = self.equal + self.within + self.unlike
-        return (self.equal + self.within) / every if every else 1.0
+        return (self.equal + self.within) / self.rows if self.rows else 1.0
+
+    @property
+    def rows(self) -> int:
+        """Pairs, and rows of either side without a partner."""
+        return self.left + self.only_right
 
     @property
     def unlike(self) -> int:

@@ -122,7 +122,7 @@ def _running(seen: Evidence) -> Gate:
 
 def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
     compared = {table: comparison for table, comparison in seen.comparisons.items() if not isinstance(comparison, str)}
-    every = sum(comparison.counts.left + comparison.counts.only_right for comparison in compared.values())
+    every = sum(comparison.counts.rows for comparison in compared.values())
     wants = f"{rule.rows:,} compared or more"
     yield Gate(name="rows", wants=wants, sees=f"{every:,}", verdict=_verdict(every >= rule.rows))
     for table, comparison in seen.comparisons.items():

@@ -62,7 +62,7 @@ class Replay:
         if self.refused:
             return f"not replayed: {self.refused}"
         compared = [one for one in self.found.values() if not isinstance(one, str)]
-        rows = sum(one.counts.left + one.counts.only_right for one in compared)
+        rows = sum(one.counts.rows for one in compared)
         same = sum(one.counts.equal + one.counts.within for one in compared)
         if not compared:
             return next(iter(self.found.values()), "nothing has closed in both")  # type: ignore[return-value]  # all are texts

@@ -59,7 +59,7 @@ class Report:
             return f"{', '.join(refused)} cannot be compared"
         if not compared:
             return "nothing has closed in both arms yet"
-        rows = sum(one.counts.left + one.counts.only_right for one in compared)
+        rows = sum(one.counts.rows for one in compared)
         within = sum(one.counts.within for one in compared)
         same = within + sum(one.counts.equal for one in compared)
         share = "all" if same == rows else f"{100 * same / rows:.6g}%"

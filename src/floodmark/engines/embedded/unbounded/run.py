@@ -32,7 +32,7 @@ from floodmark.engines.frames.restating import Restating
 from floodmark.lake import tables, ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.checkpointer import Checkpointer
-from floodmark.lake.locks import CATCHING_UP, STREAM, exclusive
+from floodmark.lake.locks import exclusive, stream_role
 from floodmark.lake.lost import found_lost
 from floodmark.lake.outputs import SETTLE_SECONDS, never_fires, set_aside
 from floodmark.lake.paths import Lake
@@ -81,7 +81,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    role = CATCHING_UP if until_caught_up else STREAM
+    role = stream_role(until_caught_up=until_caught_up)
     with exclusive(lake, "operators", operator.name, "run", role=role), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:

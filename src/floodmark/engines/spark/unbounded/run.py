@@ -32,7 +32,7 @@ from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, take_for_spark
 from floodmark.lake import fence, readers
 from floodmark.lake.batch_state import check_read
-from floodmark.lake.locks import CATCHING_UP, STREAM, exclusive
+from floodmark.lake.locks import exclusive, stream_role
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
@@ -82,7 +82,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, the checkpoint is another operator's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    role = CATCHING_UP if until_caught_up else STREAM
+    role = stream_role(until_caught_up=until_caught_up)
     with exclusive(lake, "operators", operator.name, "run", role=role):
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
