@@ -8,7 +8,7 @@ import sys
 from types import MappingProxyType
 
 VARIABLE = "FLOODMARK_CRASH_AT"
-"""``landing.after_log`` or ``landing.after_log:2`` (the second time it is reached)."""
+"""Environment variable that names the point at which to die: ``landing.after_log``, or ``landing.after_log:2`` for the second hit of the point."""
 
 POINTS = MappingProxyType(
     {
@@ -234,13 +234,13 @@ POINTS = MappingProxyType(
         ),
     }
 )
-"""Every point, per kind of writer, in the order in which it is reached."""
+"""Kind of writer -> its points, in the order in which the writer reaches them."""
 
 _hits: dict[str, int] = {}
 
 
 def point(name: str) -> None:
-    """Die here if the environment says so; otherwise nothing.
+    """Kill this process if ``FLOODMARK_CRASH_AT`` names this point and this hit of the point; otherwise do nothing.
 
     Raises:
         ValueError: ``name`` is not in POINTS: a crash test could never reach it.
@@ -257,7 +257,7 @@ def point(name: str) -> None:
 
 
 def _die() -> None:
-    """SIGKILL to the engine's JVM, if this process started one, and then to this process: no clean-up of any kind."""
+    """Send SIGKILL to the JVM that this process started, if any, and then to this process, so that no clean-up runs."""
     spark = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark")
     context = getattr(getattr(spark, "SparkContext", None), "_active_spark_context", None)
     java = getattr(getattr(context, "_gateway", None), "proc", None)

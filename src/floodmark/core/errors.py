@@ -1,13 +1,13 @@
-"""The exception tree. Every message says where, what was expected, what was found and what to do now.
+"""The exception tree. Every message states where, the expected and the actual condition, and the next step.
 
 FloodmarkError
 ├── DefinitionError      an operator, contract or source is written wrongly; raised when it is defined
-├── PlanError            what is deployed and what is defined do not fit together
-├── CapabilityError      right, but not possible here
-├── StateError           state or a checkpoint does not belong to what reads it
-├── ConnectorError       a source's input is missing, broken or has changed behind our back
-├── ExecutionError       a run could not go on
-├── UserCodeError        a function of the user's raised; its traceback is kept
+├── PlanError            the deployed and the defined version do not fit together
+├── CapabilityError      a valid definition that this engine or release cannot run
+├── StateError           state or a checkpoint does not belong to the operator that reads it
+├── ConnectorError       a source's input is missing, broken or has changed
+├── ExecutionError       a run failed
+├── UserCodeError        a function of the user's raised an exception, which stays the cause
 ├── LifecycleError       two runs at once, a reversed interval, nothing to stop
 └── SetupError           the machine lacks something (Java, Python, jars)
 """
@@ -26,11 +26,11 @@ class FloodmarkError(Exception):
     """An error for a person to act on.
 
     Args:
-        where: the thing that is wrong, as the user knows it: ``operator 'x', step 'filter'``.
-        expected: what would have been right.
-        got: what was found.
-        fix: what to do now; a command where there is one.
-        code: stable, documented in ``docs/errors.md``.
+        where: the thing at fault, as the user names it: ``operator 'x', step 'filter'``.
+        expected: the condition that was required.
+        got: the actual condition.
+        fix: the user's next step; a command if possible.
+        code: stable identifier, documented in ``docs/errors.md``.
     """
 
     def __init__(self, where: str, expected: str, got: str, fix: str, *, code: str) -> None:
@@ -42,7 +42,7 @@ class FloodmarkError(Exception):
         return _rebuild, (type(self), self.where, self.expected, self.got, self.fix, self.code)
 
     def as_json(self) -> dict[str, str]:
-        """The parts by name, for ``--json``."""
+        """{name: text} of code, where, expected, got and fix. For ``--json``."""
         return {k: getattr(self, k) for k in ("code", "where", "expected", "got", "fix")}
 
 
@@ -75,7 +75,7 @@ class ExecutionError(FloodmarkError):
 
 
 class UserCodeError(FloodmarkError):
-    """A function of the user's raised."""
+    """A function of the user's raised an exception, which is the cause of this error."""
 
     def inside(self, where: str) -> UserCodeError:
         """The same error with an enclosing ``where`` before its own."""
@@ -112,12 +112,15 @@ def user_code_boundary(
 
 
 def user_error(error: Exception, where: str, fix: str) -> UserCodeError:
-    """USER-001: an exception of the user's code as an error."""
+    """(exception of the user's code, where, fix) -> the USER-001 error that reports the exception."""
     return UserCodeError(where, "a result", described(error), fix, code="USER-001")
 
 
 def described(error: BaseException) -> str:
-    """Type and message of an exception of the user's, whatever its ``str`` does: short, and fit for any table."""
+    """``Type: message`` of an exception, with at most 2,000 characters of the message and lone surrogates escaped.
+
+    Never raises, even if ``str`` of the exception does.
+    """
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - the message of an exception may raise anything
@@ -129,12 +132,12 @@ def described(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that is Unicode: lone surrogates, which no table can hold, are written out."""
+    """The text with lone surrogates, which no table can hold, escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown(value: object) -> str:
-    """A value for a message: at most some eighty characters of it."""
+    """(value) -> its text for a message, at most 80 characters; ``null`` for None."""
     if value is None:
         return "null"
     if isinstance(value, bytes):

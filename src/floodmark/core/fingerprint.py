@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 import attrs
 
 METHOD = 2
-"""Version of the way in which fingerprints are made: incremented whenever the same definition gets another digest. Fingerprints name it: ``m2:...``."""
+"""Version of the method that computes fingerprints, incremented whenever the same definition gets another digest. Prefix of each fingerprint: ``m2:...``."""
 
 Comparison = Literal["same", "other", "unknown"]
 
@@ -18,7 +18,7 @@ SKIPPED: Final[Mapping[str, Any]] = {"skipped": True}
 """Metadata of a field that is not part of the canonical form."""
 
 OMITTED: Final[Mapping[str, Any]] = {"omitted": True}
-"""Metadata of a field that is part of the canonical form unless it has its default."""
+"""Metadata of a field that is part of the canonical form unless the field has its default value."""
 
 
 def renamed(name: str) -> Mapping[str, Any]:
@@ -27,22 +27,22 @@ def renamed(name: str) -> Mapping[str, Any]:
 
 
 class Declared:
-    """A declaration made of fields (``attrs``), whose canonical form follows from them: field -> JSON value."""
+    """A declaration made of ``attrs`` fields. Its canonical form maps each field to a JSON value."""
 
     __slots__ = ()
     entry: ClassVar[str | None] = None
     """The entry of the canonical form that names the kind of declaration; None if there is only one kind."""
     called: ClassVar[str | None] = None
-    """The kind as that entry names it; None for the name of the class."""
+    """The value of ``entry``; None means the name of the class."""
 
     def canonical(self) -> dict[str, Any]:
-        """Everything that decides what the declaration means, as JSON values. Versions are digests of it."""
+        """{entry: JSON value} of everything that decides the meaning of the declaration. Versions are digests of this form."""
         kind: dict[str, Any] = {} if self.entry is None else {self.entry: self.called or type(self).__name__}
         return kind | fields_of(self)
 
 
 def fields_of(declaration: Any) -> dict[str, Any]:
-    """The fields of a declaration as JSON values, as their metadata says: ``SKIPPED``, ``OMITTED``, ``renamed``."""
+    """(declaration) -> {entry: JSON value} of its fields. The fields' metadata applies: ``SKIPPED``, ``OMITTED``, ``renamed``."""
     return {
         setting.metadata.get("name", setting.name): form(getattr(declaration, setting.name))
         for setting in attrs.fields(type(declaration))
@@ -52,14 +52,14 @@ def fields_of(declaration: Any) -> dict[str, Any]:
 
 
 def form(value: Any) -> Any:
-    """A value as JSON values: by its ``canonical``, tuples as lists, others as they are."""
+    """(value) -> JSON value: ``value.canonical()`` if the value has that method; a list for a tuple; any other value unchanged."""
     if hasattr(value, "canonical"):
         return value.canonical()
     return [form(item) for item in value] if isinstance(value, tuple) else value
 
 
 def canonical(value: object) -> str:
-    """JSON with sorted keys and no spaces; the same text for equal definitions on any machine."""
+    """JSON text with sorted keys and no spaces; equal definitions give the same text on any machine."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -74,7 +74,7 @@ def marked(text: str) -> str:
 
 
 def method_of(text: str) -> int:
-    """The method that made a digest; 1 for a digest that names none."""
+    """The number of the method in a digest's prefix; 1 for a digest without a prefix."""
     mark, colon, _ = text.partition(":")
     return int(mark[1:]) if colon and mark.startswith("m") and mark[1:].isdigit() else 1
 
@@ -85,7 +85,7 @@ def hex_of(text: str) -> str:
 
 
 def compare(before: str, after: str) -> Comparison:
-    """Whether two digests are of the same definition; unknown if different methods made them."""
+    """``same`` for equal digests, ``other`` for different digests of one method, ``unknown`` for different digests of different methods."""
     if before == after:
         return "same"
     return "other" if method_of(before) == method_of(after) else "unknown"

@@ -1,4 +1,4 @@
-"""The folders a process of Python's on this machine has to search to import what this one imports."""
+"""The folders that another Python process on this machine has to search to import the same modules as this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def import_folders(path: Sequence[str]) -> tuple[str, ...]:
-    """The folders of a ``sys.path`` that a worker on this machine does not search by itself: a workspace's, wherever the command was typed."""
+    """(``sys.path``) -> its folders that a worker on this machine does not search by default, such as a workspace's; in order, without duplicates."""
     known = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     own = (place for place in path if Path(place).is_dir() and place not in {"", *known})
     return tuple(

@@ -1,7 +1,7 @@
-"""What a machine refuses: folders that are files, disks that are full or read-only, more memory. One table, errno -> code and words.
+"""Refusals of the machine as errors for people: a file in place of a folder, a full or read-only disk, too little memory.
 
-Python says so with an ``OSError``, delta-rs and Java in the text of exceptions of their own. Floodmark's verbs and runs look here before they
-report an exception as one that nobody has foreseen.
+One table maps errno to code and text. Python raises an ``OSError`` for a refusal; delta-rs and Java describe the refusal in the text of their own
+exceptions. Floodmark's commands and runs call ``refused`` before they report an exception as unforeseen.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class _Refusal:
     """One kind of refusal.
 
     Args:
-        code: of the error.
-        expected: what would have been right.
-        got: in front of the path.
-        fix: what to do now.
+        code: code of the error.
+        expected: the condition that was required.
+        got: the actual condition; the path follows.
+        fix: the user's next step.
     """
 
     code: str
@@ -95,16 +95,16 @@ _OF_DUCKDB = re.compile(r"^IO Error: [^\n]*")
 _OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
 _JAVA_NAMES = {"AccessDeniedException": errno.EACCES, "ReadOnlyFileSystemException": errno.EROFS}
 _MKDIRS = "Mkdirs failed to create"
-"""Hadoop's message for a folder that cannot be made; it gives no reason."""
+"""Hadoop's message for a folder that cannot be created. The message gives no reason."""
 
 
 def refused(error: BaseException, where: str, afterwards: str = "") -> SetupError | None:
-    """An exception as an error for people, where the machine is what refuses; None where it is something else.
+    """The error for an exception that is, or is caused by, a refusal of the machine; None for any other exception.
 
     Args:
-        error: with its causes.
-        where: what was going on.
-        afterwards: what to do once the cause is gone.
+        error: searched together with its causes.
+        where: the action that failed, for the error.
+        afterwards: the user's step after the fix, appended to the fix.
     """
     for cause in _chain(error):
         number, path = _refusal(cause)
@@ -123,17 +123,17 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
 def boundary(
     where: str, again: str, kinds: tuple[type[Exception], ...], text: Callable[[Exception], str]
 ) -> Iterator[None]:
-    """What an engine, or the disk, raises becomes an error for people; the original stays its cause.
+    """Convert exceptions of an engine or the disk to errors for people. The original exception stays the cause.
 
     Args:
-        where: what is going on.
-        again: the command that goes on with it.
-        kinds: of exceptions.
-        text: of one of them, in few words.
+        where: the action in progress, for the error.
+        again: the command that resumes the action.
+        kinds: types of exceptions to convert.
+        text: (exception) -> a short description.
 
     Raises:
-        ExecutionError: EXECUTION-003.
-        SetupError: SETUP-050..058, the machine refuses: the disk is full, or cannot be written; memory is short.
+        ExecutionError: EXECUTION-003, any other exception of ``kinds``.
+        SetupError: SETUP-050..058, the machine refuses: the disk is full or cannot be written, memory is short.
     """
     try:
         yield
@@ -146,14 +146,22 @@ def boundary(
 
 
 def refuse_file(path: str, where: str) -> None:
-    """Raise SetupError SETUP-050 when a path cannot be a folder, as a file stands there or above it."""
+    """Refuse a path that cannot become a folder. A URI is not checked.
+
+    Raises:
+        SetupError: SETUP-050, the path or its nearest existing ancestor is a file.
+    """
     there = _nearest(path)
     if there is not None and not there.is_dir():
         raise _raised(errno.ENOTDIR, there, where)
 
 
 def refuse_read_only(path: str, where: str) -> None:
-    """Raise SetupError SETUP-051 when nothing can be written into a folder, or into the one it would be made in."""
+    """Refuse a folder that this user cannot write to. A URI is not checked.
+
+    Raises:
+        SetupError: SETUP-051, the folder or its nearest existing ancestor is not writable.
+    """
     there = _nearest(path)
     if there is not None and not os.access(there, os.W_OK | os.X_OK):
         raise _raised(errno.EACCES, there, where)
@@ -174,7 +182,7 @@ def _nearest(path: str) -> Path | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes; what floodmark has said itself, and what caused that, stays as it is."""
+    """An exception and its causes, up to the first FloodmarkError, which is an error for people already."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen and not isinstance(cause, FloodmarkError):
@@ -184,11 +192,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refusal(error: BaseException) -> tuple[int, str]:
-    """(errno, the path it is about) of one exception; errno 0 for any other."""
+    """(exception) -> (errno of the refusal, path or message); (0, "") if the exception is no refusal."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REFUSALS:
         return error.errno, str(error.filename or error.strerror)
     text = _DRAWN.sub("", str(error))
-    if _OF_FLOODMARK.search(text):  # raised by floodmark in a process of Spark's: it says itself what is wrong
+    if _OF_FLOODMARK.search(text):  # floodmark raised it in one of Spark's processes: the text names the fault
         return 0, ""
     if rust := _OF_RUST.search(text):
         return int(rust[1]), rust[0].strip()
@@ -211,5 +219,5 @@ def _of_line(line: str) -> int:
 
 
 def _named(line: str) -> int:
-    """The errno whose words a line has; 0 for none."""
+    """The errno whose ``strerror`` text a line contains; 0 if there is none."""
     return next((number for number in _REFUSALS if os.strerror(number) in line), 0)

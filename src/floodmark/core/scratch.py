@@ -11,12 +11,13 @@ from filelock import FileLock
 
 
 class Scratch:
-    """A folder that belongs to this process as long as it lives: its lock goes with it however it ends.
+    """A scratch folder owned by this process. A file lock marks the owner; the system releases the lock however the process ends.
 
-    What processes that were killed have left is removed first. As a context it is the folder's path, and is removed at the end.
+    The constructor first removes folders of processes that were killed. As a context, a ``Scratch`` yields the path of the folder and
+    removes the folder on exit.
 
     Args:
-        root: of such folders, there already; by default the system's for temporary files.
+        root: existing parent of scratch folders; by default the system's folder for temporary files.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -24,19 +25,19 @@ class Scratch:
         _clear(root)
         self.path = root / f"floodmark-{uuid4().hex}"
         self._lock = FileLock(_lock_of(self.path))
-        self._lock.acquire()  # before there is a folder: nobody finds one without it
+        self._lock.acquire()  # before the folder exists: no process sees the folder unlocked
         self.path.mkdir(mode=0o700)
 
     def __enter__(self) -> Path:
-        """Its path."""
+        """The path of the folder."""
         return self.path
 
     def __exit__(self, *_: object) -> None:
-        """Remove it."""
+        """Remove the folder and its lock."""
         self.remove()
 
     def remove(self) -> None:
-        """The folder and its lock."""
+        """Remove the folder and its lock."""
         _remove(self.path, self._lock)
 
 
@@ -45,7 +46,7 @@ def _clear(root: Path) -> None:
         lock = FileLock(held)
         try:
             lock.acquire(blocking=False)
-        except OSError:  # its process lives, or is another user's
+        except OSError:  # the owner lives, or is another user's process
             continue
         _remove(held.with_suffix(""), lock)
 

@@ -26,7 +26,8 @@ def span(text: str | timedelta, where: str = "duration") -> int:
     """(text or timedelta) -> a length of time in milliseconds.
 
     Args:
-        text: ``"1 hour"``, ``"90 seconds"``, ``"1h 30m"``, ``"500ms"``, or a ``timedelta``.
+        text: ``"1 hour"``, ``"90 seconds"``, ``"1h 30m"``, ``"500ms"``, or a ``timedelta``; may be negative.
+        where: the setting, for the error.
 
     Raises:
         DefinitionError: DEFINITION-001, not a duration, or finer than a millisecond.
@@ -52,7 +53,7 @@ def span(text: str | timedelta, where: str = "duration") -> int:
 
 
 def describe_span(milliseconds: int) -> str:
-    """``3600000`` -> ``1 hour``; the largest units that say it exactly."""
+    """``3600000`` -> ``1 hour``: a length of time in ms as text, exact, largest units first."""
     if milliseconds == 0:
         return "0 s"
     parts, remaining = [], abs(milliseconds)
@@ -65,7 +66,11 @@ def describe_span(milliseconds: int) -> str:
 
 @cache
 def zone(name: str, where: str = "time zone") -> ZoneInfo:
-    """The IANA time zone of that name, or DEFINITION-002."""
+    """(name, where) -> the IANA time zone of that name.
+
+    Raises:
+        DefinitionError: DEFINITION-002, there is no such time zone.
+    """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
@@ -102,7 +107,17 @@ def iso(milliseconds: int) -> str:
 
 
 def parse_instant(text: str | date | datetime | int, where: str, timezone: str = "UTC") -> int:
-    """An instant as the user writes it: a date, or date and time; without an offset it is in ``timezone``."""
+    """(date, or date and time, as the user writes it) -> the instant in ms UTC. An integer is such an instant already.
+
+    Args:
+        text: ISO 8601 if a string.
+        where: the option or setting, for the error.
+        timezone: of a date or time without an offset.
+
+    Raises:
+        LifecycleError: LIFECYCLE-002, a string that is no ISO 8601 date or time.
+        DefinitionError: DEFINITION-002, no such time zone.
+    """
     if isinstance(text, int):
         return text
     try:
@@ -117,7 +132,11 @@ def parse_instant(text: str | date | datetime | int, where: str, timezone: str =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A half-open stretch of event time, in ms UTC. The default is all of time."""
+    """A half-open stretch of event time, in ms UTC. The default is all of time.
+
+    Raises:
+        LifecycleError: LIFECYCLE-001, ``start`` is not before ``end``.
+    """
 
     start: int = NEVER
     end: int = END + 1

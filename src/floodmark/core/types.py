@@ -20,15 +20,15 @@ class Form(NamedTuple):
     """One scalar type in all its forms.
 
     Args:
-        name: in Spark SQL, as ``typeof`` and ``simpleString`` spell it.
-        python: of its values. Of several types with one Python type, the last in ``SCALARS`` is that of a contract's field.
-        arrow: as Arrow spells it. Spark exchanges its values so in a UTC session.
-        duckdb: as DuckDB spells it.
-        bits: of an integer.
+        name: name in Spark SQL, as ``typeof`` and ``simpleString`` spell it.
+        python: Python type of the values. If several scalars share a Python type, a contract's field gets the last of them in ``SCALARS``.
+        arrow: Arrow's name of the type in which Spark exchanges the values, in a UTC session.
+        duckdb: name in DuckDB's SQL.
+        bits: width of an integer; 0 for other types.
         aliases: other names in Spark SQL.
-        narrower: Arrow types whose every value is a value of this type, unchanged.
-        ordered: Spark, Arrow and Python order its values alike (floating ones but for NaN).
-        column: a table may have a column of it; else it is the type of a part of an expression.
+        narrower: Arrow types whose every value is, unchanged, a value of this type.
+        ordered: whether Spark, Arrow and Python order the values alike (floating-point values except NaN).
+        column: whether a table may have a column of the type; if not, only parts of expressions have the type.
     """
 
     name: str
@@ -61,7 +61,7 @@ SCALARS = (
     Form("interval year to month", object, "month_day_nano_interval", "INTERVAL", ordered=False, column=False),
     Form("void", type(None), "null", '"NULL"', ordered=False, column=False),
 )
-"""Every scalar type but decimals, which like arrays, maps and structs are ``Type`` alone."""
+"""Every scalar type except decimals. Decimals, arrays, maps and structs have no ``Form``, only a ``Type``."""
 
 _FORMS = {form.name: form for form in SCALARS}
 _NAMES = {alias: form.name for form in SCALARS for alias in (form.name, *form.aliases)}
@@ -71,14 +71,14 @@ _MADE = ("decimal", "array", "map", "struct")
 
 @dataclass(frozen=True)
 class Type:
-    """One type; ``str`` gives it in Spark SQL.
+    """One type; its ``str`` is its name in Spark SQL.
 
     Args:
-        name: of a scalar in ``SCALARS``, or ``decimal``, ``array``, ``map``, ``struct``.
+        name: name of a scalar in ``SCALARS``, or ``decimal``, ``array``, ``map``, ``struct``.
         precision: digits of a decimal.
-        scale: those of them behind the point.
-        inner: the element of an array; key and value of a map; the fields of a struct.
-        names: of a struct's fields.
+        scale: digits of a decimal after the point.
+        inner: type of an array's elements; of a map's keys and values; of a struct's fields.
+        names: names of a struct's fields.
     """
 
     name: str
@@ -106,12 +106,12 @@ class Type:
 
     @property
     def is_floating(self) -> bool:
-        """``float`` or ``double``: NaN and the infinities are values of it."""
+        """``float`` or ``double``, the types with NaN and infinities."""
         return self.name in {"float", "double"}
 
     @property
     def is_decimal(self) -> bool:
-        """Of any precision."""
+        """A decimal of any precision."""
         return self.name == "decimal"
 
     @property
@@ -121,27 +121,27 @@ class Type:
 
     @property
     def is_exact(self) -> bool:
-        """Numbers whose sum is a matter of digits: integers and decimals."""
+        """Integers and decimals, whose sums are exact."""
         return self.is_integer or self.is_decimal
 
     @property
     def is_orderable(self) -> bool:
-        """Values that Spark, Arrow and Python order alike: what has a least and a greatest."""
+        """Spark, Arrow and Python order the values alike, so that least and greatest value are defined."""
         return self.is_decimal or (self.name in _FORMS and _FORMS[self.name].ordered)
 
     @property
     def is_groupable(self) -> bool:
-        """Values that may be a key: all but arrays, maps, structs and what no column holds."""
+        """Values may be a key: not for arrays, maps, structs and types that no column has."""
         return self.is_decimal or (self.name in _FORMS and _FORMS[self.name].column)
 
     @property
     def is_column(self) -> bool:
-        """A table may have a column of it; else it is the type of a part of an expression."""
+        """A table may have a column of the type; if not, only parts of expressions have the type."""
         return _FORMS[self.name].column if self.name in _FORMS else all(t.is_column for t in self.inner)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Least and greatest value of an integer; of a decimal in units of its last digit; None for all others."""
+        """(least, greatest) value of an integer type, or of a decimal in units of its last digit; None for other types."""
         if self.is_decimal:
             return 1 - 10**self.precision, 10**self.precision - 1
         if not self.is_integer:
@@ -151,7 +151,7 @@ class Type:
 
     @property
     def python(self) -> type:
-        """The type of its values in Python."""
+        """The Python type of the values."""
         made: dict[str, type] = {"decimal": Decimal, "array": list, "map": dict, "struct": dict}
         return made[self.name] if self.name in made else _FORMS[self.name].python
 
@@ -192,12 +192,12 @@ class Type:
 
     @property
     def readable(self) -> frozenset[Any]:
-        """The Arrow types whose every value is a value of this type, unchanged: its own first of all."""
+        """The Arrow types whose every value is, unchanged, a value of this type; ``arrow`` is among them."""
         narrower = _FORMS[self.name].narrower if self.name in _FORMS else ()
         return frozenset({self.arrow, *map(_arrow, narrower)})
 
     def widens_to(self, other: Type) -> bool:
-        """Whether every value of this type is, unchanged, a value of ``other`` too."""
+        """True if every value of this type is, unchanged, a value of ``other``."""
         if self == other:
             return True
         if self.is_integer and other.is_integer:
@@ -216,14 +216,14 @@ def array(element: Type) -> Type:
 
 
 def of_python(kind: object) -> Type | None:
-    """The type of a contract's field that has this Python type; None where the table has none. A ``Decimal`` needs its digits."""
+    """(Python type of a contract's field) -> the field's type; None if no scalar column type matches. ``Decimal`` gives None: its digits are unknown."""
     name = _PYTHON.get(kind) if isinstance(kind, type) else None
     return Type(name) if name is not None and _FORMS[name].column else None
 
 
 @cache
 def known(text: str) -> Type | None:
-    """(text in Spark SQL) -> the type it names; None if it names none."""
+    """(type in Spark SQL) -> the ``Type``; None if the text names no type."""
     try:
         parser = _Parser(_tokens(text))
         kind = parser.type()
@@ -233,7 +233,7 @@ def known(text: str) -> Type | None:
 
 
 def parse(text: str, where: str = "type") -> Type:
-    """The type a text in Spark SQL names: ``bigint``, ``LONG``, ``array<decimal(10, 2)>``, ``struct<a: int, b: string>``.
+    """(type in Spark SQL) -> the ``Type``: ``bigint``, ``LONG``, ``array<decimal(10, 2)>``, ``struct<a: int, b: string>``.
 
     Raises:
         DefinitionError: DEFINITION-136, the text names no type.
@@ -256,7 +256,7 @@ _TEXTS = ("varchar", "char")
 
 
 def _tokens(text: str) -> list[str]:
-    """Words, numbers and signs; a name in backticks keeps the one it begins with."""
+    """Words, numbers and signs. A name in backticks is one token that begins with a backtick."""
     tokens, position = [], 0
     while match := _TOKEN.match(text, position):
         quoted, word, sign = match.groups()
@@ -304,7 +304,7 @@ class _Parser:
         return self.tokens[self.position - 1]
 
     def _is(self, *tokens: str) -> bool:
-        """Whether these tokens are next; if so, moves behind them."""
+        """True if these tokens come next, in any case; then the position moves past the tokens."""
         ahead = [token.lower() for token in self.tokens[self.position : self.position + len(tokens)]]
         self.position += len(tokens) if ahead == list(tokens) else 0
         return ahead == list(tokens)
@@ -363,7 +363,7 @@ class _Parser:
 
 
 def _arrow(name: str) -> Any:
-    """The scalar Arrow type of that spelling."""
+    """(Arrow's name of a scalar type) -> the ``pyarrow.DataType``."""
     import pyarrow as pa  # noqa: PLC0415 - definitions alone need no Arrow
 
     if name == "month_day_nano_interval":
@@ -373,5 +373,5 @@ def _arrow(name: str) -> Any:
 
 
 def _named(name: str) -> str:
-    """A field's name as Spark reads it."""
+    """(name of a struct's field) -> the name in Spark SQL, in backticks unless it is a plain identifier."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"

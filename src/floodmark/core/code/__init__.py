@@ -1,4 +1,4 @@
-"""The code of a user's function or class, with all code it reaches: followed, digested and described."""
+"""The code of a user's function or class and all code it reaches: followed, digested and described."""
 
 from floodmark.core.code.digest import Code, check_source, class_of, code_of, settings_of
 from floodmark.core.code.followed import Followed
@@ -10,7 +10,6 @@ from floodmark.core.code.where import cells
 __all__ = [
     "Code",
     "Followed",
-    "OwnClass",
     "Part",
     "Reach",
     "cells",

@@ -1,4 +1,4 @@
-"""Classes: telling the members that the user wrote from those that Python and libraries add."""
+"""Classes: distinguishes the members that the user wrote from the members that Python and libraries add."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def methods_of(kind: type) -> list[FunctionType]:
 
 
 def node_of(kind: type, where: Where) -> ast.ClassDef | None:
-    """The definition of a class in its file."""
+    """The syntax tree of a class's definition; None if its source cannot be read."""
     methods = methods_of(kind)
     file = file_of(kind, methods)
     lines = [m.__code__.co_firstlineno for m in methods if m.__code__.co_filename == file]
@@ -70,20 +70,29 @@ def node_of(kind: type, where: Where) -> ast.ClassDef | None:
 
 
 def inherited(classes: list[tuple[type, Where]]) -> Iterator[tuple[str, Any, Where]]:
-    """The members of a class and its bases by name, those of a class before those of its bases: where they stand does not count."""
+    """(name, member, home) of a class and its bases, sorted by name, so that the order of definitions does not count.
+
+    Args:
+        classes: (class, where its body was run) of the class and then its bases. Of equal names, the member of the earlier class comes first.
+    """
     members = [(name, member, home) for kind, home in classes for name, member in _members(kind)]
     yield from sorted(members, key=lambda member: member[0])
 
 
 def file_of(kind: type, methods: Iterable[FunctionType]) -> str:
-    """The file of a class: that of its methods, as another module may have taken the name of its own since."""
+    """The file that defines a class; empty if unknown. The methods name the file: another module may have the class's module name by now."""
     files = [m.__code__.co_filename for m in methods if m.__module__ == kind.__module__ and not of_library(m)]
     files = [file for file in files if not file.startswith("<")] or files
     return files[0] if files else str(getattr(sys.modules.get(kind.__module__), "__file__", "") or "")
 
 
 def where_of(kind: type, where: Where) -> Where:
-    """Variables, cells and source in which a class's body was run; by default those of the code that uses the class."""
+    """Variables, cells and source of the code that defined a class.
+
+    Args:
+        kind: the class.
+        where: of the code that uses the class; supplies the variables if the class's module is gone.
+    """
     methods = [m for m in methods_of(kind) if m.__module__ == kind.__module__]
     taken: dict[str, Any] = {}
     for method in methods:
@@ -98,21 +107,21 @@ def where_of(kind: type, where: Where) -> Where:
 
 
 def is_generated(kind: type, name: str, member: FunctionType) -> bool:
-    """Whether a method was written by a library for the fields of a class, or comes with its kind."""
+    """True if a library generated a method for the fields of a class, or supplies it to every class of this kind."""
     if of_library(member):
         return name.startswith("__") or isinstance(kind, EnumMeta)
     return member.__code__.co_filename.startswith("<") and any(hasattr(kind, name) for name in _FIELDS)
 
 
 def is_annotated(kind: type, node: ast.ClassDef) -> bool:
-    """Whether the annotations of a class are read when it is made."""
+    """True if creating the class may read its annotations: by a decorator, a base's ``__init_subclass__`` or a metaclass, or to define fields."""
     based = any(base is not object and not of_library(base) for base in kind.__bases__)
     hooked = based and "__init_subclass__" in {n for base in kind.__mro__ if not of_library(base) for n in vars(base)}
     return bool(node.decorator_list) or hooked or _foreign(kind) or any(hasattr(kind, name) for name in _FIELDS)
 
 
 def _foreign(kind: type) -> bool:
-    """Whether a class is made by a metaclass that may do anything, such as pydantic's."""
+    """True if a metaclass of a library or the user makes the class, such as pydantic's. Such a metaclass may do anything."""
     return type(kind).__module__ not in {"builtins", "abc", "enum", "typing", "_typing"}
 
 
@@ -141,12 +150,12 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _declared(member: Any) -> bool:
-    """Whether a member is one of floodmark's states and timers, which the graph describes itself."""
+    """True if a member is a state or timer of floodmark. The graph describes those."""
     return type(member).__module__.startswith("floodmark.") and hasattr(type(member), "__set_name__")
 
 
 def _about_kind(kind: type, name: str, member: Any, fields: tuple[str, ...]) -> bool:
-    """Whether a member that is no method only says of which kind a class is."""
+    """True if a member other than a method belongs to the kind of class (enum, named tuple, a metaclass's) and was not written by the user."""
     if isinstance(kind, EnumMeta):
         return name in kind.__members__ or name.startswith("_")
     if fields and (name in fields or name in {"_fields", "_field_defaults", "_make", "__getnewargs__", "__replace__"}):

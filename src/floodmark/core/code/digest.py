@@ -1,6 +1,6 @@
-"""Digests of the code of a user's function or class, with all code it reaches. Equal digests mean equal behaviour.
+"""Digests of the code of a user's function or class and all code it reaches. Equal digests mean equal behaviour.
 
-What counts, and what does not, is in docs/concepts.md ("What the version sees").
+docs/concepts.md ("What the version sees") lists the code that counts and the code that does not.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from floodmark.core.fingerprint import marked
 
 
 def code_of(function: Callable[..., Any] | type) -> str:
-    """Digest of a function or class and of everything it reaches, with the method that made it: ``m2:3f9a...``.
+    """Digest of a function or class and all code it reaches, prefixed with the method of digests: ``m2:3f9a...``.
 
     Raises:
-        DefinitionError: DEFINITION-003, the source cannot be read (typed at a prompt), so its changes could not be seen.
+        DefinitionError: DEFINITION-003, the source cannot be read (typed at a prompt), so that changes of it would go unnoticed.
     """
     check_source(function)
     return marked(Reach().of(function).digest)
 
 
 def check_source(function: Callable[..., Any] | type) -> None:
-    """Make sure that the source of a function or class can be read.
+    """Check that the source of a function or class can be read.
 
     Raises:
-        DefinitionError: DEFINITION-003, it cannot.
+        DefinitionError: DEFINITION-003, the source cannot be read.
     """
     if not readable(function):
         where = f"function '{getattr(function, '__qualname__', function)}'"
@@ -36,11 +36,11 @@ def check_source(function: Callable[..., Any] | type) -> None:
 
 
 def settings_of(values: Mapping[str, Any], where: str) -> dict[str, object]:
-    """Settings of an object of the user's as JSON values: plain ones as they are, others as the digest of what they hold.
+    """{attribute: JSON value} of an object of the user's: constants, lists and dicts as they are, any other value as the digest of its content.
 
     Args:
         values: attribute -> value.
-        where: for errors.
+        where: the object, for errors.
 
     Raises:
         DefinitionError: DEFINITION-123, a value whose content cannot be read.
@@ -64,12 +64,12 @@ def _setting(value: Any, name: str, where: str) -> object:
 
 
 def class_of(value: object, what: str, without: str = "") -> dict[str, object]:
-    """An object of a class of the user's as JSON values: the code of the class, and the settings where there are any.
+    """An object of a user's class as JSON values: ``code`` of the class, and ``settings`` if the object has any.
 
     Args:
-        value: the object; its attributes are its settings.
-        what: kind of object, for errors: ``window assigner``.
-        without: the attribute that is no setting.
+        value: the object, whose attributes are its settings.
+        what: kind of the object, for errors: ``window assigner``.
+        without: name of an attribute that is no setting.
     """
     own = {name: held for name, held in getattr(value, "__dict__", {}).items() if name != without}
     settings = settings_of(own, f"{what} '{type(value).__name__}'")
@@ -77,11 +77,11 @@ def class_of(value: object, what: str, without: str = "") -> dict[str, object]:
 
 
 class Code:
-    """The code of a function. It is followed on first use, when helpers defined below an operator exist too.
+    """The code of a function, compared by its digest. The digest is computed on first use, when helpers defined below an operator exist too.
 
     Args:
-        function: of the user; None where the digest is known.
-        text: the digest, where it is known.
+        function: the user's; None if ``text`` is given.
+        text: the digest; None to compute the digest.
     """
 
     __slots__ = ("_function", "_text")
@@ -94,13 +94,13 @@ class Code:
         """The code of a function.
 
         Raises:
-            DefinitionError: DEFINITION-003, its source cannot be read.
+            DefinitionError: DEFINITION-003, the source of the function cannot be read.
         """
         check_source(function)
         return Code(function)
 
     def canonical(self) -> str:
-        """The digest, with the method that made it."""
+        """The digest, prefixed with the method of digests."""
         return str(self)
 
     def __str__(self) -> str:

@@ -17,8 +17,8 @@ class Followed:
     """The code that functions reach.
 
     Args:
-        parts: in the order in which they are met; those of kind ``unknown`` could not be followed, and say how they count.
-        libraries: names of libraries that are used.
+        parts: in the order of the walk. Parts of kind ``unknown`` could not be followed; their ``place`` states how they count.
+        libraries: names used from libraries: ``math.floor``.
     """
 
     parts: tuple[Part, ...]
@@ -37,10 +37,10 @@ class Followed:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Each part by kind and name, and the digest of its own text."""
+        """{``kind name`` of a part: digest of its own text}."""
         return {f"{part.kind} {part.name}": part.digest for part in self.parts}
 
     @cached_property
     def packages(self) -> dict[str, str]:
-        """Installed packages that are used, and the release of each."""
+        """{distribution: version} of the installed packages that the code uses."""
         return package_versions({name.split(".")[0] for name in self.libraries})

@@ -1,4 +1,4 @@
-"""Origin of code: the user's, which is followed, or that of Python, an installed package or floodmark, which counts by its name."""
+"""Origin of code: the user's code is followed; code of Python, an installed package or floodmark counts by its name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _SAME = {"posixpath": "os.path", "ntpath": "os.path", "nt": "os", "posix": "os"}
 
 
 _OWN: set[str] = set()
+"""Top-level packages that count as the user's even if they are installed."""
 
 
 def count_as_own(module: str) -> None:
-    """Count a package as the user's, also if it is installed: it defines operators.
+    """Count a package as the user's even if it is installed, because the package defines operators.
 
     Args:
         module: a module of the package.
@@ -38,7 +39,7 @@ def count_as_own(module: str) -> None:
 
 
 def of_library(value: type | FunctionType | ModuleType) -> bool:
-    """Whether a function, class or module is not the user's."""
+    """True if a function, class or module belongs to Python, an installed package or floodmark."""
     if isinstance(value, FunctionType):
         if str(value.__globals__.get("__name__", "")).split(".")[0] in _OWN:
             return False
@@ -50,7 +51,7 @@ def of_library(value: type | FunctionType | ModuleType) -> bool:
 
 
 def module_of_library(name: str) -> bool:
-    """The same of a module by its name; one that is not loaded is looked for, and not run."""
+    """(name of a module) -> True if the module belongs to Python, an installed package or floodmark. Does not load the module."""
     if name.split(".", maxsplit=1)[0] in _OWN:
         return False
     module = sys.modules.get(name)
@@ -77,7 +78,7 @@ def _of_library(module: ModuleType, name: str) -> bool:
 
 @cache
 def file_of_library(file: str) -> bool:
-    """Whether a file belongs to Python, an installed package or floodmark. A package that is installed for editing is the user's."""
+    """True if a file belongs to Python, an installed package or floodmark. A package installed in editable mode is the user's."""
     if file.startswith("<") or file in {"built-in", "frozen"}:
         return file.startswith("<frozen") or not file.startswith("<")
     path = Path(file).resolve()
@@ -85,14 +86,14 @@ def file_of_library(file: str) -> bool:
 
 
 def public(module: str) -> str:
-    """A library's module as people import it: ``pathlib`` for ``pathlib._local``, which is another one in another Python."""
+    """The public name of a library's module: ``pathlib`` for ``pathlib._local``. Private modules differ between Python versions."""
     name = _SAME.get(module, module)
     parts = name.split(".")
     return ".".join(part for part in parts if not part.startswith("_")) or name.lstrip("_")
 
 
 def name_of(value: Any) -> str:
-    """A function or class of a library: its module and name."""
+    """``module.name`` of a function or class of a library, with the module's public name."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__)
     if isinstance(value, FunctionType) and value.__code__.co_filename != "<string>":
         name, home = value.__code__.co_qualname, value.__globals__.get("__name__", "")
@@ -102,12 +103,12 @@ def name_of(value: Any) -> str:
 
 
 def load(module: str, package: str | None = None, level: int = 0) -> ModuleType | None:
-    """A module of the user's by its name, run if it was not yet; None where that cannot be done.
+    """Import a module of the user's; None if the import raises.
 
     Args:
-        module: its name.
-        package: of the module that imports it.
-        level: dots before the name.
+        module: name of the module.
+        package: package of the importing module, for a relative import.
+        level: dots before the name; 0 for an absolute import.
     """
     try:
         return importlib.import_module("." * level + module, package) if level else importlib.import_module(module)
@@ -116,20 +117,20 @@ def load(module: str, package: str | None = None, level: int = 0) -> ModuleType 
 
 
 def is_builtin(name: str) -> bool:
-    """Whether a name is one of Python's own: ``len``."""
+    """True if a name is a builtin of Python: ``len``."""
     return hasattr(builtins, name)
 
 
 def folder_of(file: str) -> str:
-    """The folder of a file, as texts that begin with it name it."""
+    """The folder of a file, as text."""
     return str(Path(file).parent)
 
 
 def package_versions(names: set[str]) -> dict[str, str]:
-    """Installed packages by what is imported of them: distribution -> version.
+    """{distribution: version} of the installed packages that provide modules.
 
     Args:
-        names: top-level modules; those of Python and floodmark are passed over.
+        names: top-level modules. Modules of Python and floodmark are ignored.
     """
     from importlib.metadata import PackageNotFoundError, packages_distributions, version  # noqa: PLC0415 - slow to import
 

@@ -1,7 +1,7 @@
 """The outline of a definition: tokens that are the same for code that differs in formatting, comments, docstrings and names of locals only.
 
-The tokens come from Python's syntax tree and are the same in Python 3.11, 3.12 and 3.13. What a definition uses beside its arguments stands
-among them as a ``Reference``, to be resolved by whoever has the values.
+The tokens come from Python's syntax tree and are the same in Python 3.11, 3.12 and 3.13. A name that the definition takes from outside becomes a
+``Reference`` token, which ``reach`` resolves to a value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_READERS = frozenset(
     }
     | {"contextmanager", "asynccontextmanager", "abstractmethod", "overload", "override", "final"}
 )
-"""Decorators that do not look at annotations."""
+"""Decorators that do not read annotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Computed:
     """An import of a module whose name is computed.
 
     Args:
-        prefix: package that the name certainly begins with; empty where that is not known.
+        prefix: package that the name certainly begins with; empty if unknown.
     """
 
     prefix: str
@@ -54,15 +54,15 @@ _SPECIAL = frozenset(
     | {ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Import, ast.ImportFrom}
     | {ast.AnnAssign, ast.Expr, ast.Pass, ast.Global, ast.Nonlocal}
 )
-"""Nodes that are told in another way than by their fields alone."""
+"""Nodes with a case of their own in ``_node``. All other nodes are written field by field."""
 
 
 def outline(node: ast.AST, *, annotations: bool = False) -> tuple[Token, ...]:
-    """The tokens of a function, class or module; texts that follow each other are one, with a line for each.
+    """The tokens of a function, class or module. Adjacent text tokens are joined to one, a line each.
 
     Args:
-        node: its definition. Of a function without its name and the values of its defaults; of a class without its name, bases and methods.
-        annotations: whether those of a class body count.
+        node: the definition. The name and default values of a function are left out; so are the name, bases and methods of a class.
+        annotations: whether annotations in the body of a class count.
     """
     tokens: list[Token] = []
     for is_text, group in groupby(_Outline(annotations=annotations).of(node), key=lambda token: isinstance(token, str)):
@@ -88,7 +88,7 @@ class _Outline:
     """Writes the tokens of one definition.
 
     Args:
-        annotations: whether those of a class body count.
+        annotations: whether annotations in the body of a class count.
     """
 
     def __init__(self, *, annotations: bool) -> None:
@@ -117,7 +117,7 @@ class _Outline:
     # names
 
     def _variable(self, name: str, scope: Scope | None) -> Token:
-        """What a name stands for: a variable of the definition, or something outside."""
+        """The token of a name: a variable of the definition, or a ``Reference`` to a name outside."""
         at, here = scope, True
         while at is not None:
             if name in at.module:
@@ -128,7 +128,7 @@ class _Outline:
         return Reference(name)
 
     def _chain(self, node: ast.expr, scope: Scope | None) -> Reference | None:
-        """``a.b.c``, and ``getattr(a, "b")``, where ``a`` is no variable of the definition."""
+        """The reference that ``a.b.c`` or ``getattr(a, "b")`` makes if ``a`` is no variable of the definition; else None."""
         match node:
             case ast.Name():
                 token = self._variable(node.id, scope)
@@ -214,7 +214,7 @@ class _Outline:
         self.tokens.append("]")
 
     def _joined(self, node: ast.JoinedStr, scope: Scope | None) -> None:
-        """An f-string: Pythons divide its text in different ways."""
+        """Write an f-string. Adjacent constants are joined, as Python versions divide the text of an f-string in different ways."""
         self.tokens.append("(JoinedStr")
         text = ""
         for part in node.values:
@@ -228,7 +228,7 @@ class _Outline:
         self.tokens.append(")")
 
     def _function(self, node: Definition, scope: Scope | None, *, root: bool = False) -> None:
-        """A function; of the outermost one the values of its defaults are known, and its expressions for them do not count."""
+        """Write a function. Default expressions of the root are left out: the values of its defaults count instead."""
         self.tokens.append(f"({type(node).__name__}")
         if not isinstance(node, ast.Lambda):
             self._decorators(node, scope)
@@ -293,7 +293,7 @@ class _Outline:
         self.tokens.append(")")
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope | None) -> None:
-        """An import counts where what it binds is used; only a variable that is bound in other ways too is told here."""
+        """Write an import only if other statements bind its variable too; otherwise the uses of the variable count. ``import *`` always counts."""
         for name, reference in imported(node):
             if reference.attributes == ("*",):
                 self.tokens.append(Reference("", (), reference.module, reference.level))
@@ -301,7 +301,7 @@ class _Outline:
                 self.tokens += ["import", self._variable(name, scope), reference]
 
     def _annotated(self, node: ast.AnnAssign, scope: Scope | None) -> None:
-        """``x: int = 1`` is ``x = 1``, but in the body of a class whose annotations count."""
+        """Write ``x: int = 1`` as ``x = 1``, except in the body of a class whose annotations count."""
         counts = scope is not None and scope.kind == "class" and (self.annotations or scope.parent is not None)
         if counts:
             self.tokens.append("(AnnAssign")
@@ -318,7 +318,7 @@ class _Outline:
         self.tokens.append(")")
 
     def _imports(self, node: ast.Call, scope: Scope | None) -> bool:
-        """``import_module("a.b")``: the module; where its name is computed, that."""
+        """Write ``import_module("a.b")`` as a reference to the module, with a computed name as ``Computed``. False for any other call."""
         function = self._chain(node.func, scope)
         if function is None or (function.attributes or (function.name,))[-1] not in {"import_module", "__import__"}:
             return False
@@ -339,6 +339,6 @@ class _Outline:
 
 
 def _last(decorator: ast.expr) -> str:
-    """``wraps`` of ``@functools.wraps(f)``."""
+    """The last name of a decorator: ``wraps`` of ``@functools.wraps(f)``."""
     node = decorator.func if isinstance(decorator, ast.Call) else decorator
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

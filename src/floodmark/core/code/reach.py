@@ -1,7 +1,7 @@
-"""What a function or class of the user reaches: helpers, constants, classes and modules, one after the other, and theirs in turn.
+"""The code that a function or class of the user reaches: helpers, constants, classes and modules, and everything those reach.
 
-The walk follows values, as they are when it is taken: a helper is found however it is imported, decorated or kept. Of libraries the
-name counts. What cannot be followed counts with the whole of the module it stands in, so that an edit of that module is seen.
+The walk follows current values, so it finds a helper however the helper is imported, decorated or stored. Code of a library counts by its
+name. A value that cannot be followed counts with the whole module that uses the value, so that an edit of the module changes the digest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ANY_MODULE = frozenset(
 
 
 def readable(function: Any) -> bool:
-    """Whether the source of a function or class can be read, or need not be."""
+    """True if the source of a function or class can be read, or if a library defines it and the source is not needed."""
     if isinstance(function, FunctionType) and not of_library(function):
         source = source_of(function.__code__.co_filename, function.__globals__)
         return source is not None and bool(source.function(function.__code__))
@@ -62,19 +62,19 @@ def readable(function: Any) -> bool:
 
 
 class Reach(Text):
-    """One walk.
+    """One walk over the code that a value reaches.
 
     Attributes:
-        parts: (kind, name) -> the part, in the order in which they are met.
-        libraries: names of libraries that are used, such as ``math.floor``, ``builtins.open``; an attribute of a module with its module.
-        opaque: what the value itself holds that does not say what it is; not that which its functions use.
+        parts: (kind, name) -> the part, in the order of the walk.
+        libraries: names used from libraries, such as ``math.floor``, ``builtins.open``; an attribute of a module with its module.
+        opaque: descriptions of objects inside the value whose content cannot be read. Objects that only its functions use are not included.
     """
 
     opaque: tuple[str, ...] = ()
     _direct = True
 
     def of(self, value: Any) -> Reach:
-        """Walk from a function, class or any other value; this walk."""
+        """Walk from a function, class or any other value. Returns this walk."""
         home = getattr(sys.modules.get(getattr(value, "__module__", None) or ""), "__dict__", {})
         self._value(value, Where(variables=home))
         self._direct = False
@@ -83,7 +83,7 @@ class Reach(Text):
         return self
 
     def _unknown(self, what: str, where: Where) -> None:
-        """What cannot be followed: the whole of its module counts."""
+        """Note a value that cannot be followed: the whole module that uses the value counts, if the module is the user's."""
         module = sys.modules.get(where.module)
         own = module is not None and vars(module) is where.variables and not of_library(module)
         how = f"counts with all of module {where.module}" if own else "counts by its name alone"
@@ -125,7 +125,7 @@ class Reach(Text):
                 self._unknown(f"{reference} in {where.module}, which has no value yet", where)
 
     def _global(self, name: str, attributes: tuple[str, ...], where: Where) -> None:
-        """A variable of a module; one that is imported from a library by the name it has there."""
+        """Follow a variable of a module. A variable imported from a library counts by its name in the library."""
         value = where.variables[name]
         bound = where.source.imports.get(name) if where.source is not None else None
         if bound is not None and bound.level == 0 and module_of_library(bound.module):
@@ -136,7 +136,7 @@ class Reach(Text):
         self._follow(value, attributes, where, name)
 
     def _follow(self, value: Any, attributes: tuple[str, ...], where: Where, name: str) -> None:
-        """A value and what is read of it; attributes of modules are gone through."""
+        """Follow a value and write the attributes read from it. Attributes of a module are followed to their values."""
         if isinstance(value, ModuleType):
             self._of_module(value, attributes, where)
             return
@@ -168,7 +168,7 @@ class Reach(Text):
             self.put("?" + ".".join(attributes))
 
     def _imported(self, reference: Reference, where: Where) -> None:
-        """What a definition imports itself."""
+        """Follow an import inside a definition."""
         if reference.level == 0 and module_of_library(reference.module):
             self._library(".".join((public(reference.module), *reference.attributes)))
             return
@@ -179,7 +179,7 @@ class Reach(Text):
             self._of_module(module, reference.attributes, where)
 
     def _computed(self, computed: Computed, where: Where) -> None:
-        """An import by a computed name: every module that it may be."""
+        """Count every module that an import by a computed name may load."""
         package = (
             load(computed.prefix, where.package) if computed.prefix and not module_of_library(computed.prefix) else None
         )
@@ -194,7 +194,7 @@ class Reach(Text):
                 self._files(Path(folder), deep=bool(package or hasattr(top, "__path__")))
 
     def _files(self, folder: Path, *, deep: bool) -> None:
-        """Every file of Python in a folder, as it is written."""
+        """Write the outline of every Python file in a folder."""
         for path in sorted(folder.glob("**/*.py" if deep else "*.py")):
             source = source_of(str(path))
             if source is not None:
@@ -230,7 +230,7 @@ class Reach(Text):
                 self._object(value, where)
 
     def _object(self, value: Any, where: Where) -> None:
-        """An object by its parts: where it is the user's it may be met again, and is told by its number then."""
+        """Write an object by its parts. An object of a user's class is written once, and at later occurrences as its number."""
         own = not of_library(type(value))
         if (own and not self.number(value)) or id(value) in self._active:
             self.put("" if own else "again")
@@ -255,20 +255,20 @@ class Reach(Text):
         self._active.discard(id(value))
 
     def of_element(self, value: Any, where: Where) -> str:
-        """The digest of a value by itself: to put the elements of a set in an order."""
+        """The digest of a value by itself, by which the elements of a set are sorted."""
         self._value(value, where)
         self.finish()
         return self.digest
 
     def _aside(self, value: Any, where: Where) -> None:
-        """Note the parts of a value whose text stands already."""
+        """Add the parts and libraries of a value whose digest is written already."""
         inner = Reach()
         inner.of_element(value, where)
         self.parts = {**inner.parts, **self.parts}
         self.libraries = {**self.libraries, **inner.libraries}
 
     def _opaque(self, value: Any, where: Where) -> None:
-        """An object that does not say what it holds."""
+        """Write an object whose content cannot be read: by its ``repr`` if that is stable, otherwise as unknown."""
         kind = name_of(type(value))
         self.put(f"lib {kind}")
         self.libraries.setdefault(kind)
@@ -279,7 +279,7 @@ class Reach(Text):
             self._unknown(f"a {kind} in {where.module}", where)
 
     def _named(self, value: Any) -> bool:
-        """Whether of a function or class the name counts."""
+        """True if a function or class counts by its name."""
         return (
             of_library(value)
             if isinstance(value, (type, FunctionType))
@@ -291,7 +291,7 @@ class Reach(Text):
         return module_of_library(str(value.__module__ or "builtins"))
 
     def _compiled(self, value: BuiltinFunctionType, where: Where) -> None:
-        """A function written in C; one of the user's own by the file it was compiled to."""
+        """Write a function compiled from C. A function of the user's counts with the file of its compiled module."""
         if _bound(value):
             self.put(f"bound {value.__name__}")
             owner = value.__self__
@@ -337,7 +337,7 @@ class Reach(Text):
                 self._value(held, around)
 
     def _generated(self, function: FunctionType, where: Where) -> None:
-        """A function without source, made by a program."""
+        """Write a function without source, which a program made."""
         if source_of(where.file, dict(where.variables)) is None or where.module == "__main__":
             code = function.__code__
             self.put(code.co_code.hex(), *map(ascii, code.co_names))
@@ -347,7 +347,7 @@ class Reach(Text):
         self._unknown(f"{function.__qualname__}, made by a program in {where.module}", where)
 
     def _wrapper(self, function: FunctionType, where: Where) -> None:
-        """A function of a library; one that a decorator has made, with the function of the user's that it holds."""
+        """Write a function of a library. A wrapper made by a decorator counts together with the values it holds, such as the user's function."""
         self._library(name_of(function))
         registry = vars(function).get("registry")
         taken = cells(function)
@@ -403,7 +403,7 @@ class Reach(Text):
                 self._value(member, home)
 
     def _body(self, kind: type, where: Where) -> None:
-        """What of a class its members do not say: decorators, keywords, fields; of one with a metaclass of a library all."""
+        """Write the outline of a class whose decorators, keywords or annotations count. The members of other classes describe them in full."""
         node = node_of(kind, where)
         if node is None or where.source is None:
             return
@@ -414,7 +414,7 @@ class Reach(Text):
     # ---- modules
 
     def _module(self, module: ModuleType) -> None:
-        """A module as a whole, with all that it uses."""
+        """Count a whole module and everything it uses."""
         self.later(module, partial(self._contents, module))
 
     def _contents(self, module: ModuleType) -> None:

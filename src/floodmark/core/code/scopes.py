@@ -1,4 +1,4 @@
-"""Variables: which of them a definition has itself, and which stand for something outside."""
+"""Scopes: distinguishes the variables that a definition binds from the names that it takes from outside."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 _NAMES_COUNT = frozenset({"locals", "vars", "eval", "exec", "dir"})
-"""Functions for which the names of variables count."""
+"""Builtins that read variables by name: in a scope that uses one of them, the names of variables count."""
 
 ScopeKind = Literal["function", "comprehension", "class", "module"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A use of something outside a definition: ``name.a.b``, or of a module that the definition imports itself.
+    """A use of a name outside a definition, ``name.a.b``, or of a module that the definition imports itself.
 
     Args:
-        name: variable; empty for an import.
-        attributes: read of it, one after the other.
-        module: imported by the definition.
+        name: the variable; empty for an import.
+        attributes: attributes read from the variable or module, in order.
+        module: the module that the definition imports.
         level: dots before the module's name.
     """
 
@@ -34,7 +34,7 @@ class Reference:
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Reference]]:
-    """What an import binds: the variable, and what it stands for."""
+    """(variable, reference) for each name that an import binds."""
     if isinstance(node, ast.ImportFrom):
         for alias in node.names:
             yield alias.asname or alias.name, Reference("", (alias.name,), node.module or "", node.level)
@@ -56,14 +56,15 @@ class Scope:
     bound: set[str] = field(default_factory=set)
     imports: dict[str, Reference] = field(default_factory=dict)
     module: set[str] = field(default_factory=set)
-    """Names that are declared global."""
+    """Names declared ``global``."""
     outer: set[str] = field(default_factory=set)
+    """Names declared ``nonlocal``."""
     plain: bool = False
-    """Whether names count, as the code looks them up by name."""
+    """True if the names of variables count, because the code reads variables by name."""
     names: dict[str, str] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """A variable of this scope: by the order of appearance."""
+        """The token of a variable of this scope: its number in order of appearance, or its name where names count."""
         if self.kind == "class" or self.plain:
             return f"={name}"
         return self.names.setdefault(name, f"%{self.number}.{len(self.names)}")
@@ -75,11 +76,11 @@ _BINDING = frozenset(
     | {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Import, ast.ImportFrom}
     | {ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping, ast.Global, ast.Nonlocal}
 )
-"""Nodes that bind variables, or begin a scope of their own; the others are gone through."""
+"""Nodes that bind variables or begin a scope of their own. ``bind`` descends into all other nodes."""
 
 
 def bind(scope: Scope, nodes: Iterable[ast.AST]) -> None:  # noqa: C901, PLR0912 - a case per kind of node
-    """Find the variables that statements bind, without those of inner scopes."""
+    """Add to ``scope`` the variables that statements bind, without the variables of inner scopes."""
     seen: dict[str, int] = {}
     stack = list(nodes)
     while stack:

@@ -1,4 +1,4 @@
-"""What objects are made of: a name, and the values that tell two of a kind apart. It does not depend on the process, nor on Python's version."""
+"""Shapes of objects: a label of the kind, and the values that distinguish two objects of one kind. Independent of the process and of Python's version."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Shape:
     """An object taken apart.
 
     Args:
-        label: of its kind.
-        parts: values that make it up.
-        unordered: whether their order says nothing.
-        local: whether the object belongs to its process, and no other one can have it.
+        label: name of the kind.
+        parts: values that make up the object.
+        unordered: whether the order of the parts has no meaning.
+        local: whether the object belongs to its process, so that no other process can have it.
     """
 
     label: str
@@ -49,11 +49,11 @@ _NAME_ONLY = frozenset(
     }
     | {"contextvars.ContextVar", "threading.local", "thread.local", "thread._local"}
 )
-"""Kinds whose state is of the process and does not decide an answer."""
+"""Kinds whose state belongs to the process and does not affect results."""
 
 
 def shape_of(value: Any) -> Shape | None:
-    """What an object that is no function, class, module or plain constant is made of; None where that cannot be read."""
+    """The shape of an object other than a function, class, module or plain constant; None if its content cannot be read."""
     kind = type(value)
     label = name_of(kind)
     if label in _NAME_ONLY or isinstance(value, _loggers()):
@@ -70,7 +70,7 @@ def shape_of(value: Any) -> Shape | None:
     if kind.__module__.startswith("floodmark.") and (hasattr(kind, "fingerprint") or hasattr(kind, "__set_name__")):
         return Shape(
             label, (value.name,)
-        )  # operators and sources have versions, states and timers a place of their own
+        )  # operators and sources have versions of their own; the graph describes states and timers
     if kind.__module__.startswith("floodmark.") and hasattr(kind, "__attrs_attrs__") and not hasattr(value, "__dict__"):
         return Shape("object", (kind, [getattr(value, setting.name) for setting in kind.__attrs_attrs__]))
     foreign = _foreign(value, kind)
@@ -80,13 +80,13 @@ def shape_of(value: Any) -> Shape | None:
 
 
 def _loggers() -> tuple[type, ...]:
-    import logging  # noqa: PLC0415 - loaded by then, if there is one
+    import logging  # noqa: PLC0415 - loaded already if there is a logger
 
     return (logging.Logger, logging.LoggerAdapter)
 
 
 def _items(value: Mapping[Any, Any]) -> Iterable[Any]:
-    """Keys and values in order: a loop over a mapping takes them so."""
+    """Keys and values in the order of the mapping, which a loop over the mapping sees."""
     return (one for item in value.items() for one in item)
 
 
@@ -127,7 +127,7 @@ _BASES: dict[type, Callable[[Any], Iterable[Any]]] = {
 
 
 def _foreign(value: Any, kind: type) -> tuple[Any, ...] | None:  # noqa: C901, PLR0911, PLR0912 - a case per kind of object
-    """Patterns, zones, arrays and tables: told by what they hold and not by how a release of their library keeps it."""
+    """The content of a pattern, time zone, array or table, independent of how a release of its library stores the content; None for other objects."""
     name = f"{kind.__module__.split('.')[0]}.{kind.__name__}"
     match name:
         case "re.Pattern":
@@ -163,7 +163,7 @@ def _foreign(value: Any, kind: type) -> tuple[Any, ...] | None:  # noqa: C901, P
 
 
 def _reduced(value: Any, label: str) -> Shape | None:
-    """An object by what it would be copied from."""
+    """The shape of an object from its ``__reduce_ex__``, the values that a copy is made from; None if a library's object cannot be copied."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -185,7 +185,7 @@ def _held(value: Any) -> dict[str, Any]:
 
 
 def _state(value: Any, state: Any) -> tuple[Any, ...]:
-    """Attributes by name; without those that are computed when they are first asked for."""
+    """Names and values of attributes, sorted by name, without cached properties."""
     if isinstance(state, tuple) and state and all(s is None or isinstance(s, dict) for s in state):  # and slots
         state = {name: held for part in state for name, held in (part or {}).items()}
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):

@@ -1,4 +1,4 @@
-"""Files of Python: their definitions, found by what Python records of them at run time."""
+"""Python files, and their definitions looked up by the names and lines that Python records at run time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from floodmark.core.code.scopes import Reference, imported
 
 
 class Source:
-    """A file of Python: its definitions, by what Python records of them at run time."""
+    """A Python file, and its definitions looked up by the names and lines that Python records at run time.
+
+    Attributes:
+        imports: name bound by an import outside functions -> what the name refers to; None if two imports disagree.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -26,7 +30,7 @@ class Source:
         self._index()
 
     def function(self, code: CodeType) -> list[Definition]:
-        """The definition a code object was compiled from; several lambdas where they cannot be told apart, none where the file says otherwise."""
+        """The definition that a code object was compiled from: several lambdas if their positions do not distinguish them, none if the file has changed since."""
         line = code.co_firstlineno
         known = self._lambdas.get(line) if code.co_name == "<lambda>" else self._functions.get((code.co_name, line))
         nodes = [node for node in known or () if _fits(node, code)]
@@ -37,7 +41,7 @@ class Source:
         return nodes[-1:]
 
     def of_class(self, qualname: str, lines: Iterable[int]) -> ast.ClassDef | None:
-        """The definition of a class; of several of one name that with the lines of its methods."""
+        """The definition of a class; None if the file has none. Of several with one name, the last that contains the lines of the class's methods."""
         nodes, lines = self._classes.get(qualname, []), list(lines)
         fitting = [n for n in nodes if all(n.lineno <= line <= (n.end_lineno or 0) for line in lines)]
         return next(reversed(fitting or nodes), None)
@@ -46,8 +50,8 @@ class Source:
         """The tokens of a function, class or module.
 
         Args:
-            node: its definition. Of a function without its name and the values of its defaults; of a class without its name, bases and methods.
-            annotations: whether those of a class body count.
+            node: the definition. The name and default values of a function are left out; so are the name, bases and methods of a class.
+            annotations: whether annotations in the body of a class count.
         """
         if (node, annotations) not in self._outlines:
             self._outlines[node, annotations] = outline(node, annotations=annotations)
@@ -55,7 +59,7 @@ class Source:
 
     @cached_property
     def _lambdas(self) -> dict[int, list[Definition]]:
-        """Lambdas by line; most files are never asked for theirs."""
+        """Line -> its lambdas. Computed on first use, as most files need none."""
         lambdas: dict[int, list[Definition]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Lambda):
@@ -63,7 +67,7 @@ class Source:
         return lambdas
 
     def _index(self) -> None:
-        """Record every definition; of imports those outside of functions."""
+        """Record every definition, and every import outside functions."""
         stack: list[tuple[ast.AST, str, bool]] = [(self.tree, "", False)]
         while stack:
             node, qualname, inside = stack.pop()
@@ -90,11 +94,11 @@ _SOURCES: dict[str, Source] = {}
 
 
 def source_of(file: str, variables: dict[str, Any] | None = None) -> Source | None:
-    """A file of Python as it is now; None where there is no such file, or no Python in it.
+    """The current content of a Python file; None if the file does not exist, is empty or is not valid Python.
 
     Args:
-        file: as a code object names it.
-        variables: of its module, whose loader may know the text.
+        file: the name in a code object.
+        variables: of the file's module, whose loader may supply the text.
     """
     if file in {"<stdin>", "<string>"}:
         return None
@@ -102,7 +106,7 @@ def source_of(file: str, variables: dict[str, Any] | None = None) -> Source | No
     text = "".join(linecache.getlines(file, variables))
     known = _SOURCES.get(file)
     if known is None or known.text != text:
-        if not text.strip():  # Pythons read an empty file in different ways
+        if not text.strip():  # Python versions read an empty file in different ways
             return None
         try:
             known = _SOURCES[file] = Source(text)
@@ -112,7 +116,7 @@ def source_of(file: str, variables: dict[str, Any] | None = None) -> Source | No
 
 
 def _fits(node: Definition, code: CodeType) -> bool:
-    """Whether a code object has the parameters of a definition: the file may have been edited since."""
+    """True if a code object has the parameters of a definition. False if the file was edited after the code was compiled."""
     arguments = node.args
     counts = (len(arguments.posonlyargs) + len(arguments.args), len(arguments.kwonlyargs))
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
@@ -123,7 +127,7 @@ def _fits(node: Definition, code: CodeType) -> bool:
 
 
 def _span(code: CodeType) -> tuple[int, int, int, int]:
-    """Where the instructions of a lambda lie: first line and column, last line and column."""
+    """(first line, first column, last line, last column) of the instructions of a lambda."""
     places = [
         (line, column, end, last)
         for line, end, column, last in code.co_positions()

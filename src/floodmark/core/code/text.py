@@ -1,4 +1,4 @@
-"""The text of a walk through code: tokens in order, the parts they belong to, and names of libraries."""
+"""The text of a walk through code: tokens in order, the parts that the tokens belong to, and names used from libraries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Kind = Literal["function", "class", "constant", "module", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Something a definition reaches.
+    """A piece of code that a definition reaches.
 
     Args:
-        kind: what it is; ``unknown`` is what cannot be followed.
-        name: module and name.
-        place: file and line; of a part that cannot be followed, how it counts.
-        digest: of its own text, without what it uses in turn.
+        kind: kind of code; ``unknown`` if the part cannot be followed.
+        name: ``module.name``; for kind ``unknown``, a description.
+        place: ``file:line``; for kind ``unknown``, how the part counts.
+        digest: digest of the part's own text, without the parts it uses.
     """
 
     kind: Kind
@@ -33,8 +33,8 @@ class Text:
     """The text that a walk through code writes.
 
     Attributes:
-        parts: (kind, name) -> the part, in the order in which they are met.
-        libraries: names of libraries that are used, such as ``math.floor``, ``builtins.open``.
+        parts: (kind, name) -> the part, in the order of the walk.
+        libraries: names used from libraries, such as ``math.floor``, ``builtins.open``.
     """
 
     def __init__(self) -> None:
@@ -49,17 +49,17 @@ class Text:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that was met, in hex."""
+        """SHA-256 of all tokens written, in hex."""
         return hashlib.sha256("\n".join(self._text).encode()).hexdigest()
 
     def put(self, *tokens: str) -> None:
-        """Write tokens."""
+        """Append tokens to the text and to the current part's own text, there without the numbers of definitions."""
         self._text += tokens
         self._own[-1] += ("#" if token.startswith("#") else token for token in tokens)
 
     @contextmanager
     def part(self, kind: Kind, name: str, location: str) -> Iterator[None]:
-        """A part: what is put within is its own text. It comes before those it uses."""
+        """A context whose tokens are the own text of one part. A part stands in ``parts`` before the parts that it uses."""
         key = (kind, name)
         known = key in self.parts
         if not known:
@@ -76,12 +76,12 @@ class Text:
                 self.parts[key] = replace(self.parts[key], digest=both)
 
     def later(self, value: Any, write: Callable[[], None]) -> None:
-        """Put the number of a definition. Its text is written once, after the current one."""
+        """Put the number of a definition. ``write`` is called once per definition, after the current definition, by ``finish``."""
         if self.number(value):
             self._waiting.append((self._numbers[id(value)], write))
 
     def finish(self) -> None:
-        """Write all waiting definitions, and those that these add."""
+        """Write all waiting definitions, including the definitions that these add."""
         while self._waiting:
             number, write = self._waiting.popleft()
             self.put(f"#{number}=")

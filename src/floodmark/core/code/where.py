@@ -1,4 +1,4 @@
-"""Where a name stands: the variables that it may be one of, and the file that says so."""
+"""The surroundings of a name: the variables it can refer to, and the source that defines them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from floodmark.core.code.source import Source, source_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where a name stands: what it may be."""
+    """The surroundings of a name in code: everything the name can refer to.
+
+    Args:
+        variables: of the module, name -> value.
+        cells: of the enclosing functions, name -> value.
+        source: the file of the code; None if the file cannot be read.
+    """
 
     variables: Mapping[str, Any]
     cells: Mapping[str, Any] = field(default_factory=dict)
@@ -28,7 +34,7 @@ class Where:
 
     @property
     def loading(self) -> bool:
-        """Whether the module is still being imported: what stands further down is not there yet."""
+        """True while the module is being imported, when variables defined further down do not exist yet."""
         return bool(getattr(self.variables.get("__spec__"), "_initializing", False))
 
     @property
@@ -44,13 +50,13 @@ class Where:
 
     @staticmethod
     def of_function(function: FunctionType) -> Where:
-        """The variables of a function."""
+        """The surroundings of a name in the body of a function."""
         source = source_of(function.__code__.co_filename, function.__globals__)
         return Where(variables=function.__globals__, cells=cells(function), source=source)
 
     @staticmethod
     def of_module(module: ModuleType, name: str = "") -> Where:
-        """The variables of a module; with one that it only has when it is asked for."""
+        """The surroundings of a name in a module. Adds the variable ``name`` if only the module's ``__getattr__`` supplies it."""
         variables = vars(module)
         if name and name not in variables:
             variables = {**variables, name: getattr(module, name)}
@@ -61,7 +67,7 @@ class Where:
 
 
 def cells(function: FunctionType) -> dict[str, Any]:
-    """The variables a function has taken along from around it; without those that have no value yet."""
+    """{name: value} of the closure of a function, without variables that have no value yet."""
     values: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -72,7 +78,10 @@ def cells(function: FunctionType) -> dict[str, Any]:
 
 
 def portable(text: str, where: Where) -> str:
-    """A text; a path beside the module it is used in is told from there, as the code may lie elsewhere tomorrow."""
+    """The token of a text. A path inside the package's folder is written relative to the module, so that moving the code keeps the digest.
+
+    A path that the source spells out literally is written as it is.
+    """
     folder = str(Path(where.file).parent) if where.file else ""
     root = folder
     for _ in range(where.package.count(".") + 1 if where.package else 0):
