@@ -1,1 +1,1 @@
-"""What has happened: read from the tables' own logs, without a JVM."""
+"""Reports on sources and operators, read from their tables and the tables' logs."""

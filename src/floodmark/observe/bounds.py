@@ -1,7 +1,7 @@
-"""Bounds against loss: what every bound of a source's watermark would have cost its landed log. No JVM.
+"""The cost of watermark bounds: how many landed rows of a source would be late, or dropped, under other bounds. No JVM.
 
-A stamp says where the newest event time stood when a row came: stamp + bound + 1. Another bound only shifts all stamps, so the rows it
-would have made late are counted in one pass over three columns, in any order, a batch at a time: nothing is simulated or collected.
+A row's stamp gives the newest event time at its arrival: stamp + bound + 1. Another bound shifts all stamps alike, so the rows that the bound
+would make late are counted in one pass over three columns, in any order, a batch at a time: nothing is simulated or collected.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from floodmark.spec.schema import ROW
 from floodmark.spec.source import FromColumn, Learned, Source
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
-"""Of delays: the bounds that are weighed where none are named."""
+"""Quantiles of delays that serve as bounds if the caller names no bounds."""
 MOST_WINDOWS = 100_000
-"""Windows that lose rows; more would not fit a report."""
+"""The most windows that lose rows in one report."""
 _BATCH_ROWS = 65_536
 
 
@@ -43,8 +43,8 @@ class Rows:
 
     Args:
         moments: event times, ms.
-        fronts: the newest event time when each came (with several source partitions the slowest active one's), ms; NEVER where
-            nothing had come before.
+        fronts: the newest event time at the arrival of each row (with several source partitions, that of the slowest active partition), ms;
+            NEVER for a row with no earlier row.
     """
 
     moments: Milliseconds
@@ -52,7 +52,7 @@ class Rows:
 
     @property
     def delays(self) -> Milliseconds:
-        """How far behind the front, ms; 0 where nothing had come before."""
+        """How far each row is behind its front, ms; 0 for a row with no earlier row."""
         behind: Milliseconds = np.maximum(self.fronts - self.moments, 0)
         return behind
 
@@ -62,8 +62,8 @@ class Window:
     """The windows whose loss is counted.
 
     Args:
-        size: of tumbling windows, ms.
-        lateness: allowed, ms.
+        size: length of the tumbling windows, ms.
+        lateness: allowed lateness, ms.
     """
 
     size: int
@@ -72,14 +72,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one bound costs.
+    """The cost of one bound.
 
     Args:
-        bound: ms; also the latency it adds: a window's result waits for an event time so far behind its end.
-        names: why it is weighed: ``99.9%``, ``in force``, ``proposed``.
-        late: rows.
-        dropped: rows too late for their window; None where no windows were named.
-        windows: that lose rows; None likewise.
+        bound: ms. Also the latency that the bound adds: a window's result waits for an event time this far after the window's end.
+        names: why the bound is reported: ``99.9%``, ``in force``, ``proposed``.
+        late: number of late rows.
+        dropped: number of rows too late for their window; None if no windows are counted.
+        windows: number of windows that lose rows; None if no windows are counted.
     """
 
     bound: int
@@ -91,18 +91,18 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundReport:
-    """Bounds and what they cost, for one log.
+    """Bounds and their costs, for the log of one source.
 
     Args:
-        source: its name.
-        rows: weighed.
-        left_out: rows that came while the watermark waited for a larger bound, so that their stamp does not tell their delay.
-        in_force: the bound that judges what lands next, unless it is changed, ms.
-        delays: of all rows weighed.
-        learned: what the landings of the source have measured; None where it does not learn.
-        proposed: the bound the source's quantile asks for, ms; None likewise.
-        costs: by bound, smallest first.
-        lost: start of a window, ms -> rows it drops under each bound of ``costs``; windows that drop none are not in it.
+        source: name of the source.
+        rows: number of rows counted.
+        left_out: number of rows not counted: they arrived while the watermark waited for a larger bound, so their stamps do not give their delays.
+        in_force: the bound for rows that land next, unless it is changed, ms.
+        delays: delays of the rows counted.
+        learned: the estimate from the source's landings; None if the source does not learn its bound.
+        proposed: the bound at the source's quantile, ms; None if the source does not learn its bound.
+        costs: one per bound, smallest bound first.
+        lost: start of a window, ms -> rows dropped under each bound of ``costs``. Windows that drop no rows are absent.
     """
 
     source: str
@@ -117,17 +117,17 @@ class BoundReport:
 
 
 def report(source: Source, lake: Lake, *, bounds: Sequence[int] = (), window: Window | None = None) -> BoundReport:
-    """Weigh bounds on what a source has landed.
+    """Count the landed rows of a source that each bound would make late.
 
     Args:
-        source: of the workspace.
-        lake: that holds its log.
-        bounds: ms; by default quantiles of the delays. The bound in force and the proposed one are always among them.
+        source: the source.
+        lake: the lake with the source's log.
+        bounds: ms; by default quantiles of the delays. The bound in force and the proposed bound are always added.
         window: also count the rows that windows would drop.
 
     Raises:
         ExecutionError: EXECUTION-002, nothing has landed.
-        CapabilityError: CAPABILITY-021 the watermark has no bound, 022 too many windows.
+        CapabilityError: CAPABILITY-021, the watermark has no bound; CAPABILITY-022, too many windows lose rows.
     """
     table, decisions, learned = _landed(source, lake)
     delays, left_out = Delays(), 0
@@ -154,12 +154,18 @@ def report(source: Source, lake: Lake, *, bounds: Sequence[int] = (), window: Wi
 def weigh(
     batches: Iterable[Rows], named: dict[int, tuple[str, ...]], window: Window | None = None
 ) -> tuple[tuple[Cost, ...], dict[int, list[int]]]:
-    """Count late and dropped rows for each bound; the rows pass once.
+    """Count late and dropped rows for each bound, in one pass.
 
     Args:
-        batches: of rows, in any order.
+        batches: rows, in any order.
         named: bound, ms -> its names.
-        window: also count dropped rows, per window.
+        window: also count the rows that these windows would drop; None for late rows only.
+
+    Returns:
+        (a cost per bound, smallest bound first; start of a window, ms -> rows dropped under each bound).
+
+    Raises:
+        CapabilityError: CAPABILITY-022, too many windows lose rows.
     """
     bounds = np.array(sorted(named), dtype=np.int64)
     late, lost = np.zeros(len(bounds), dtype=np.int64), dict[int, list[int]]()
@@ -180,12 +186,12 @@ def weigh(
 def fronts(
     watermarks: Milliseconds, sequences: Milliseconds, decisions: Sequence[Decision]
 ) -> tuple[Milliseconds, npt.NDArray[np.bool_]]:
-    """The front at each row, from its stamp; and the rows whose stamp tells it.
+    """(front of each row, ms; True for each row whose stamp determines its front).
 
     Args:
         watermarks: the rows' stamps, ms.
-        sequences: their order of arrival.
-        decisions: the bounds their log has had, oldest first.
+        sequences: the rows' order of arrival.
+        decisions: the bounds that the log has had, oldest first.
     """
     at = np.searchsorted(np.array([d.sequence for d in decisions]), sequences, side="right") - 1
     bound, held = (np.array([getattr(d, name) for d in decisions], dtype=np.int64)[at] for name in ("bound", "held"))
@@ -217,7 +223,7 @@ def _across(bound: int) -> float:
 
 
 def _tail(delays: Delays) -> list[tuple[int, int]]:
-    """(bound, rows late under it) at every step of the count; it ends where no row is late."""
+    """(bound, rows late under the bound) for the end of every bucket of delays, up to a bound under which no row is late."""
     buckets = sorted(delays.counts)
     on_time = accumulate(delays.counts[bucket] for bucket in buckets)
     return [(min(last_of(b), delays.largest), delays.rows - n) for b, n in zip(buckets, on_time, strict=True)]
@@ -237,13 +243,13 @@ def _named(delays: Delays, bounds: Sequence[int], in_force: int, proposed: int |
 
 
 def _beyond(delays: Milliseconds, bounds: Milliseconds) -> Milliseconds:
-    """Rows further behind than each bound."""
+    """For each bound, the number of rows with a larger delay."""
     counts: Milliseconds = len(delays) - np.searchsorted(np.sort(delays), bounds, side="right")
     return counts
 
 
 def _count_lost(rows: Rows, bounds: Milliseconds, window: Window, lost: dict[int, list[int]]) -> None:
-    """Add the rows that each window drops: those whose window's end, and the allowed lateness, lie behind the watermark."""
+    """Add to ``lost`` the rows that each window drops: rows that arrive when the watermark is past the window's end plus the allowed lateness."""
     starts = rows.moments - rows.moments % window.size
     behind = rows.fronts - (starts + window.size + window.lateness)
     losing = np.flatnonzero(behind >= bounds[0])
@@ -270,7 +276,7 @@ def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...
         table = None
     _, last = next(
         history.standing_of(path, Landing), (None, None)
-    )  # after the table: what it says covers every row of it
+    )  # read after the table, so that the decisions cover every row of the table
     if last is None or table is None:
         fix = f"Land it first: floodmark land {source.name}"
         raise ExecutionError(where, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
@@ -282,7 +288,7 @@ def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...
 
 
 def _scanned(table: DeltaTable, decisions: Sequence[Decision]) -> Iterator[tuple[Rows, int]]:
-    """Rows of a log, a batch at a time, and how many more have to be left out."""
+    """(rows, number of rows left out) for each batch of a log."""
     columns = ["_event_time", "_watermark", "_sequence"]
     rows = table.to_pyarrow_dataset().scanner(
         columns=columns,

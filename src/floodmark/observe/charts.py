@@ -13,12 +13,12 @@ _LABELS = 8
 
 
 def lines(series: Mapping[str, Sequence[float | None]], labels: Sequence[str], unit: str) -> str:
-    """Several lines over the same labels; a None is a gap.
+    """SVG of several lines over the same labels. A line connects its values and skips None.
 
     Args:
         series: name -> one value per label.
-        labels: along the x axis; some of them are shown.
-        unit: of the values.
+        labels: along the x axis. At most about eight are shown.
+        unit: unit of the values.
     """
     values = [value for points in series.values() for value in points if value is not None]
     low, high = min(0.0, *values), max(1.0, *values)
@@ -35,7 +35,7 @@ def lines(series: Mapping[str, Sequence[float | None]], labels: Sequence[str], u
 
 
 def bars(values: Mapping[str, float], unit: str) -> str:
-    """Horizontal bars, one per name, each with its number."""
+    """SVG of horizontal bars, one per name, each with its number and ``unit``."""
     height, left = 24, 250
     most = max(1.0, *values.values())
     parts = []
@@ -55,14 +55,14 @@ def curve(
     marks: Mapping[str, float],
     title: str,
 ) -> str:
-    """One falling line of steps over named places, for axes that the caller has bent already.
+    """SVG of one step line over labelled axes. The caller scales the coordinates, for example logarithmically.
 
     Args:
-        points: (x, y), by x; y holds until the next x.
+        points: (x, y), sorted by x.
         across: label -> x of a tick, in order.
         up: label -> y of a tick, in order.
-        marks: name -> x of a dashed line.
-        title: above the picture.
+        marks: name -> x of a dashed vertical line.
+        title: text above the picture.
     """
     widest = max([*across.values(), *marks.values(), *(x for x, _ in points)], default=1.0) or 1.0
     low, high = min(up.values()), max(up.values())

@@ -1,4 +1,4 @@
-"""Expectations judged: Great Expectations over rows of either engine."""
+"""Evaluates expectations: runs Great Expectations over rows of Spark or Sail."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _CONNECTED = "SPARK_CONNECT_MODE_ENABLED"
-"""Of the environment: with it, the functions of ``pyspark.sql`` make columns for sessions of Spark Connect, as those of Sail are."""
+"""Environment variable with which the functions of ``pyspark.sql`` make columns for Spark Connect sessions, such as Sail's."""
 _one_at_a_time = threading.Lock()
 """Held while ``_CONNECTED`` is set for the whole process."""
 
 Judged = tuple[Expectation, bool, dict[str, Any]]
-"""An expectation, whether rows meet it, and its numbers."""
+"""(expectation, True if the rows meet the expectation, {name: value} of the result)."""
 
 
 def plain(rows: DataFrame) -> DataFrame:
-    """Without stamps."""
+    """The rows without stamp columns."""
     return rows.drop(*STAMPS, PARTITION)
 
 
 def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judged]:
-    """Each expectation with whether the rows meet it, and its numbers.
+    """Evaluate each expectation over the rows.
 
-    Nothing is collected but aggregates and a few examples; Great Expectations is imported here, as that takes seconds.
+    Only aggregates and a few examples are collected. Great Expectations is imported on first use, because the import takes seconds.
 
     Args:
-        rows: of a session of Spark, or of Sail.
-        expectations: of their columns.
+        rows: a data frame of a Spark or Sail session.
+        expectations: about columns of the rows.
 
     Raises:
-        CapabilityError: CAPABILITY-037, rows of Sail and an expectation that only Spark computes.
-        DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not know.
+        CapabilityError: CAPABILITY-037, an expectation that only Spark computes, over rows of Sail.
+        DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not have.
     """
     from floodmark.engines.frames.expressions import connected  # noqa: PLC0415 - definitions load without an engine
     from floodmark.engines.frames.floats import unranged  # noqa: PLC0415 - as above
@@ -60,7 +60,7 @@ def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judge
 
 @contextmanager
 def _as_session(session: SparkSession) -> Iterator[None]:
-    """Great Expectations finds a session of Spark Connect, and makes columns for it."""
+    """Make ``session``, of Spark Connect, the session that Great Expectations finds and makes columns for."""
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - definitions load without an engine
 
     active = SparkSession._active_session  # noqa: SLF001 - only a new session can be made active in public
@@ -93,10 +93,10 @@ def _validated(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Jud
 
 
 def _great_expectations() -> Any:
-    """The package, imported as late as possible.
+    """Import the package, as late as possible.
 
-    It imports ``pyspark.sql.connect``, which takes the process of a Dagster run, whose main module has no file, for a doctest, and
-    ends it (``check_dependencies`` of PySpark 4.2); for the time of the import the main module gets one.
+    The import loads ``pyspark.sql.connect``, whose ``check_dependencies`` (PySpark 4.2) takes a process whose main module has no file, such as
+    that of a Dagster run, for a doctest and ends the process. The main module therefore gets a file for the time of the import.
     """
     main = sys.modules["__main__"]
     nameless = main.__spec__ is None and not hasattr(main, "__file__")
@@ -127,7 +127,7 @@ def _expectation(gx: Any, expectation: Expectation) -> Any:
 
 
 def _numbers(result: Any) -> dict[str, Any]:
-    """The numbers of a result that Dagster can plot, and examples of what was unexpected."""
+    """{name: value} of a result: values that Dagster can plot, examples of unexpected values, and the message of an exception if any."""
     numbers: dict[str, Any] = {}
     for name, value in result.result.items():
         if isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""What the functions of an operator failed for: the quarantine beside its outputs."""
+"""The quarantine of an operator: rows and panes for which the operator's functions failed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from floodmark.spec.schema import QUARANTINE, ROW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """Rows and panes that were set aside and not computed again since.
+    """Quarantined rows and panes of an operator that have not been computed again.
 
     Args:
-        operator: its name.
-        rows: all of them.
-        by_reason: (step, reason, count), most first.
-        newest: some of them by event time, the newest first: the columns of the quarantine and ``event_time``.
+        operator: name of the operator.
+        rows: number of quarantined rows and panes.
+        by_reason: (step, reason, count), largest count first.
+        newest: quarantined rows and panes with the newest event times, newest first: the columns of the quarantine and ``event_time`` in ms.
     """
 
     operator: str
@@ -32,12 +32,12 @@ class SetAside:
 
 
 def set_aside(operator: Operator, lake: Lake, *, limit: int) -> SetAside:
-    """What is in the quarantine of an operator.
+    """Read the quarantine of an operator.
 
     Args:
-        operator: any; one without ``on_error="quarantine"`` has an empty one.
-        lake: its outputs are in.
-        limit: reasons, and rows, at most.
+        operator: the operator; without ``on_error="quarantine"`` its quarantine is empty.
+        lake: the lake with the operator's outputs.
+        limit: most reasons, and most rows, to return.
     """
     paths = [lake.output(output.table) for output in operator.outputs if output.side == "quarantine"]
     nothing = SetAside(operator=operator.name, rows=0, by_reason=(), newest=())

@@ -18,10 +18,10 @@ from floodmark.spec.schema import MARKER
 
 
 def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> list[tuple[str, dict[str, Any]]]:
-    """(input, row) of what decides the results of an interval, at most ``limit`` rows of each input, the first to arrive.
+    """(name of an input, row) for input rows that decide the results of an interval: of each input, the first ``limit`` rows to arrive.
 
-    Rows keep ``_event_time`` in ms, ``_watermark``, ``_sequence`` and ``_kind``. Rows with one sequence (a retraction and what follows it)
-    stay together.
+    Rows have the input's columns, and ``_event_time`` in ms, ``_watermark``, ``_sequence`` and ``_kind``. Rows with one sequence (a retraction
+    and its replacement) are adjacent.
 
     Raises:
         ExecutionError: EXECUTION-002, an input has no table.

@@ -1,4 +1,4 @@
-"""Status: how far every source and output has got, from the tables' own commits. No JVM, no scan of rows."""
+"""Status: the progress of every source and output, from the tables' own commits. No JVM, no scan of rows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace
 
 LOOK_BACK = 50
-"""Commits looked at per table: the newest says how far it has got."""
+"""Commits read per table, newest first, in search of the table's progress."""
 
 
 def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
 
     Args:
-        workspace: its sources and operators.
-        lake: of their tables.
-        awaits: operator whose stream should run -> what an output without any commit waits for, in words.
+        workspace: the sources and operators.
+        lake: the lake with their tables.
+        awaits: operator whose stream should run -> text of ``state`` for its outputs without any commit.
 
-    Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
-    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``warnings`` (only where few rows hold the watermark far ahead of all others), ``lost`` (files that are gone, only where ``known_lost`` finds any); for outputs ``version``, ``mode``, ``last_run``,
-    ``lag`` behind its inputs.
+    Shape: each entry has ``kind``, ``name``, ``table`` and ``state`` in words. Once the table has a commit, a source also has ``progress``
+    (ISO 8601 or words), ``commits``, ``rows`` and ``quarantined`` (totals), ``ended``, ``last_run`` (if the log still has the commit),
+    ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone); an output
+    also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it.
     """
     reached: dict[str, int] = {}
     entries = []
@@ -92,7 +93,7 @@ def _output(
         return base | {"state": awaits or f"not run yet: floodmark run {operator.name}"}, NEVER
     commit, last = seen[0]
     streams = (record.progress for _, record in seen if not isinstance(record, BoundedRun))
-    stream = next(streams, None)  # a rebuild or a rollback says how far the stream is, too
+    stream = next(streams, None)  # the record of a rebuild or rollback has the stream's progress, too
     entry: dict[str, Any] = {
         "state": "up to date"
         if last.version == operator.version
@@ -117,7 +118,7 @@ def _output(
 
 
 def _stale(operator: Operator, lake: Lake) -> str | None:
-    """Why a stream cannot resume, in one line that ends with the command: its checkpoint is damaged, or an input it has read is gone."""
+    """Why a stream cannot resume (its checkpoint is damaged, or an input it has read is gone), in one line that ends with the command; None if it can."""
     try:
         timeline = Timeline.current(lake, operator.name)
         if damaged := _damaged(timeline):
@@ -131,7 +132,7 @@ def _stale(operator: Operator, lake: Lake) -> str | None:
 
 
 def _damaged(timeline: Timeline) -> str:
-    """The file of the newest micro-batch that cannot be read, in its checkpoint's folder; empty if all can."""
+    """The damaged file of the newest micro-batch, relative to the checkpoint's folder; empty if every file can be read."""
     try:
         timeline.checkpoint.check_newest()
         timeline.identity.deployed()
@@ -149,7 +150,7 @@ def _rows(path: str) -> int:
 
 
 def _count(path: str) -> int:
-    """The same, of a table that need not be there."""
+    """Rows of a table from the counts in its log; 0 if the table does not exist."""
     try:
         return _rows(path)
     except TableNotFoundError:

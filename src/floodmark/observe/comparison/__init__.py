@@ -1,1 +1,1 @@
-"""Two versions of a table compared: what is compared, how rows are paired, what the columns hold."""
+"""Comparison of two versions of a table: its sides, the pairing of rows, and the profiles of columns."""

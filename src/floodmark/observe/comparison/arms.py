@@ -1,4 +1,4 @@
-"""Comparison of the arms of an experiment: each with the first one, output by output, as far as the slower of the two is."""
+"""Comparison of the arms of an experiment: each arm with the first arm, output by output, up to the progress of the slower arm."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ from floodmark.observe.comparison.sides import Side
 from floodmark.spec.operator import Operator
 
 _APART = "LIFECYCLE-082"
-"""Rows that cannot be paired: other outputs and arms are compared all the same."""
+"""Code of the error for rows that cannot be paired. Other outputs and arms are compared all the same."""
 _HOUR = 60 * MINUTE
-"""Cell of rows without windows: so long a stretch of event time counts as one where the means of columns are compared."""
+"""Length, ms, of a cell of event time for rows without windows. The means of columns are compared per cell."""
 
 
 def compare_arms(
     lake: Lake, experiment: Experiment, operator: Operator | None, how: How
 ) -> Mapping[str, Mapping[str, Comparison | str]]:
-    """Look at what has closed since the last look, and add it to what is known; what the stream had found before the experiment is not compared.
+    """Compare the results that have closed since the last call, and add the differences to the comparison. Results from before the experiment are left out.
 
     Args:
-        lake: of the experiment.
+        lake: the lake of the experiment.
         experiment: in any state but ``starting``.
-        operator: as the code has it now, which says how results are keyed; None where it has gone.
-        how: it is done; tolerances and columns stay those of the first look, and need not be given again. An experiment's rule has its own.
+        operator: the operator in the current code, which defines the keys of results; None if the code no longer has it.
+        how: how to compare. Tolerances and columns stay those of the first call and may be left out later. If the experiment has a rule,
+            the rule's tolerances apply.
 
     Returns:
-        Arm -> output -> what was found of it beside the first arm, or why it cannot be compared; without those of which nothing
-        has closed in both.
+        Arm -> output -> the comparison with the first arm, or the reason why the output cannot be compared. Outputs of which nothing
+        has closed in both arms are absent.
 
     Raises:
         LifecycleError: as ``advance``.
@@ -59,12 +60,12 @@ def compare_arms(
 
 
 def carry_on(lake: Lake, experiment: Experiment, operator: Operator) -> None:
-    """Add what has closed since the last look to each comparison that was begun, as it was begun.
+    """Continue each comparison that was begun, with its settings: compare the results that have closed since the last call.
 
     Args:
-        lake: of the experiment.
-        experiment: that runs.
-        operator: as the code of an arm has it.
+        lake: the lake of the experiment.
+        experiment: a running experiment.
+        operator: the operator in the code of an arm.
 
     Raises:
         LifecycleError: as ``advance``.
@@ -76,26 +77,28 @@ def carry_on(lake: Lake, experiment: Experiment, operator: Operator) -> None:
 
 
 def _outputs(operator: str, *arms: Arm) -> list[str]:
-    """Those that all of some arms have."""
+    """Outputs that all of the arms have, sorted, without tables whose names end with one of ``SIDES``."""
     known = [Timeline.current(Lake(arm.root), operator).identity.deployed() for arm in arms]
     tables = [set(one.tables) if one is not None else set() for one in known]
     return sorted(one for one in set.intersection(*tables) if not one.endswith(SIDES))
 
 
 def final(left: Side, right: Side, definitions: Iterable[Deployed | None]) -> int:
-    """Event time before which neither side is revised any more, ms: one that is further has used late rows the other has not read yet.
+    """Event time, ms, before which neither side is revised any more: the slower side's progress minus the allowed lateness.
+
+    A faster side may have used late rows that the slower side has not read yet.
 
     Args:
-        left: the one.
-        right: the other.
-        definitions: by which the two are written.
+        left: the left side.
+        right: the right side.
+        definitions: deployed definitions of the operators that write the two sides.
     """
     reached = min((side.reached for side in (left, right) if side.reached is not None), default=END)
     return reached if reached >= END else reached - lateness(definitions)
 
 
 def lateness(definitions: Iterable[Deployed | None]) -> int:
-    """The longest that a window of any of these waits for late rows, ms."""
+    """The longest allowed lateness of a window in any of the definitions, ms."""
     return max((_lateness(one.graph) for one in definitions if one is not None), default=0)
 
 
@@ -115,7 +118,9 @@ def _looked(
     left, right = (
         replace(Side.of(path, output, operator), name=arm.name) for path, arm in zip(paths, arms, strict=True)
     )
-    if experiment.promote is not None and how is not None:  # one look of a person must not refuse those of the rule
+    if (
+        experiment.promote is not None and how is not None
+    ):  # tolerances that a person passes must not make later comparisons by the rule fail
         bounds = experiment.promote.columns
         how = replace(how, tolerances={name: one for name, one in bounds.items() if name in left.types}, without=())
     folder = comparison_of(lake, experiment.name, arms[1].name, table)

@@ -1,4 +1,4 @@
-"""Which rows a step of a comparison reads: cells of event time that have closed or changed since the step before, and the files that hold them.
+"""Cells of event time that a step of a comparison reads: cells that have closed or changed since the last step, and the files that hold their rows.
 
 A cell is a stretch of event time of one length for the whole comparison. All rows of a window have the event time of the window's last
 millisecond, so a window is in one cell.
@@ -27,12 +27,12 @@ _MOMENT = "epoch_ms(_event_time::TIMESTAMPTZ)"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a side with rows, as they were when its table was opened.
+    """The files of a side that hold rows, at the version of its open table.
 
     Args:
-        names: paths from the table's.
-        first: least event time in each, ms.
-        last: greatest.
+        names: paths relative to the table's.
+        first: least event time in each file, ms.
+        last: greatest event time in each file, ms.
     """
 
     names: tuple[str, ...]
@@ -41,13 +41,13 @@ class Files:
 
     @staticmethod
     def of(side: Side) -> Files:
-        """By the statistics in the log; a file without them may hold any event time."""
+        """Read the files from the statistics in the log. A file without statistics may hold any event time."""
         actions = pa.table(side.table.get_add_actions(flatten=True))
         names = [unquote(name) for name in actions["path"].to_pylist()]
         first, last = (_bounds(actions, edge, other) for edge, other in (("min", NEVER), ("max", END)))
         rows = _column(actions, "num_records", -1)
         nulls = _column(actions, "null_count._event_time", -2)
-        with_rows = np.flatnonzero(rows != nulls)  # the others hold markers alone
+        with_rows = np.flatnonzero(rows != nulls)  # all other files hold markers alone
         return Files(tuple(names[place] for place in with_rows), first[with_rows], last[with_rows])
 
     def between(self, first: int, behind: int) -> list[str]:
@@ -58,8 +58,8 @@ class Files:
         """Files that can hold event times of cells.
 
         Args:
-            starts: of the cells, ms, in order.
-            length: of a cell, ms.
+            starts: starts of the cells, ms, sorted.
+            length: length of a cell, ms.
         """
         known = np.asarray(starts, dtype=np.int64)
         before = np.searchsorted(known, self.first - self.first % length, side="left")
@@ -108,12 +108,12 @@ def closed(
     """Starts of the first cells with rows in a span of event time, ms, in order.
 
     Args:
-        connection: to ask on.
-        side: the table's.
-        files: of it.
-        span: from the start of its first cell to the end of its last, ms.
-        length: of a cell, ms.
-        most: cells that are given.
+        connection: DuckDB.
+        side: the side to read.
+        files: the files of the side.
+        span: (start of the first cell, end of the last cell), ms.
+        length: length of a cell, ms.
+        most: most cells to return.
     """
     first, behind = span
     some = files.between(first, behind)
@@ -126,15 +126,15 @@ def revised(
     """Starts of cells before ``done`` in which rows were added since a version of a side's table, ms.
 
     Args:
-        connection: to ask on.
-        side: the table's.
-        files: of it.
+        connection: DuckDB.
+        side: the side to read.
+        files: the files of the side.
         before: the version.
         done: event time up to which all cells were compared, ms.
-        length: of a cell, ms.
+        length: length of a cell, ms.
 
     Raises:
-        LifecycleError: LIFECYCLE-086, rows were taken out of the table since, or its log does not say.
+        LifecycleError: LIFECYCLE-086, rows were removed from the table since the version, or the table's log does not reach back to it.
     """
     version = side.table.version()
     if version == before:
@@ -154,7 +154,7 @@ def revised(
     own = [name for one in changes if (name := unquote(one)) in there]
     if own:
         starts.update(_starts(connection, side, own, f"{_MOMENT} < {done}", length))
-    for name, change in changes.items():  # merged with others since: all cells in its range are taken
+    for name, change in changes.items():  # merged with other files since: all cells in the file's range count
         if unquote(name) not in there and (change.first is not None or change.last is not None):
             first, behind = _range(change, done)
             held = f"{_MOMENT} >= {first} AND {_MOMENT} < {behind}"
@@ -187,12 +187,12 @@ def _starts(
 
 
 def chosen(first: int, last: int, length: int) -> str:
-    """The rows of the cells in the table ``cells``, as SQL; the range lets DuckDB pass over parts of files.
+    """SQL condition for the rows of the cells in the table ``cells``. The range of event times lets DuckDB skip parts of files.
 
     Args:
         first: start of the first cell, ms.
-        last: start of the last.
-        length: of a cell, ms.
+        last: start of the last cell, ms.
+        length: length of a cell, ms.
     """
     low, high = (
         f"{literal(str(np.datetime64(at, 'ms')))}::TIMESTAMP AT TIME ZONE 'UTC'" for at in (first, last + length)

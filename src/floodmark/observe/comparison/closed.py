@@ -1,9 +1,9 @@
-"""Comparison of two outputs while they grow: what has closed since the last step is compared, once, and added to what is known.
+"""Comparison of two growing outputs by steps: a step compares the cells of event time that have closed since the last step.
 
 In the folder of a comparison, ``windows`` is a Delta table with a row per step and cell (``cells``): rows only on the left, only on the right,
-equal, within tolerance and different, and per column the sums that add up (``sums``). Of a cell the row of the last step counts. Beside it are
-the sums of all cells and a bounded number of sample rows, in files that the table's last commit names. This commit is the only point at which a
-step happens: a process killed before it has done nothing, one killed after it everything. Files of the table are merged now and then (``merging``).
+equal, within tolerance and different, and additive sums per column (``sums``). For each cell, the row of its last step counts. Files beside the
+table hold the sums of all cells and a bounded number of sample rows; the step in the table's last commit names the files. The commit makes a step
+atomic: a process killed before the commit has done nothing, a process killed after the commit everything. ``merging`` compacts the table.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from floodmark.spec.tolerance import Within
 
 MINUTE = 60_000
 _CELLS = 2000
-"""Cells that one step compares at most; further ones follow in steps of their own."""
+"""Most cells that one step compares. Further cells follow in further steps."""
 _VERSIONS = 50
-"""Commits of a side after which a step is made though nothing has closed, so that the next one has few of them to look at."""
+"""Commits of a side after which a step is made even if nothing has closed, so that the next step has few commits to read."""
 _APP = "comparison"
 _SIDES = ("l", "r")
 
 
 @dataclass(slots=True)
 class _Known:
-    """What all steps so far have found."""
+    """The result of all steps so far."""
 
     step: int
     cell: int
@@ -79,23 +79,23 @@ class _Known:
     counts: Counts = field(default_factory=Counts)
     differing: int = 0
     windows: list[list[int]] = field(default_factory=list)
-    """Cell, start, end, different, only left, only right of the newest that differ."""
+    """[cell, start, end, different, only left, only right] of the newest cells that differ."""
     samples: str | None = None
     seconds: float = 0.0
 
     @staticmethod
     def read(folder: str) -> _Known | None:
-        """What the last step that was committed has found; None before the first one."""
+        """The result at the last committed step; None before the first step."""
         while True:
             step = _committed(folder)
             if step is None:
                 return None
-            with suppress(FileNotFoundError):  # two steps were made since
+            with suppress(FileNotFoundError):  # another process has committed two steps since
                 return _Known.of(json.loads(Path(folder, _totals(step)).read_text()))
 
     @staticmethod
     def of(value: dict[str, Any]) -> _Known:
-        """From what ``as_json`` gives."""
+        """(value of ``as_json``) -> the result."""
         value = dict(value)
         for name in ("versions", "names", "grain"):
             value[name] = tuple(value[name])
@@ -106,7 +106,7 @@ class _Known:
         return _Known(**value)
 
     def as_json(self) -> dict[str, Any]:
-        """Of the fields."""
+        """The fields as JSON values."""
         return asdict(self) | {"columns": {name: one.as_json() for name, one in self.columns.items()}}
 
 
@@ -124,27 +124,27 @@ def _totals(step: int) -> str:
 
 @dataclass(slots=True)
 class _Cells(Pairs):
-    """The rows of some cells, paired; the table ``cells`` has the starts of these, ms."""
+    """Pairs of the rows of some cells. The table ``cells`` has the starts of the cells, ms."""
 
     length: int = MINUTE
     within: str = "true"
     files: dict[str, list[str]] = field(default_factory=dict)
 
     def reading(self, name: str, side: Side, columns: Sequence[str]) -> str:
-        """As a table: it is read several times."""
+        """The statement that makes ``live_l`` or ``live_r``: a table, because a step reads the rows several times."""
         query, _ = side.live(self.connection, columns, None, within=self.within, files=self.files[name])
         start = cells.cell("epoch_ms(_event_time)", self.length)
         return f"CREATE TEMP TABLE live_{name} AS SELECT *, {start} AS __cell FROM ({query})"
 
     @property
     def places(self) -> tuple[str, str] | None:
-        """The cell of a pair."""
+        """(start, end) of the cell of a pair, ms, as SQL."""
         start = cells.cell("moment", self.length)
         return start, f"{start} + {self.length}"
 
     @property
     def window_sums(self) -> tuple[Sequence[str], str]:
-        """Of all pairs that are not the same, what each column adds."""
+        """(sums of each column, as SQL with names; condition), over all pairs that are not equal."""
         parts = ["count(*) FILTER (worst = 1) AS within"]
         for at, name in enumerate(self.values):
             parts += [f"count(*) FILTER (s{at} = 1) AS within_{at}", f"count(*) FILTER (s{at} = 2) AS different_{at}"]
@@ -159,7 +159,7 @@ class _Cells(Pairs):
 
     @property
     def shown(self) -> Sequence[tuple[str, str]]:
-        """The oldest and the newest of each kind."""
+        """(condition, order) of samples, as SQL: the oldest and the newest pairs of each kind of difference."""
         keys = ", ".join([*(f"g{at}" for at in range(len(self.grain))), "l"])
         return [(kind, f"moment{way}, {keys}") for kind in KINDS for way in ("", " DESC")]
 
@@ -167,31 +167,31 @@ class _Cells(Pairs):
 def advance(
     folder: str, left: Side, right: Side, how: How, *, until: int, since: int = NEVER, cell: int = MINUTE
 ) -> Step | None:
-    """Compare what has closed since the last step, and compare again what was revised.
+    """Compare the cells that have closed since the last step, and compare again the cells that were revised.
 
-    The rows of one window, or of one cell of event time where rows have no windows, are compared when all of it lies before ``until`` and
-    before the progress of both sides. Where a side has got rows since for a cell that was compared, the cell is compared again, and its row
-    and its share of the sums are replaced. What a call costs follows the rows of these cells, not those compared before.
+    The rows of a window, or of a cell of event time if rows have no windows, are compared when the whole window or cell lies before ``until``
+    and before the progress of both sides. If a side has received rows for a compared cell since, the cell is compared again, and its row and its
+    share of the sums are replaced. The cost of a call depends on the rows of these cells, not on the rows compared before.
 
-    A process may be killed at any point: the next call has the same result as if that had not happened. Two processes at once are refused.
+    A process may be killed at any point: the next call has the same result as without the kill. Two processes at once are refused.
 
     Args:
-        folder: of the comparison, on a local disk; it is made by the first step.
-        left: the one, as it is now: ``Side.of`` for each call.
-        right: likewise.
-        how: it is done; ``upto`` and ``everything`` do not count. Columns, grain and tolerances stay those of the first step.
-        until: event time before which both sides are as good as final, ms: the slower one's watermark minus the allowed lateness.
-        since: event time from which on rows are compared, ms; whole cells, and as the first step says. By default all there are.
-        cell: length of a cell, ms; it stays that of the first step.
+        folder: folder of the comparison, on a local disk; the first step makes it.
+        left: the left side at its newest version: call ``Side.of`` for each call.
+        right: the right side at its newest version.
+        how: how to compare; ``upto`` and ``everything`` are ignored. Columns, grain and tolerances must be those of the first step.
+        until: event time before which both sides are final, ms: the slower side's watermark minus the allowed lateness.
+        since: event time from which on rows are compared, ms, rounded up to a whole cell; by default all rows. Only the first step reads it.
+        cell: length of a cell, ms. Only the first step reads it.
 
     Returns:
-        None where nothing was there to compare.
+        The step, or the sum of several steps; None if there was nothing to compare.
 
     Raises:
         CapabilityError: CAPABILITY-041, the results cannot be compared by steps.
-        LifecycleError: LIFECYCLE-081 to LIFECYCLE-083 as ``compare``, LIFECYCLE-086 rows were taken out of a side, LIFECYCLE-087 the
-            comparison was begun otherwise, LIFECYCLE-088 another process makes a step.
-        SetupError: SETUP-052, no room on the disk for what does not fit into memory.
+        LifecycleError: LIFECYCLE-081 to LIFECYCLE-083 as ``compare``; LIFECYCLE-086, rows were removed from a side; LIFECYCLE-087, the
+            first step had other settings; LIFECYCLE-088, another process makes a step.
+        SetupError: SETUP-052, no room on the disk for data that does not fit into memory.
     """
     with _alone(folder):
         known = _Known.read(folder)
@@ -204,7 +204,7 @@ def advance(
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """The lock of a comparison; it goes with its process, also when that is killed."""
+    """Hold the lock of a comparison. The system releases the lock when the process ends, even by a kill."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(Path(folder, "lock"), timeout=0):
@@ -233,7 +233,7 @@ def _advance(folder: str, left: Side, right: Side, how: How, known: _Known, unti
 
 
 def _begun(left: Side, right: Side, how: How, length: int, begin: int = NEVER) -> _Known:
-    """A comparison without a step."""
+    """The result of a comparison before its first step."""
     where = f"comparison of '{left.name}' with '{right.name}'"
     for side in (left, right):
         if not side.stamped:
@@ -342,7 +342,7 @@ def _step(folder: str, left: Side, right: Side, how: How, known: _Known, behind:
 
 @dataclass(slots=True)
 class _Run:
-    """One step: what the pairs of its cells add to what is known, and the commit of it."""
+    """One step: adds the pairs of its cells to the result, and commits."""
 
     folder: str
     connection: duckdb.DuckDBPyConnection
@@ -352,7 +352,7 @@ class _Run:
     tallied: bool = False
 
     def tally(self, pairs: _Cells) -> None:
-        """Sum up the cells, and put the result in place of what was said of them before."""
+        """Sum up the cells, in place of the sums that earlier steps added for the same cells."""
         known, connection = self.known, self.connection
         types = {name: pairs.left.types[name] for name in pairs.values}
         both = "(SELECT * FROM live_l UNION ALL BY NAME SELECT * FROM live_r)"
@@ -392,7 +392,7 @@ class _Run:
         return ", ".join(parts)
 
     def _fresh(self, pairs: _Cells) -> str:
-        """The rows of the cells as the table of windows has them."""
+        """The query for the cells' rows in the table of windows."""
         counted = [f"{n}" for n in ("different", "only_left", "only_right", "within")]
         parts, both = [], "(coalesce(l.rows, 0) - coalesce(p.only_left, 0))"
         for at, name in enumerate(pairs.values):
@@ -429,7 +429,7 @@ class _Run:
         )
 
     def _take_away(self) -> None:
-        """Out of the sums, what the cells that are compared again said before."""
+        """Subtract the sums that earlier steps added for the cells that are compared again."""
         known, table = self.known, DeltaTable(f"{self.folder}/windows")
         names = _files_with(table, self.revised)
         if not names:
@@ -446,7 +446,7 @@ class _Run:
             known.columns[name].add(column_sums, -1)
 
     def _windows(self) -> None:
-        """The newest cells that differ: twice as many as are listed, as some may agree later."""
+        """Keep the newest cells that differ: twice as many as are listed, as some may agree later."""
         again = set(self.revised)
         query = (
             "SELECT cell, epoch_ms(window_start), epoch_ms(window_end), different, only_left, only_right FROM fresh "
@@ -457,7 +457,7 @@ class _Run:
         self.known.windows = sorted([*fresh, *unrevised], reverse=True)[: 2 * _LISTED]
 
     def _samples(self, pairs: _Cells) -> None:
-        """The oldest and the newest rows of each kind of difference, of this step and those before."""
+        """Write the oldest and the newest rows of each kind of difference, of this step and earlier steps, to a file."""
         each, start = pairs.how.samples, cells.cell("moment", pairs.length)
         fresh = " UNION ALL ".join(
             f"SELECT *, {number // 2} AS kind FROM samples_{number}" for number in range(len(pairs.shown))
@@ -475,7 +475,7 @@ class _Run:
         self.connection.execute(f"COPY ({query}) TO {literal(f'{self.folder}/{self.known.samples}')} (FORMAT parquet)")
 
     def commit(self, begun: float) -> None:
-        """The sums into a file, and the rows of the cells into the table, with the name of that file."""
+        """Write the sums to a file, and append the rows of the cells to the table in a commit whose step names that file."""
         known, path = self.known, f"{self.folder}/windows"
         if not DeltaTable.is_deltatable(path):
             shape = self.connection.sql("SELECT * FROM fresh LIMIT 0").to_arrow_table().schema
@@ -501,7 +501,7 @@ class _Run:
         return Written(folder=target)
 
     def _remove(self) -> None:
-        """Files that only steps before the last two name."""
+        """Remove the files of steps before the last two."""
         for file in Path(self.folder).glob("*-*"):
             number = int(file.stem.split("-")[1])
             if file.name != self.known.samples and number < self.known.step - 1:
@@ -517,7 +517,7 @@ def _identity(pairs: _Cells) -> str:
 
 
 def _files_with(table: DeltaTable, starts: Sequence[int]) -> list[str]:
-    """Files of the table of windows that may hold cells."""
+    """Files of the table of windows that may hold any of the cells."""
     actions = pa.table(table.get_add_actions(flatten=True))
     known = np.asarray(starts, dtype=np.int64)
     low, high = (np.asarray(actions[f"{edge}.cell"].to_numpy(), dtype=np.int64) for edge in ("min", "max"))
@@ -527,7 +527,7 @@ def _files_with(table: DeltaTable, starts: Sequence[int]) -> list[str]:
 
 
 def begun(folder: str, left: Side, right: Side) -> How | None:
-    """How a comparison was begun: its grain, tolerances and columns; None before the first step."""
+    """The settings of a comparison's first step: grain, tolerances and columns left out; None before the first step."""
     known = _Known.read(folder)
     if known is None:
         return None
@@ -538,17 +538,17 @@ def begun(folder: str, left: Side, right: Side) -> How | None:
 
 
 def read_comparison(folder: str) -> Comparison | None:
-    """What all steps together have found, as ``compare`` says it; None before the first step.
+    """The result of all steps together, in the form of ``compare``; None before the first step.
 
-    It takes as long whatever was compared. What steps cannot know is left out: the numbers of different values, and the most frequent
-    pairs of values. Of least and greatest values, and of the greatest difference, those of rows that were revised since count too.
-    Distributions are compared by bins that the first rows have laid out; a distance is at most the true one.
+    The time of a call does not depend on how much was compared. Results that steps cannot add up are absent: the number of distinct values,
+    and the most frequent pairs of values. Least and greatest values, and the greatest difference, include rows that were revised since.
+    Distributions are compared by bins laid out from the first rows; a distance is at most the true distance.
     """
     while True:
         known = _Known.read(folder)
         if known is None:
             return None
-        with suppress(FileNotFoundError):  # two steps were made since
+        with suppress(FileNotFoundError):  # another process has committed two steps since
             samples = tuple(_read(folder, known))
             break
     types = {name: parse(kind) for name, kind in known.types.items()}

@@ -1,8 +1,8 @@
-"""Comparison of two sides in DuckDB, which spills: what is equal costs one pass over each, what differs a join of what differs.
+"""Comparison of two sides in DuckDB, which spills to disk: one pass over each side, and a join of only the buckets that differ.
 
-Rows are put into buckets by the hash of their grain, and each side's buckets summed up by the hashes of their rows. A bucket with the same number
-of rows and the same sum holds the same rows (hashes of 64 bits; that two different buckets agree has odds of 1 in 2^64). Only rows of the
-others are paired: first those that are the same, then those of one grain, in the order of their hashes.
+Rows are put into buckets by the hash of their grain, and the hashes of a bucket's rows are summed up per side. Two buckets with the same number of
+rows and the same sum hold the same rows (hashes of 64 bits; two different buckets agree with odds of 1 in 2^64). Only rows of the other buckets
+are paired: first equal rows, then rows of one grain, in the order of their hashes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from floodmark.spec.tolerance import Within
 
 _BUCKETS = 1 << 16
 _SLICE_ROWS, _SLICES = 500_000, 256
-"""Rows that are paired at once, about, and most slices of the buckets: what is paired at once fits into memory."""
+"""About how many rows one slice of the buckets has, so that a slice fits into memory; and the most slices."""
 _DAY = 86_400_000
 KINDS = ("worst = 2", "NOT r", "NOT l")
-"""Of differences, each with samples of its own."""
+"""Kinds of differences, as conditions on ``pairs``: different, only left, only right. Each kind has samples of its own."""
 _VALUES = 1000
-"""Pairs of values of a slice that may be among the most frequent of all."""
+"""Most frequent pairs of values kept per column and slice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +48,16 @@ class How:
     """How two sides are compared.
 
     Args:
-        grain: columns by which rows are paired; by default what the operator says.
+        grain: columns by which rows are paired; by default those of the operator.
         tolerances: column -> by how much its values may differ.
         without: columns that are not compared.
-        upto: rows before this event time, ms; by default all before the slower side's progress.
-        everything: all rows, wherever the two stand.
-        samples: rows that are shown of each kind of difference.
-        top: pairs of values that are shown per column.
-        windows: that are listed.
+        upto: compare rows before this event time, ms; by default rows before the slower side's progress.
+        everything: compare all rows, whatever the progress of the sides.
+        samples: rows shown of each kind of difference.
+        top: pairs of values shown per column.
+        windows: windows listed.
         memory: DuckDB's limit, as ``2GB``.
-        spill: folder for what does not fit; by default one of the system's.
+        spill: folder for data that does not fit into memory; by default the system's folder for temporary files.
     """
 
     grain: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """Of the pairs of one column: how many are within the tolerance, and differ; the sum of all differences, and the greatest."""
+    """Of one column: pairs within the tolerance, pairs that differ, sum of all differences, and the greatest amount of a difference."""
 
     within: int = 0
     different: int = 0
@@ -82,24 +82,24 @@ class _States:
     most: float = 0.0
 
     def plus(self, within: int, different: int, total: float | None, most: float | None) -> _States:
-        """With those of another slice."""
+        """The sum with the numbers of another slice."""
         return _States(
             self.within + within, self.different + different, self.total + (total or 0.0), max(self.most, most or 0.0)
         )
 
 
 def compare(left: Side, right: Side, how: How) -> Comparison:
-    """What two sides differ in.
+    """Compare two sides: counts of rows, schema, columns, windows and samples of differences.
 
     Args:
-        left: the one, taken for what is known.
-        right: the other one.
-        how: it is done.
+        left: the side that serves as reference.
+        right: the other side.
+        how: how to compare.
 
     Raises:
-        LifecycleError: LIFECYCLE-081 a column is not there, LIFECYCLE-082 the two cannot be paired, LIFECYCLE-083 a tolerance of
-            what is no number.
-        SetupError: SETUP-052, no room on the disk for what does not fit into memory.
+        LifecycleError: LIFECYCLE-081, a column does not exist; LIFECYCLE-082, rows of the two sides cannot be paired; LIFECYCLE-083, a
+            tolerance for a column that is not numeric.
+        SetupError: SETUP-052, no room on the disk for data that does not fit into memory.
     """
     begun = time.monotonic()
     grain = common_grain(left, right, how)
@@ -128,10 +128,10 @@ def compare(left: Side, right: Side, how: How) -> Comparison:
 
 
 def common_grain(left: Side, right: Side, how: How) -> tuple[str, ...]:
-    """The columns by which rows of two sides are paired; empty where none are known.
+    """The columns by which rows of two sides are paired; empty if no columns are known, or a side lacks one of them.
 
     Raises:
-        LifecycleError: LIFECYCLE-081, a column is not there; LIFECYCLE-082, the two sides have different grains.
+        LifecycleError: LIFECYCLE-081, a column does not exist; LIFECYCLE-082, the two sides have different grains.
     """
     if how.grain:
         for side in (left, right):
@@ -181,7 +181,7 @@ def schema_differences(left: Side, right: Side, how: How) -> Iterator[SchemaDiff
 
 @contextmanager
 def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-    """DuckDB with limited memory, and a folder to spill into, which is removed at the end."""
+    """(connection, spill folder): DuckDB with limited memory, in the time zone UTC. The folder is removed on exit."""
     kinds = (duckdb.Error, OSError)
     with (
         machine.boundary(
@@ -203,13 +203,13 @@ def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, st
 
 @dataclass(slots=True)
 class Pairs:
-    """The rows of two sides that differ, put beside each other, a slice of the buckets after the other.
+    """Pairs the rows of two sides that differ, slice of the buckets by slice.
 
-    Columns that are added to a side's own begin with two underscores.
+    Columns added to a side's own begin with two underscores.
 
-    The table ``pairs`` holds those of a slice: ``g0`` ... of the grain, ``a0`` ... and ``b0`` ... the values of left and right, ``s0`` ... what
-    became of them (0 the same, 1 within the tolerance, 2 different, 3 one side lacks the row), ``worst`` of these, ``l`` and ``r``, whether the
-    side has the row, ``moment`` in ms.
+    The table ``pairs`` holds the pairs of one slice that are not equal: ``g0`` ... the columns of the grain, ``a0`` ... and ``b0`` ... the values
+    on the left and the right, ``s0`` ... the state of each value (0 equal, 1 within the tolerance, 2 different, 3 one side lacks the row),
+    ``worst`` the greatest state, ``l`` and ``r`` whether the side has the row, ``moment`` the event time in ms.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -227,21 +227,21 @@ class Pairs:
 
     @property
     def timed(self) -> bool:
-        """Whether rows have an event time."""
+        """True if the rows of both sides have an event time."""
         return self.left.stamped and self.right.stamped
 
     @property
     def own(self) -> str:
-        """The columns that are compared, and those of the grain."""
+        """The columns of the grain and the compared columns, as SQL."""
         return ", ".join(map(quoted, (*self.grain, *self.values)))
 
     @property
     def key(self) -> str:
-        """The hash of the grain; without one, of the whole row."""
+        """The hash of the grain, as SQL; the hash of the whole row if there is no grain."""
         return f"hash({', '.join(map(quoted, self.grain)) or self.own})"
 
     def make(self) -> None:
-        """Read both sides, and pair what differs."""
+        """Read both sides, and pair the rows that differ."""
         every = list(dict.fromkeys((*self.grain, *self.values, *(["_event_time"] if self.timed else []))))
         for name, side in (("l", self.left), ("r", self.right)):
             self._do(self.reading(name, side, every))
@@ -265,12 +265,12 @@ class Pairs:
             self._do("DROP TABLE pairs")
 
     def reading(self, name: str, side: Side, columns: Sequence[str]) -> str:
-        """The statement that makes the table or view ``live_l`` or ``live_r`` of a side's rows."""
+        """The statement that makes ``live_l`` or ``live_r`` of a side's rows: a table if the query is costly, else a view."""
         query, costly = side.live(self.connection, columns, self.upto)
         return f"CREATE TEMP {'TABLE' if costly else 'VIEW'} live_{name} AS {query}"
 
     def _divide(self, name: str, slices: int) -> None:
-        """Rows of the buckets that differ, as files of one slice each."""
+        """Write the rows of the buckets that differ to files of one slice each."""
         self._do(
             f"COPY (SELECT *, {self.key} AS __key, hash({self.own}) AS __whole, {self.key} % {_BUCKETS} % {slices} AS __slice FROM live_{name} "
             f"WHERE {self.key} % {_BUCKETS} IN (SELECT bucket FROM buckets)) TO '{self.folder}/{name}' (FORMAT parquet, PARTITION_BY (__slice))"
@@ -289,7 +289,7 @@ class Pairs:
                     f"CREATE OR REPLACE TEMP TABLE rows_{name} AS SELECT *, 0::UBIGINT AS __key, 0::UBIGINT AS __whole FROM live_{name} LIMIT 0"
                 )
         unique = all(self._row(f"SELECT count(*) = count(DISTINCT __key) FROM rows_{name}")[0] for name in "lr")
-        if unique:  # those that are the same go in the join
+        if unique:  # the join drops equal rows
             self._join("rows_l", "rows_r", "a.__key = b.__key")
             return
         for name in "lr":
@@ -322,7 +322,7 @@ class Pairs:
         )
 
     def _close(self, name: str, a: str, b: str) -> str:
-        """The case of a difference within the tolerance."""
+        """The case of a difference within the tolerance, as SQL; empty if the column has no tolerance."""
         bound = self.how.tolerances.get(name)
         if bound is None:
             return ""
@@ -332,10 +332,10 @@ class Pairs:
         most = f"greatest({float(bound.absolute)!r}, {float(bound.relative)!r} * greatest(abs({a}), abs({b}))::DOUBLE)"
         return f"WHEN {finite} AND abs({a} - {b})::DOUBLE <= {most} THEN 1 "
 
-    # ---- what is kept of a slice
+    # ---- results of one slice
 
     def _add(self, *, first: bool, last: bool) -> None:
-        """Count the pairs of a slice, and keep what may be shown of them."""
+        """Count the pairs of a slice, and keep candidates for frequent values, windows and samples."""
         parts = [
             "count(*) FILTER (NOT r)",
             "count(*) FILTER (NOT l)",
@@ -373,7 +373,7 @@ class Pairs:
             )
 
     def _shifts(self, at: int, name: str) -> tuple[str, str]:
-        """Sum of the differences of all pairs, and the greatest."""
+        """(sum of the differences of all pairs, greatest amount of a difference), as SQL."""
         if not self.left.types[name].is_numeric:
             return "NULL", "NULL"
         delta = f"(b{at}::DOUBLE - a{at}::DOUBLE)"
@@ -387,38 +387,38 @@ class Pairs:
 
     @property
     def window_sums(self) -> tuple[Sequence[str], str]:
-        """What is summed up per window beside the counts, as SQL with names, and of which pairs."""
+        """(sums per window beside the counts, as SQL with names; condition for the pairs that count)."""
         return (), "worst > 1"
 
     @property
     def shown(self) -> Sequence[tuple[str, str]]:
-        """Which pairs may be samples, and in which order the first of them are taken."""
+        """(condition, order) of samples, as SQL: the first pairs in the order become samples."""
         return [(kind, self.order) for kind in KINDS]
 
     @property
     def order(self) -> str:
-        """Of samples."""
+        """The order of samples, as SQL."""
         return ", ".join([*(f"g{at}" for at in range(len(self.grain))), *(["moment"] if self.timed else []), "l"])
 
     @property
     def places(self) -> tuple[str, str] | None:
-        """Start and end of the window of a pair, or of its day, ms; None where rows have neither."""
+        """(start, end) of the window of a pair, or of its day, ms, as SQL; None if rows have neither window nor event time."""
         if {"window_start", "window_end"} <= set(self.grain):
             start, end = (f"epoch_ms(g{self.grain.index(name)})" for name in ("window_start", "window_end"))
             return start, end
         day = f"(moment - (moment % {_DAY} + {_DAY}) % {_DAY})"
         return (day, f"{day} + {_DAY}") if self.timed else None
 
-    # ---- what came of all
+    # ---- results of all slices
 
     def counts(self) -> Counts:
-        """Rows by what became of them."""
+        """Numbers of rows that are equal, within tolerance, different, only left, only right."""
         (only_left, only_right), (within, different) = self.lone, self.worst
         equal = self.rows["l"] - only_left - within - different
         return Counts(equal=equal, within=within, different=different, only_left=only_left, only_right=only_right)
 
     def columns(self, counts: Counts) -> Iterator[ColumnDifference]:
-        """Each column that both have, but those of the grain."""
+        """The difference of each compared column."""
         types = {name: self.left.types[name] for name in self.values}
         lone = counts.only_left or counts.only_right
         moved = {n: kind for n, kind in types.items() if lone or self.states[n].within or self.states[n].different}
@@ -447,7 +447,7 @@ class Pairs:
         return tuple((a, b, count) for a, b, count in self.connection.sql(summed).fetchall())
 
     def windows(self) -> tuple[tuple[WindowDifference, ...], int]:
-        """Windows, or days of event time, in which something differs, the latest first; and how many are not among them."""
+        """(windows, or days of event time, with differences, latest first, at most ``how.windows``; number of others)."""
         if not self.places:
             return (), 0
         summed = "SELECT first, behind, sum(different)::BIGINT, sum(only_left)::BIGINT, sum(only_right)::BIGINT FROM windows GROUP BY first, behind"
@@ -460,7 +460,7 @@ class Pairs:
         return listed, every - len(listed)
 
     def samples(self) -> Iterator[Sample]:
-        """Some rows of each kind of difference, by grain."""
+        """Sample rows of each kind of difference, sorted by grain."""
         for number, (_, order) in enumerate(self.shown):
             rows = f"samples_{number} ORDER BY {order} LIMIT {self.how.samples}"
             yield from read_samples(self.connection, rows, self.grain, self.values)
@@ -475,11 +475,11 @@ class Pairs:
 def read_samples(
     connection: duckdb.DuckDBPyConnection, rows: str, grain: Sequence[str], values: Sequence[str]
 ) -> Iterator[Sample]:
-    """Samples from rows with the columns of ``pairs``.
+    """Read samples from rows with the columns of ``pairs``.
 
     Args:
-        connection: to ask on.
-        rows: what follows FROM.
+        connection: DuckDB.
+        rows: SQL after FROM.
         grain: columns of the grain.
         values: columns that are compared.
     """

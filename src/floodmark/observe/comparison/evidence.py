@@ -1,7 +1,7 @@
-"""What may be said of a difference while it is still being measured, and looked at again and again.
+"""Evidence for a difference of two versions that holds while the experiment runs, however often the result is looked at.
 
-A test that is right for one look calls equal versions different in a quarter of all experiments when it is asked after every window. The
-intervals of ``drift`` hold at all looks together.
+A test made for a single look calls equal versions different in a quarter of all experiments if it is repeated after every window. The intervals
+of ``drift`` hold for all looks together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from floodmark.lifecycle.comparison import Drift
 LEVEL = 0.05
 """Probability of calling equal versions different, over all looks and all columns of a comparison."""
 SCALED = 10
-"""Windows from which the usual size of a difference is taken."""
+"""Windows from which the usual size of a difference is estimated."""
 _TUNED = 200
 """Windows at which the interval is narrowest for its level."""
 _STEPS = 60
@@ -21,17 +21,17 @@ _STEPS = 60
 
 
 def drift(windows: int, total: float, squares: float, scale: float | None, level: float = LEVEL) -> Drift:
-    """The mean difference per window, with a confidence sequence.
+    """The mean difference per window, with an interval of a confidence sequence.
 
-    It needs sums alone, so that nothing of old windows is kept. Between equal versions the sign of a difference is as good as a coin, whatever
-    the sizes are; for these the level is exact, with any number of windows and any tails.
+    The interval follows from sums alone, so that old windows need not be kept. Between equal versions the sign of a difference is a fair coin,
+    whatever the sizes are; for equal versions the level is exact, with any number of windows and any tails.
 
     Args:
-        windows: that were compared.
+        windows: number of windows compared.
         total: sum of the differences.
-        squares: sum of their squares.
-        scale: mean square of the first differences, fixed once; None as long as there are too few.
-        level: probability of leaving out the true mean at any time.
+        squares: sum of the squares of the differences.
+        scale: mean square of the first differences, fixed once; None while there are too few.
+        level: probability that the interval ever excludes the true mean.
 
     Source: Howard, Ramdas, McAuliffe, Sekhon: Time-uniform, nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49 (2021),
         the normal mixture of equation 14 for symmetric differences (table 3; de la Pena 1999).
@@ -47,7 +47,7 @@ def drift(windows: int, total: float, squares: float, scale: float | None, level
 
 
 def _width(windows: int, spread: float, scale: float, level: float) -> float | None:
-    """Distance from the mean of the nearest value that is left out; None where none is."""
+    """Distance from the mean to the nearest excluded value; None if no value is excluded."""
     threshold = -2 * math.log(level)
     mixed = scale * _TUNED / (threshold + math.log(threshold + 1))
 

@@ -1,7 +1,7 @@
-"""The table of windows of a comparison by steps, kept to few files: those of about one size become one file, and superseded rows go.
+"""Compaction of the table of windows of a comparison by steps: files of about one size are merged to one, and superseded rows are dropped.
 
-Every size class holds fewer than ``FANOUT`` files, so that a table of n rows has in the order of log n files, and each row is written again as
-often. Files that were replaced stay until the next merge, for whoever reads the table meanwhile.
+Every size class holds fewer than ``FANOUT`` files, so that a table of n rows has in the order of log n files, and each row is rewritten in the order
+of log n times. Replaced files stay until the next merge, so that running queries can finish.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from floodmark.lake.files import Written
 from floodmark.lake.writer import Writer
 
 FANOUT = 16
-"""Files of one size class that become one; steps after which the table is looked at."""
+"""Files of one size class that are merged to one; also the number of steps between two merges."""
 
 
 def merge(path: str, step: int, connection: duckdb.DuckDBPyConnection) -> None:
-    """Merge where there is enough to, and remove what an earlier merge or a killed process has left; nothing between two looks.
+    """Every ``FANOUT`` steps, merge each size class with enough files, and remove files left by earlier merges and killed processes.
 
     Args:
-        path: of the table; the caller is the only one who writes.
-        step: that was committed last.
-        connection: to ask on.
+        path: path of the table. The caller must be its only writer.
+        step: number of the last committed step.
+        connection: DuckDB.
     """
     if step % FANOUT:
         return
@@ -71,7 +71,7 @@ def _rewrite(writer: Writer, connection: duckdb.DuckDBPyConnection, old: Sequenc
 
 
 def _remove_others(path: str, files: Sequence[str]) -> None:
-    """Folders that the newest version does not name."""
+    """Remove the folders of files that are not part of the newest version."""
     named = {Path(file).parts[0] for file in files}
     for folder in Path(path).iterdir():
         if folder.name not in {*named, "_delta_log"}:

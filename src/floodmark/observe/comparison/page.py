@@ -1,4 +1,4 @@
-"""A comparison as one page that needs nothing else: the verdict first, then what differs."""
+"""A comparison as one self-contained HTML page: the verdict first, then the differences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page(comparison: Comparison) -> str:
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A page that needs nothing else."""
+    """A self-contained HTML page of a title and parts."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en">{head}\n{"".join(parts)}\n</html>\n'
 
@@ -41,12 +41,12 @@ def document(title: str, parts: Iterable[str]) -> str:
 def body(
     comparison: Comparison, sides: tuple[str, str] = ("left", "right"), noise: Comparison | None = None
 ) -> Iterator[str]:
-    """What lies below the verdict, part by part.
+    """The HTML below the verdict, part by part.
 
     Args:
-        comparison: any.
-        sides: names of the two.
-        noise: what two sides of the same code differ in, which is shown beneath; None where that is not known.
+        comparison: the comparison.
+        sides: names of the left and the right side.
+        noise: comparison of two sides of the same code, shown as a reference; None if there is none.
     """
     counts = comparison.counts
     rows = "all rows" if comparison.upto is None else f"rows before {describe(comparison.upto)}"
@@ -117,7 +117,7 @@ def _column(column: ColumnDifference, names: tuple[str, str]) -> str:
 
 
 def _quantiles(column: ColumnDifference, names: tuple[str, str]) -> str:
-    """The two distributions as lines, of numbers; they lie on each other where they are the same."""
+    """SVG of a numeric column's quantiles on both sides; empty for other columns."""
     sides = (column.left.quantiles, column.right.quantiles)
     if column.left.mean is None or column.right.mean is None or not all(sides):
         return ""
@@ -126,7 +126,7 @@ def _quantiles(column: ColumnDifference, names: tuple[str, str]) -> str:
 
 
 def _drifts(columns: Sequence[ColumnDifference]) -> str:
-    """The mean differences per window, the columns that are apart first, and what such a number means."""
+    """A table of the mean differences per window, columns that are apart first, and an explanation."""
     drifts = [(one.name, one.drift) for one in columns if one.drift is not None]
     drifts.sort(key=lambda pair: not pair[1].apart)
     level = max(drift.level for _, drift in drifts)
@@ -160,7 +160,7 @@ def _samples(comparison: Comparison, sides: tuple[str, str]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; numbers to the right."""
+    """An HTML table with numbers aligned to the right."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"

@@ -1,4 +1,4 @@
-"""What a column holds on each side, and how far the two distributions are apart: two passes over each side."""
+"""Profiles of columns on each side, and distances of the two distributions: two passes over each side."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from floodmark.core.types import Type
 from floodmark.lifecycle.comparison import Profile
 
 SHOWN = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+"""Quantiles shown of a column."""
 _EDGES = tuple(n / 50 for n in range(1, 50))
 _VALUES = 1000
-"""Values of a column without an order of numbers whose frequencies are compared; the rest counts as one."""
+"""Most frequent values compared of a column that holds neither numbers nor instants; all other values count as one."""
 
 
 def profiled(connection: duckdb.DuckDBPyConnection, rows: str, types: Mapping[str, Type]) -> dict[str, Profile]:
-    """What some columns of a table hold, in one pass.
+    """Column -> its profile, in one pass over a table.
 
     Args:
-        connection: to ask on.
-        rows: a table or view there.
-        types: the columns.
+        connection: DuckDB.
+        rows: a table or view.
+        types: column -> type.
     """
     parts = [part for name, kind in types.items() for part in _aggregates(name, kind)]
     if not parts:
@@ -66,12 +67,12 @@ def _profile(kind: Type, values: Any) -> Profile:
 
 
 def is_instant(kind: Type) -> bool:
-    """Whether values are instants or days."""
+    """True if values of the type are instants or days."""
     return kind.name in {"timestamp", "timestamp_ntz", "date"}
 
 
 def as_number(column: str, kind: Type) -> str | None:
-    """A column as a finite double; None where its type has no such form."""
+    """SQL for a column as a finite double; None if the type is neither numeric nor of instants."""
     if is_instant(kind):
         return f"epoch_ms({column}::TIMESTAMP)::DOUBLE"
     if not kind.is_numeric:
@@ -86,13 +87,15 @@ def distances(
     types: Mapping[str, Type],
     profiles: tuple[Mapping[str, Profile], Mapping[str, Profile]],
 ) -> dict[str, float | None]:
-    """How far the distributions of some columns are apart, 0 to 1.
+    """Column -> distance of its two distributions, 0 to 1; None if a side is empty or the type has no distance.
+
+    Numbers and instants have the distance of Kolmogorov, other types that can be grouped the total variation.
 
     Args:
-        connection: to ask on.
-        sides: two tables or views there.
-        types: the columns.
-        profiles: of both sides.
+        connection: DuckDB.
+        sides: two tables or views.
+        types: column -> type.
+        profiles: profiles of both sides.
     """
     by_column: dict[str, float | None] = {}
     ordered = {n: _edges(*(one[n] for one in profiles)) for n, kind in types.items() if as_number(quoted(n), kind)}
@@ -115,7 +118,7 @@ def _edges(left: Profile, right: Profile) -> list[float]:
 def _histograms(
     connection: duckdb.DuckDBPyConnection, side: str, edges: Mapping[str, Sequence[float]], types: Mapping[str, Type]
 ) -> dict[str, list[int]]:
-    """Rows per bin: up to each edge, and behind the last one."""
+    """Column -> rows per bin: a bin up to each edge, and a bin past the last edge."""
     wanted = {name: bounds for name, bounds in edges.items() if bounds}
     if not wanted:
         return {name: [] for name in edges}
@@ -133,7 +136,7 @@ def _histograms(
 
 
 def kolmogorov(left: Sequence[int], right: Sequence[int]) -> float | None:
-    """The greatest distance of two distribution functions at the edges of their bins."""
+    """The greatest distance of two distribution functions at the edges of their bins; None if a side has no rows."""
     if not sum(left) or not sum(right):
         return None
     functions = [[n / sum(side) for n in accumulate(side)] for side in (left, right)]
@@ -141,7 +144,7 @@ def kolmogorov(left: Sequence[int], right: Sequence[int]) -> float | None:
 
 
 def _variation(connection: duckdb.DuckDBPyConnection, sides: tuple[str, str], name: str) -> float | None:
-    """Half the sum of the differences of shares."""
+    """Total variation: half the sum of the differences of the values' shares; None if a side has no rows."""
     column = quoted(name)
     totals, frequent = [], []
     for side in sides:

@@ -1,4 +1,4 @@
-"""Why rows of two arms differ, as far as that is known: late rows that one arm has not used, another definition of a column."""
+"""Known reasons why rows of two arms differ: late rows that one arm has not used, another definition of a column."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BOUNDS = ("window_start", "window_end")
 
 
 def explained(comparison: Comparison, table: str, arms: tuple[Arm, Arm]) -> Comparison:
-    """A comparison with the reason of each sample.
+    """The comparison with the known reasons of each sample added.
 
     Args:
-        comparison: of an output.
-        table: the output.
-        arms: whose rows are on the left and on the right.
+        comparison: comparison of an output of two arms.
+        table: name of the output's table.
+        arms: (left, right) arm.
     """
     late = [_late_rows(table, arm) for arm in arms]
     samples = (
@@ -58,7 +58,7 @@ def _late_rows(table: str, arm: Arm) -> DeltaTable | None:
 
 
 def _counted(late: DeltaTable | None, sample: Sample, grain: Sequence[str]) -> int:
-    """Late rows of the keys and the window of a row; 0 where the row has no window."""
+    """Number of late rows with the keys and in the window of a row; 0 if the row has no window."""
     row: Row = sample.left or sample.right or {}
     start, end = (row.get(name) for name in _BOUNDS)
     if late is None or not isinstance(start, datetime) or not isinstance(end, datetime):

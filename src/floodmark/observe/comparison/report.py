@@ -1,4 +1,4 @@
-"""The report of an experiment as one page that needs nothing else, and as markdown: verdict, differences, operations, how to go on."""
+"""The report of an experiment as a self-contained HTML page and as markdown: verdict, differences, operations, next steps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _arm(report: Report, arm: Arm) -> Iterator[str]:
 
 
 def markdown(report: Report) -> str:
-    """The same in short: verdicts, counts, operations, how to go on."""
+    """A short report in markdown: verdicts, counts, operations, next steps."""
     made = report.experiment
     lines = [f"- **{made.arms[0].name} and {arm.name}**: {report.verdict(arm)}" for arm in report.others]
     lines += ["", _about(report), "", *_markdown_counts(report), ""]

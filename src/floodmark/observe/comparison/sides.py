@@ -1,4 +1,4 @@
-"""A side of a comparison: one table at one version, with what says which of its rows count and which belong together."""
+"""A side of a comparison: one table at one version, with the columns that decide which rows count and which rows are paired."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _TIME = "_event_time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side; its table is opened once, when it is made.
+    """One side of a comparison, with its open table.
 
     Args:
-        name: for people: ``hourly@12``.
-        table: at its version.
-        types: its own columns, without stamps.
-        stamped: floodmark wrote it: rows may be retractions and markers.
-        keys: columns that identify a result, of a table whose results are revised; empty for others.
-        grain: columns that say which rows of two sides belong together; empty where none are known.
-        reached: how far it has got, ms; None where nobody says.
+        name: name for people: ``hourly@12``.
+        table: the table at its version.
+        types: column -> type, without stamps.
+        stamped: whether floodmark wrote the table: rows may be retractions and markers.
+        keys: columns that identify a result, if results of the table are revised; else empty.
+        grain: columns by which rows of two sides are paired; empty if unknown.
+        reached: progress of the table, ms; None if unknown, or if the table is complete.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Side:
 
     @staticmethod
     def of(path: str, output: Output | None, operator: Operator | None, version: int | None = None) -> Side:
-        """The side that a table is.
+        """Open a table as a side.
 
         Args:
-            path: of a Delta table.
-            output: it is, by the code; None where no operator is known to write it.
-            operator: that writes it; likewise.
-            version: of the table; by default the newest.
+            path: path of a Delta table.
+            output: the output in the code that writes the table; None if no operator is known to write the table.
+            operator: the operator that writes the table; None if unknown.
+            version: version of the table; by default the newest.
 
         Raises:
             ExecutionError: EXECUTION-002, no such table.
@@ -81,7 +81,15 @@ class Side:
         )
 
     def check_columns(self, names: Iterable[str], what: str) -> None:
-        """Refuse columns that it has not, LIFECYCLE-081."""
+        """Refuse columns that the side does not have.
+
+        Args:
+            names: the columns.
+            what: use of the columns, for the error: ``as a key``.
+
+        Raises:
+            LifecycleError: LIFECYCLE-081, a column does not exist.
+        """
         known = (*self.types, *((_TIME,) if self.stamped else ()))
         for name in names:
             if name not in known:
@@ -91,7 +99,7 @@ class Side:
 
     @property
     def path(self) -> str:
-        """Of the table: a plain path on a local disk, else its URI."""
+        """The plain path of a table on a local disk; the URI of any other table."""
         root = self.table.table_uri
         return unquote(root.removeprefix("file://")) if root.startswith("file://") else root
 
@@ -104,14 +112,14 @@ class Side:
         within: str = "true",
         files: Sequence[str] | None = None,
     ) -> tuple[str, bool]:
-        """A query for the rows that count, and whether it costs more than a pass over the files; what was taken back again is not among them.
+        """(query for the rows that count, True if the query costs more than a pass over the files). Retracted rows do not count.
 
         Args:
-            connection: it will be asked on.
-            columns: to select, ``_event_time`` among them or not.
-            upto: rows before this event time, ms; None for all.
-            within: which rows there are, as SQL over the table's columns; all rows of a key, and of what takes one back, or none.
-            files: that hold these rows, as paths from the table's; by default all.
+            connection: the DuckDB that will run the query.
+            columns: columns to select; may include ``_event_time``.
+            upto: only rows before this event time, ms; None for all rows.
+            within: SQL condition over the table's columns. It must hold for all rows of a key and their retractions, or for none.
+            files: files that hold these rows, as paths relative to the table's; by default all.
         """
         source = self.source(connection, files)
         selected = ", ".join(self._column(name) for name in columns)
@@ -133,7 +141,12 @@ class Side:
         return left, True
 
     def source(self, connection: duckdb.DuckDBPyConnection, some: Sequence[str] | None = None) -> str:
-        """What DuckDB reads: the files of the version themselves, on a local disk; ``some`` of them, as paths from the table's."""
+        """SQL after FROM that reads the table: its files if on a local disk, otherwise a registered Arrow dataset.
+
+        Args:
+            connection: DuckDB.
+            some: files to read, as paths relative to the table's; by default all. Ignored off the local disk.
+        """
         root = self.table.table_uri
         if not is_local(root) and not root.startswith("file://"):
             view = f"table_{id(self.table)}"
@@ -191,7 +204,7 @@ def _check_features(table: DeltaTable, name: str) -> None:
 
 
 def _type(kind: Any) -> Type:
-    """The type of a field as Delta writes it."""
+    """(type in the JSON of a Delta schema) -> the ``Type``."""
     match kind:
         case {"type": "array", "elementType": element}:
             return array(_type(element))
@@ -207,7 +220,7 @@ def _type(kind: Any) -> Type:
 def _grain(
     output: Output | None, operator: Operator | None, types: Mapping[str, Type], *, stamped: bool
 ) -> tuple[str, ...]:
-    """The columns that say which row is which: those of a result, else the key and the event time."""
+    """The columns that identify a row: the output's keys, else the step's keys with the window or the event time; empty if unknown."""
     if output is None or operator is None:
         return ()
     if output.keys and set(output.keys) <= types.keys():

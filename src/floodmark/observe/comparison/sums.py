@@ -1,8 +1,7 @@
-"""What is kept of a comparison by steps: sums that add up, and from which what a cell added before can be taken away again.
+"""Additive sums of a comparison by steps: the share of a cell can be added, and subtracted again when the cell is revised.
 
-A cell's row in the table of windows has the same sums as all steps together, so that a cell compared again replaces what it said before. Sums of
-numbers are of distances from an origin, so that taking away costs few digits. Distributions are rows per bin; the bins are laid out by the first
-rows there are.
+A cell's row in the table of windows has the same sums as all steps together, so that comparing a cell again replaces its share. Numbers are summed
+up as distances from an origin, so that a subtraction loses few digits. Distributions are rows per bin; the bins are laid out from the first rows.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ from floodmark.observe.comparison.evidence import drift
 from floodmark.observe.comparison.profiles import SHOWN, as_number, is_instant, kolmogorov
 
 _SHARES = 49
-"""Quantiles of the first rows that are edges of bins."""
+"""Quantiles of the first rows that become edges of bins."""
 _EVEN = 32
-"""Bins of one width between the least and the greatest of the first rows."""
+"""Bins of equal width between the least and the greatest of the first rows."""
 _OUTWARD, _GROWTH = 60, 1.3
-"""Bins behind each end, each wider than the one before it."""
+"""Bins beyond each end, and the growth of a bin's distance from the end."""
 _HASHES = 512
-"""Bins of values without an order of numbers, by hash."""
+"""Bins, by hash, of values that are neither numbers nor instants."""
 
 
 @dataclass(slots=True)
 class Held:
-    """What one side holds in a column.
+    """Sums of one column on one side.
 
     Args:
         nulls: rows without a value.
         numbers: rows with a finite number.
-        total: sum of their distances from the origin.
-        squares: sum of the squares of these.
-        least: number ever compared; it stays when its row is revised.
-        greatest: likewise.
-        bins: upper edge of a bin -> rows in it; of values without an order, hash -> rows.
+        total: sum of the numbers' distances from the origin.
+        squares: sum of the squares of these distances.
+        least: least number ever compared; stays when its row is revised.
+        greatest: greatest number ever compared; stays when its row is revised.
+        bins: upper edge of a bin -> rows in the bin; hash -> rows for values that are neither numbers nor instants.
     """
 
     nulls: int = 0
@@ -56,20 +55,20 @@ class Held:
 
 @dataclass(slots=True)
 class Sums:
-    """What the pairs of a column differ by.
+    """Sums of one column over pairs of rows.
 
     Args:
-        pairs: of rows.
+        pairs: pairs of rows.
         within: pairs that differ within the tolerance.
-        different: all others that differ.
+        different: pairs that differ by more.
         shift: sum of right minus left.
-        squares: sum of the squares of these.
-        most: greatest amount of a difference ever compared; it stays when its row is revised.
-        cells: in which both sides have numbers.
+        squares: sum of the squares of right minus left.
+        most: greatest amount of a difference ever compared; stays when its row is revised.
+        cells: cells in which both sides have numbers.
         drift: sum over these cells of the mean on the right minus the mean on the left.
-        drift_squares: sum of the squares of these.
-        left: side.
-        right: side.
+        drift_squares: sum over these cells of the square of that difference.
+        left: sums of the left side.
+        right: sums of the right side.
     """
 
     pairs: int = 0
@@ -86,7 +85,7 @@ class Sums:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Sums:
-        """From what ``as_json`` gives."""
+        """(value of ``as_json``) -> the sums."""
         sides = {
             name: Held(**(value[name] | {"bins": {float(edge): rows for edge, rows in value[name]["bins"]}}))
             for name in ("left", "right")
@@ -94,14 +93,14 @@ class Sums:
         return Sums(**(dict(value) | sides))
 
     def as_json(self) -> dict[str, Any]:
-        """Of the fields."""
+        """The fields as JSON values."""
         value = asdict(self)
         for name in ("left", "right"):
             value[name]["bins"] = sorted(value[name]["bins"].items())
         return value
 
     def add(self, other: Sums, sign: int) -> None:
-        """Add the sums of some cells, or with -1 take them away."""
+        """Add the sums of some cells with sign 1, subtract the sums with sign -1. A subtraction leaves extreme values as they are."""
         _add(self, other, sign, {"most"})
         for mine, others in ((self.left, other.left), (self.right, other.right)):
             _add(mine, others, sign, {"least", "greatest"})
@@ -130,12 +129,12 @@ def _extreme(chosen: Any, own: float | None, other: float | None) -> float | Non
 
 @dataclass(slots=True)
 class Layout:
-    """Where the numbers of a column are counted.
+    """The bins in which the numbers of a column are counted, and the origin of its sums.
 
     Args:
-        origin: distances are from it.
-        edges: upper edges of the bins, in order; another bin lies behind the last. Empty as long as there was no number.
-        scale: mean square of the first drifts of cells that were not all zero; None as long as there are too few.
+        origin: number from which distances are measured.
+        edges: upper edges of the bins, sorted; another bin lies past the last edge. Empty until there is a number.
+        scale: mean square of the drifts of the first cells, fixed once there are enough cells and not all drifts are zero; None before.
     """
 
     origin: float = 0.0
@@ -144,7 +143,7 @@ class Layout:
 
     @staticmethod
     def of(connection: duckdb.DuckDBPyConnection, rows: str, name: str, kind: Type) -> Layout:
-        """By the first rows there are; ``rows`` is a table or query."""
+        """Lay out the bins of a column from its first rows; ``rows`` is a table or query."""
         number = as_number(quoted(name), kind)
         if number is None:
             return Layout()
@@ -161,7 +160,7 @@ class Layout:
 
 
 def held_parts(name: str, kind: Type, layout: Layout) -> dict[str, str]:
-    """What a side holds in a column, as aggregates in SQL, by the names of ``Held``."""
+    """Field of ``Held`` -> its aggregate in SQL, for one column of a side."""
     column, number = quoted(name), as_number(quoted(name), kind)
     if number is not None and layout.edges:
         away = f"({number} - {layout.origin!r})"
@@ -191,11 +190,11 @@ _HELD = ("nulls", "numbers", "total", "squares")
 
 
 def summed(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[Counts, int, dict[str, Sums]]:
-    """Counts, cells in which something differs, and the sums of each column, over some rows of the table of windows.
+    """(counts, number of cells with differences, column -> its sums) over some rows of the table of windows.
 
     Args:
-        connection: to ask on.
-        rows: a table or view there.
+        connection: DuckDB.
+        rows: a table or view.
     """
     names = ("equal", "within", "different", "only_left", "only_right")
     parts = [f"coalesce(sum({name}), 0)::BIGINT" for name in names]
@@ -231,12 +230,12 @@ def summed(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[Counts, in
 
 
 def plus(counts: Counts, other: Counts, sign: int) -> Counts:
-    """Counts with others added, or with -1 taken away."""
+    """Counts plus other counts with sign 1, minus other counts with sign -1."""
     return Counts(**{f.name: getattr(counts, f.name) + sign * getattr(other, f.name) for f in fields(counts)})
 
 
 def column(name: str, kind: Type, sums: Sums, layout: Layout, level: float) -> ColumnDifference:
-    """A column, as ``compare`` says it; ``level`` of what is said of its drift."""
+    """The difference of a column, in the form of ``compare``. ``level``: probability that the drift's interval ever excludes the true mean."""
     numeric = kind.is_numeric and sums.pairs > 0
     return ColumnDifference(
         name=name,
@@ -275,7 +274,7 @@ def _profile(kind: Type, held: Held, layout: Layout) -> Profile:
 
 
 def _quantiles(held: Held, layout: Layout) -> dict[float, float]:
-    """Shares -> values: even within a bin."""
+    """Share -> quantile, with values spread evenly within a bin."""
     counts = _dense(held, layout)
     behind = list(accumulate(counts))
     least, greatest = (layout.origin if x is None else x for x in (held.least, held.greatest))
