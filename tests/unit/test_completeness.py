@@ -49,7 +49,7 @@ def test_a_gap_in_an_upstream_output_divides_the_range_in_two():
 
 
 def stream_at(reached: int) -> Shortfall:
-    return Shortfall(table="hourly_departures", reached=reached, missing=None, text="it is the stream's")
+    return Shortfall(table="hourly_departures", reached=reached, missing=None, text="it is the stream's", own=True)
 
 
 def test_days_that_the_stream_is_done_with_are_computed_and_the_others_left_to_it():

@@ -198,12 +198,14 @@ class Shortfall:
         reached: progress of the table, ms; ``NEVER`` for one without progress.
         missing: event time that the operator which writes the table has yet to compute; None for a log.
         text: the same for people.
+        own: whether ``table`` is an output of the operator itself, which its own stream has yet to write.
     """
 
     table: str
     reached: int
     missing: tuple[Interval, ...] | None
     text: str
+    own: bool = False
 
     def touches(self, operator: Operator, interval: Interval) -> bool:
         """Whether results of a part of the interval are not final because of this shortfall."""
@@ -283,7 +285,7 @@ def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
     reached = NEVER if done is None else done if done >= END else done - lateness
     done_with = "none before its first micro-batch" if done is None else f"up to {describe(reached + 1)}"
     text = f"it is the stream's, which is done with {done_with}"
-    return Shortfall(table=table, reached=reached, missing=None, text=text)
+    return Shortfall(table=table, reached=reached, missing=None, text=text, own=True)
 
 
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:

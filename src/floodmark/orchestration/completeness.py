@@ -1,4 +1,4 @@
-"""Which asset partitions of a run have complete inputs: those are computed, the others are left as they are and named."""
+"""Divides the asset partitions of a run by whether their inputs are complete. Only partitions with complete inputs are computed."""
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of what steps call, too
 
@@ -25,8 +25,8 @@ class Division:
     """The partitions of a run, divided by whether their inputs are complete.
 
     Args:
-        complete: stretches of event time to compute, in order; each one as long as it can be.
-        incomplete: partition -> what its inputs lack. These partitions are not computed.
+        complete: stretches of event time to compute, in order; adjacent partitions form one stretch.
+        incomplete: partition -> the shortfall of its inputs, as text. These partitions are not computed.
     """
 
     complete: tuple[Interval, ...]
@@ -41,15 +41,18 @@ def await_inputs(
     config: OperatorConfig,
     partitions: Mapping[str, Partitions | None],
 ) -> Division:
-    """Divide the partitions of a run; with ``behind: wait``, wait until all inputs are complete and the operator's stream is done with them, or the time is over.
+    """Divide the partitions of a run by whether their inputs are complete.
+
+    With ``behind: wait``, wait first until all inputs are complete and the operator's own stream has written the interval, for at most
+    ``wait_seconds``.
 
     Args:
-        context: of the step.
-        asset: to compute.
-        lake: of its inputs.
-        interval: of all partitions of the run.
-        config: of the step.
-        partitions: input table -> what the table's asset is divided into.
+        context: context of the step.
+        asset: the asset to compute.
+        lake: the lake of the inputs.
+        interval: event time of all partitions of the run.
+        config: config of the step.
+        partitions: input table -> asset partitions of the table; None if it is not divided.
 
     Raises:
         LifecycleError: LIFECYCLE-006, no partition of the run has complete inputs.
@@ -67,7 +70,7 @@ def await_inputs(
 def _missing(
     asset: OperatorAsset, lake: Lake, interval: Interval, config: OperatorConfig, since: Mapping[str, int]
 ) -> list[Shortfall]:
-    """What the inputs lack, but for ``behind: run``; and what the operator's own stream has yet to write."""
+    """Shortfalls of the inputs, none with ``behind: run``; and of the operator's own stream if it has yet to write part of the interval."""
     inputs = (
         []
         if config.behind == "run"
@@ -78,7 +81,10 @@ def _missing(
 
 
 def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -> Division:
-    """Divide the partitions of an interval by what inputs lack and by what is left to the operator's own stream.
+    """Divide the partitions of an interval by the shortfalls that affect each of them.
+
+    If the operator's own stream has yet to write all partitions, and no input lacks anything, the interval counts as complete: the bounded run
+    then refuses it with LIFECYCLE-005.
 
     Raises:
         LifecycleError: LIFECYCLE-006, no partition has complete inputs.
@@ -92,8 +98,8 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
             complete[-1] = Interval(start=complete[-1].start, end=piece.end)
         else:
             complete.append(piece)
-    if not complete and all(one.table == asset.operator.outputs[0].table for one in missing):
-        return Division(complete=(interval,))  # all of it is the stream's: the run refuses it, LIFECYCLE-005
+    if not complete and all(one.own for one in missing):
+        return Division(complete=(interval,))
     if not complete:
         where = f"asset '{asset.operator.name}', partitions {interval}"
         fix = (
@@ -105,7 +111,7 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
 
 
 def together(results: list[RunResult], interval: Interval) -> RunResult:
-    """The results of a run's stretches as one result."""
+    """(results of a run's stretches, interval of the run) -> one result: counts and seconds summed up, the greatest watermark."""
     if len(results) == 1:
         return results[0]
     rows: dict[str, int] = {}
