@@ -83,10 +83,12 @@ def _default(option_field: Field[Any]) -> Any:
 class SavepointRequest:
     """A savepoint of a stream."""
 
-    note: str = _option("Why it is made.", "")
-    with_downstream: bool = _option("And of every stream that reads it, at one cut.", default=False)
+    note: str = _option("Reason for the savepoint.", "")
+    with_downstream: bool = _option(
+        "Also create savepoints of all downstream streams, at one consistent cut.", default=False
+    )
     keep: int = _option(
-        "Of those made with this note, retain the newest so many, and what is pinned or needed; 0: all.", 0, least=0
+        "Savepoints with this note to retain, newest first, besides pinned and needed ones; 0: all.", 0, least=0
     )
 
 
@@ -96,7 +98,7 @@ class RollbackRequest:
 
     undo_backfills: bool = _option("Also undo bounded runs that came after the savepoint.", default=False)
     leave_readers: bool = _option(
-        "Leave streams that read it; they refuse to resume until computed anew.", default=False
+        "Do not roll back downstream streams; such streams refuse to resume until computed anew.", default=False
     )
 
 
@@ -104,12 +106,12 @@ class RollbackRequest:
 class UpgradeRequest:
     """A stream resumes under the current definition of its operator."""
 
-    forward_only: bool = _option("Let open windows keep what the old code put into them.", default=False)
-    rebuild: bool = _option("Compute everything with the new code beside the stream, and switch.", default=False)
-    note: str = _option("Why, for the savepoint that is made first.", "")
-    patience: float = _option("For the new version's first micro-batch.", _PATIENCE, unit="seconds", least=0)
-    soak: float = _option("It must run without a crash.", _SOAK, unit="seconds", least=0)
-    set_aside: bool = _option("Let it set rows aside, though the old version did not.", default=False)
+    forward_only: bool = _option("Resume with open windows as the old code has filled them.", default=False)
+    rebuild: bool = _option("Compute all results with the new code beside the stream, then switch.", default=False)
+    note: str = _option("Reason for the upgrade, recorded with the savepoint made first.", "")
+    patience: float = _option("Time limit for the new version's first micro-batch.", _PATIENCE, unit="seconds", least=0)
+    soak: float = _option("How long the new version must run without a crash.", _SOAK, unit="seconds", least=0)
+    set_aside: bool = _option("Let the new version set rows aside, though the old version did not.", default=False)
 
     def __post_init__(self) -> None:
         if self.forward_only and self.rebuild:
@@ -123,29 +125,31 @@ class ExperimentRequest:
     """Versions of a stream run beside it from one savepoint."""
 
     arms: Mapping[str, str] = _option(
-        "Arm -> its code: @current is what the stream runs, . the code as it is now, or a package. The others are compared with the first.",
+        "Arm -> its code: @current for the code of the stream, . for the current code, or a package. All arms are compared with the first.",
         {"a": CURRENT, "b": "."},
         flag="arm",
         form="NAME=CODE",
     )
-    savepoint: str = _option("All arms begin with it. Default: one made now.", "", flag="from", form="SAVEPOINT")
+    savepoint: str = _option(
+        "Savepoint that all arms start from. Default: a new one.", "", flag="from", form="SAVEPOINT"
+    )
     sample: float = _option(
         "Share of the keys that the arms run over, the same keys in each arm: 0.1 or 10%; 1: all. Such an arm cannot be promoted.",
         1.0,
         share=True,
         form="SHARE",
     )
-    forward_only: bool = _option("Let open windows of an arm keep what the old code put into them.", default=False)
+    forward_only: bool = _option("Start arms with open windows as the old code has filled them.", default=False)
     rebuild: bool = _option(
-        "An arm whose code cannot go on from the savepoint computes all input, from the first row.", default=False
+        "Let an arm whose code cannot resume from the savepoint compute all input, from the first row.", default=False
     )
     promote_when: tuple[str, ...] = _option(
-        "'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve: an arm becomes the stream once all hold.",
+        "Conditions that make an arm the stream once all hold: 'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve.",
         (),
         form="CONDITION",
     )
-    promote: str = _option("Which arm, with promote_when. Default: the only one besides the first.", "", form="ARM")
-    note: str = _option("Why.", "")
+    promote: str = _option("Arm that promote_when is about. Default: the only one besides the first.", "", form="ARM")
+    note: str = _option("Reason for the experiment.", "")
 
     @property
     def rule(self) -> PromoteWhen | None:
@@ -169,7 +173,10 @@ class ToleranceRequest:
     """How much values may differ, and how many rows."""
 
     tolerances: Mapping[str, str] = _option(
-        "Column -> 0.5 for half a unit, 0.1% for a thousandth.", {}, flag="tolerance", form="COLUMN=N"
+        "Column -> by how much values may differ: 0.5 for half a unit, 0.1% for a thousandth.",
+        {},
+        flag="tolerance",
+        form="COLUMN=N",
     )
     match: float = _option(
         "Least share of the rows of each output that must be the same: 0.999 or 99.9%.", 1.0, share=True, form="SHARE"
@@ -189,33 +196,33 @@ class ToleranceRequest:
 class ComparisonRequest(ToleranceRequest):
     """Two sets of rows are compared. Later comparisons of an experiment keep the tolerances and columns of its first."""
 
-    without: tuple[str, ...] = _option("Columns that are left out.", (), form="COLUMN")
-    memory: str = _option("Above it, the comparison spills to disk.", "2GB")
+    without: tuple[str, ...] = _option("Columns that are not compared.", (), form="COLUMN")
+    memory: str = _option("Memory limit, above which the comparison spills to disk.", "2GB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest(ToleranceRequest):
     """Changed code resumes from a savepoint, and its results are compared with the stream's."""
 
-    forward_only: bool = _option("Go on with open windows as the old code has filled them.", default=False)
+    forward_only: bool = _option("Resume with open windows as the old code has filled them.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionRequest:
     """An arm of an experiment replaces its stream."""
 
-    arm: str = _option("That becomes the stream.", form="ARM")
+    arm: str = _option("Arm that becomes the stream.", form="ARM")
     cutover: str = _option(
-        "Results before this event time stay as the stream made them: ISO 8601, or closed for the latest there is. "
-        "Default: none since the arms parted.",
+        "Event time before which the stream's results stay: ISO 8601, or closed for the latest possible. "
+        "Default: the time when the arms parted.",
         "",
         form="TIME|closed",
     )
     patience: float = _option(
-        "For the arm to come to where the stream is, and for its first micro-batch then.",
+        "Time limit for the arm to catch up with the stream, and then for the arm's first micro-batch.",
         _PATIENCE,
         unit="seconds",
         least=0,
     )
-    soak: float = _option("It must run without a crash.", _SOAK, unit="seconds", least=0)
-    set_aside: bool = _option("Let it set rows aside, though the stream did not.", default=False)
+    soak: float = _option("How long the arm must run without a crash.", _SOAK, unit="seconds", least=0)
+    set_aside: bool = _option("Let the arm set rows aside, though the stream did not.", default=False)

@@ -1,4 +1,4 @@
-"""Dagster: a workspace as assets with partitions, backfills and checks. The only package that imports it."""
+"""Dagster: a workspace as assets with partitions, backfills and checks. The only package that imports Dagster."""
 
 from floodmark.orchestration.definitions import build_definitions
 

@@ -1,4 +1,4 @@
-"""What to do about an error inside Dagster, where the command line's advice does not fit."""
+"""Advice on errors inside Dagster, in place of the command line's advice where that does not fit."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _FIXES = {
     "STATE-003": "Launch the job upgrade with operator: {name}; or restore the code, and launch the job start.",
 }
 _ONLY = {"LIFECYCLE-003": "It is the stream", "LIFECYCLE-030": "Start it"}
-"""Codes that are about several things: what the command line's advice begins with where the one here fits."""
+"""Code with several causes -> the beginning of the command line's advice on the cause that ``_FIXES`` is about."""
 _ANEW = "Launch the job upgrade with rebuild: true, which computes everything beside the stream and switches."
 _FORWARD = "Accept it: launch the job upgrade with forward_only: true. Or: "
 
 
 def advice(error: FloodmarkError, operator: str) -> str:
-    """What to do inside Dagster; the command line's advice where both are the same.
+    """The next step for a user of Dagster; the command line's advice if ``_FIXES`` has no other.
 
     Args:
-        error: of a step or a job.
-        operator: the step or job is about.
+        error: the error of a step or a job.
+        operator: the operator of the step or job; empty if unknown.
     """
     if error.code == "PLAN-011":
         return (_FORWARD if "--forward-only" in error.fix else "") + _ANEW

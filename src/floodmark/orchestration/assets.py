@@ -1,4 +1,4 @@
-"""Sources and operators as Dagster assets; their steps land, and run bounded."""
+"""Sources and operators as Dagster assets. The step of a source lands rows; the step of an operator is a bounded run."""
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
@@ -30,23 +30,23 @@ from floodmark.spec.partitions import end as end_of
 from floodmark.spec.run import LateRows, RunResult
 
 _REPORTED = "__source_asset_observation__"
-"""Of a result whose events the step has reported itself: Dagster adds none. Pinned by the test of a range with an incomplete day."""
+"""Metadata of a result whose events the step has reported itself: Dagster adds none. Pinned by the test of a range with an incomplete day."""
 _LOCK_SECONDS = 900
-"""How long a step waits for another run of its operator: one whose Dagster run was killed finishes what it has begun."""
+"""Seconds that a step waits for another run of its operator. After a kill of its Dagster run, a bounded run still finishes its current work."""
 
 
 def source_key(asset: SourceAsset) -> dg.AssetKey:
-    """The asset of a source."""
+    """The asset key of a source."""
     return dg.AssetKey(asset.source.name)
 
 
 def output_key(output: Output) -> dg.AssetKey:
-    """The asset of an output: the name of its table, which is that of the operator for its only output."""
+    """The asset key of an output: the name of its table. The only output of an operator has the operator's name."""
     return dg.AssetKey(output.table)
 
 
 def source_assets(asset: SourceAsset, location: Place) -> dg.AssetsDefinition:
-    """The asset of a source: materialized by landing."""
+    """The asset of a source. Its step lands the rows that are new."""
     source = asset.source
     spec = dg.AssetSpec(
         source_key(asset),
@@ -84,7 +84,7 @@ def source_assets(asset: SourceAsset, location: Place) -> dg.AssetsDefinition:
                         f"up to {describe(commit.watermark)}, {commit.pending} to go"
                     ),
                 ),
-                stop.set,  # it ends after the commit it is in
+                stop.set,  # the landing ends after its current commit
             )
         left_out = result.left_out.describe(source.contract.__name__, result.rows + result.quarantined)
         return dg.MaterializeResult(
@@ -110,8 +110,8 @@ class Upstream:
     """A table as an asset that others depend on.
 
     Args:
-        key: of the asset.
-        partitions: it is divided into; None for a log and for an output that is not divided.
+        key: the asset key.
+        partitions: asset partitions of the table; None for a log and for an output that is not divided.
     """
 
     key: dg.AssetKey
@@ -119,12 +119,12 @@ class Upstream:
 
 
 def operator_assets(asset: OperatorAsset, location: Place, tables: Mapping[str, Upstream]) -> dg.AssetsDefinition:
-    """The assets of an operator's outputs: materialized together, by one bounded run per range of partitions.
+    """The assets of an operator's outputs. One bounded run per range of partitions materializes all of them.
 
     Args:
-        asset: to build.
-        location: where its steps act.
-        tables: every table that can be an input.
+        asset: the operator with its partitions and settings.
+        location: the workspace that the step acts on.
+        tables: name of a table -> its asset, for every table that can be an input.
     """
     operator, cut = asset.operator, asset.partitions
     specs = [
@@ -150,7 +150,7 @@ def operator_assets(asset: OperatorAsset, location: Place, tables: Mapping[str, 
         pool=f"operator_{operator.name}",
         backfill_policy=dg.BackfillPolicy.single_run() if cut else None,
         config_schema=defaults(asset).to_fields_dict(),
-        can_subset=True,  # one run writes all outputs, whichever was asked for
+        can_subset=True,  # one run writes all outputs, whichever are selected
     )
     def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         with failing(operator.name):
@@ -191,7 +191,11 @@ def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
 
 
 def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None:
-    """Refuse a partition that is not one of the asset's: in the future, or outside its start and end. A launch by API may name any."""
+    """Refuse partitions that the asset does not have: in the future, or outside its start and end. A launch by API may name any partition.
+
+    Raises:
+        LifecycleError: LIFECYCLE-007, the asset does not have a partition.
+    """
     definition = partitions.definition(cut)
     unknown = [key for key in keys if not definition.has_partition_key(key)]
     if unknown:
@@ -203,17 +207,23 @@ def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None
 
 def _description(operator: Operator, output: Output) -> str:
     sides = {
-        "late": "Rows that came too late for every window of it.",
-        "quarantine": "Rows and panes its functions failed for.",
-        "side": f"What it sends to its side output `{output.name}`.",
+        "late": "Rows that arrived too late for every window of the operator.",
+        "quarantine": "Rows and panes for which a function of the operator failed.",
+        "side": f"Rows that the operator sends to its side output `{output.name}`.",
     }
     about = sides[output.side] if output.side else ""
-    named = "" if output.side or not output.name else f"Its output `{output.name}`."
+    named = "" if output.side or not output.name else f"Output `{output.name}` of the operator."
     return "\n\n".join(text for text in (operator.description, about, named) if text)
 
 
 def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, tables: Mapping[str, Upstream]) -> None:
-    """Refuse to go before an operator that writes an input: Dagster orders by what was chosen, and knows no other table of it."""
+    """Refuse a run that selects outputs of an upstream operator, but not the output that this operator reads.
+
+    Dagster orders steps by selected assets alone, so this step could run before the upstream operator's step, which writes all outputs.
+
+    Raises:
+        LifecycleError: LIFECYCLE-008, an input is not selected though other outputs of its operator are.
+    """
     chosen = context.run.asset_selection or frozenset()
     for operator_input in asset.operator.inputs:
         if operator_input.upstream is None or tables[operator_input.table].key in chosen:
@@ -259,10 +269,10 @@ def _results(
     late_rows: LateRows,
     incomplete: Mapping[str, str],
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """A materialization of each output and partition that was computed.
+    """A materialization of each output and computed partition.
 
-    Dagster paints every partition of the run when a step yields a result. Where some partitions were not computed, the step reports
-    the others itself, and yields a result that paints none: steps that read this asset run all the same.
+    Dagster marks every partition of the run as materialized when a step yields a result. If some partitions were not computed, the step
+    reports the computed partitions itself, and yields a result that marks none. Steps that read this asset run all the same.
     """
     operator, cut = asset.operator, asset.partitions
     seen = _coverage(operator, cut, location, late_rows) if cut else {}
@@ -294,7 +304,7 @@ def _results(
 def _of_partitions(
     cut: Partitions, names: Sequence[str], rows: Mapping[str, int], result: RunResult
 ) -> dict[str, dict[str, Any]]:
-    """Partition -> its rows, and whether this run computed them or found them covered."""
+    """Partition -> metadata: its number of rows, and whether this run computed the partition or found it covered."""
     definition, by_partition = partitions.definition(cut), dict[str, dict[str, Any]]()
     for name in names:
         part = partitions.interval_of(definition.time_window_for_partition_key(name))
@@ -304,13 +314,13 @@ def _of_partitions(
 
 
 def _coverage(operator: Operator, cut: Partitions, location: Place, late_rows: LateRows) -> dict[str, Any]:
-    """Coverage as the run asked for it."""
+    """Metadata of the operator's coverage, from the first partition to now, under the ``late_rows`` of the run."""
     whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
     return metadata.coverage(coverage(operator, location.lake, whole, late_rows=late_rows), whole)
 
 
 def landed_last(location: Place, source: str) -> tuple[int, int]:
-    """First and last ``_sequence`` of what the newest landing brought; an empty range before the first one."""
+    """(first, last) ``_sequence`` of the rows of the newest landing; (0, -1) before the first landing."""
     newest, low, high = "", 0, -1
     for _, landing in history.standing_of(location.lake.log(source), Landing):
         newest = newest or landing.run

@@ -1,4 +1,4 @@
-"""What happens by itself: schedules of upgrades, and the sensor that reports how far streams have got and keeps the list of savepoints."""
+"""Schedules of upgrades and savepoints, and the sensor that reports the progress of streams and updates the list of savepoints."""
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a sensor itself
 
@@ -29,25 +29,25 @@ from floodmark.spec.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 _MOST = 200
-"""Asset partitions reported at one look: Dagster keeps 4 KB of each."""
+"""Most asset partitions reported per output and tick of the sensor: Dagster keeps 4 KB of each."""
 _COALESCED_SECONDS = 300
-"""Between two reports of an asset that is not divided."""
+"""Least time between two reports of an asset that is not divided."""
 _STEPS_SECONDS = 3600
-"""For all of an upgrade in place but its patience and soak; a run that is older has no process any more, and is ended by Dagster's monitoring."""
+"""Time for an upgrade in place, without its patience and soak. An older run has no process any more; Dagster's monitoring ends such a run."""
 _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
 def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
-    """The jobs, the list of savepoints, the experiments, the sensor that reports, and the schedules of upgrades."""
+    """The jobs of streams, the list of savepoints, experiments, the sensor ``streams``, and schedules; empty for a workspace without operators."""
     if not workspace.operators:
         return dg.Definitions()
     names = operator_names(workspace)
     built = jobs(streams, names)
     what = (
-        "Savepoints of streams: a materialization each, and one when some were deleted; none yet where it was never materialized. "
-        "Job rollback goes back to one, and lists those there are as its partitions."
+        "Savepoints of streams: a materialization for each savepoint, and for each deletion. Never materialized while there is no savepoint. "
+        "The job rollback restores a savepoint, and lists the savepoints as its partitions."
     )
-    # without partitions: Dagster shows an asset that has none of its partitions missing as materialized, also where there are no partitions
+    # without partitions: Dagster shows an asset that has none of its partitions missing as materialized, even if there are no partitions
     spec = dg.AssetSpec(KEY, kinds={"deltalake"}, description=what)
     schedules = [
         _schedule(asset.operator.name, asset.upgrades, built["upgrade"])
@@ -94,7 +94,7 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
         cron_schedule=wanted.at,
         execution_timezone=wanted.timezone,
         execution_fn=tick,
-        description=f"Let the stream of {name} go on under the code there is then; back to its savepoint when that fails.",
+        description=f"Upgrade the stream of {name} to the current code; roll back to its savepoint if the upgrade fails.",
     )
 
 
@@ -113,18 +113,18 @@ def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefiniti
         cron_schedule=wanted.at,
         execution_timezone=wanted.timezone,
         execution_fn=tick,
-        description=f"A savepoint of the stream of {name}; of those made so the newest {wanted.keep} are retained.",
+        description=f"Create a savepoint of the stream of {name}; the newest {wanted.keep} of this schedule are retained.",
     )
 
 
 def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
-    """Reports what streams have written, once an asset partition is complete, and keeps the list of savepoints."""
+    """The sensor ``streams``: reports asset partitions that streams have completed, and updates the list of savepoints."""
 
     @dg.sensor(
         name="streams",
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports how far streams have got as materializations, and keeps the list of savepoints.",
+        description="Reports the progress of streams as materializations, and updates the list of savepoints.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
@@ -152,14 +152,14 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
 
 
 def _readable(lake: Lake, names: Iterable[str]) -> Iterator[Savepoint]:
-    """The savepoints of these names that are whole."""
+    """The savepoints of these names that can be read."""
     for name in sorted(names):
-        with suppress(StateError, LifecycleError):  # damaged, or what is left of one: nothing to pick
+        with suppress(StateError, LifecycleError):  # damaged, or partly deleted: cannot be selected
             yield savepoints.find(lake, name)
 
 
 def _progress(asset: OperatorAsset, location: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
-    """What a stream has completed of its assets since the last look; ``known`` keeps how far that is."""
+    """Materializations of what a stream has completed since the last tick. Updates ``known``: table -> progress reported, and when."""
     for output in asset.operator.outputs:
         newest = next(history.standing(location.lake.output(output.table), _MOST), None)
         record = None if newest is None else newest.record
@@ -179,7 +179,7 @@ def _progress(asset: OperatorAsset, location: Place, known: dict[str, Any]) -> I
 
 
 def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple[str, int]]:
-    """Asset partitions whose end lies in what progress has passed, each with its end."""
+    """(key, end in ms) of each asset partition that ends after ``since`` and not after ``progress``, both ms; at most ``_MOST``."""
     assert asset.partitions is not None
     definition, low = partitions.definition(asset.partitions), max(first(asset.partitions), since + 1)
     high = min(progress + 1, end_of(asset.partitions))

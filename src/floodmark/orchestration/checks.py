@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _APART = 31
-"""Up to so many asset partitions of one run are checked one by one; more are checked together, as one set of rows."""
+"""Most asset partitions of one run that are checked one by one. More partitions are checked together, as one set of rows."""
 
 Rows = Callable[["SparkSession", Interval], "DataFrame"]
+"""(session, interval of event time) -> the rows to check, without stamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """One asset and what is expected of it.
+    """One asset and its expectations.
 
     Args:
-        key: of the asset.
-        rows: of an interval of event time, as people see them.
-        expectations: of them.
+        key: the asset key.
+        rows: (session, interval of event time) -> rows of the asset.
+        expectations: expectations of the rows.
     """
 
     key: dg.AssetKey
@@ -45,7 +46,7 @@ class Checked:
 
 
 def source_checks(asset: SourceAsset, location: Place) -> dg.AssetChecksDefinition | None:
-    """Checks of what the newest landing brought."""
+    """Checks of the rows of the newest landing; None if the asset has no expectations."""
     if not asset.expectations:
         return None
     name = asset.source.name
@@ -60,7 +61,7 @@ def source_checks(asset: SourceAsset, location: Place) -> dg.AssetChecksDefiniti
 
 
 def operator_checks(asset: OperatorAsset, location: Place) -> dg.AssetChecksDefinition | None:
-    """Checks of an operator's outputs, per asset partition."""
+    """Checks of an operator's outputs, per asset partition; None if the asset has no expectations."""
     if not asset.expectations:
         return None
     operator = asset.operator
@@ -126,7 +127,10 @@ def _definition(
 def _pieces(
     context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, cut: partitions.Definition | None
 ) -> list[tuple[str | None, Interval]]:
-    """The asset partitions of the run that are computed, each with its event time; all of time for a run without partitions."""
+    """(partition, event time) to check one by one: the computed partitions of the run; the partition is None if several are checked together.
+
+    A run without partitions checks all of time.
+    """
     tags = context.run.tags
     low = tags.get("dagster/asset_partition_range_start", tags.get("dagster/partition"))
     high = tags.get("dagster/asset_partition_range_end", low)
@@ -134,7 +138,9 @@ def _pieces(
         return [(None, Interval())]
     keys = cut.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
     computed = context.instance.get_materialized_partitions(asset)
-    keys = [key for key in keys if key in computed] or list(keys)  # the command line may have computed them
+    keys = [key for key in keys if key in computed] or list(
+        keys
+    )  # none is reported: the command line may have computed them
     pieces: list[tuple[str | None, Interval]] = [
         (key, partitions.interval_of(cut.time_window_for_partition_key(key))) for key in keys
     ]

@@ -1,4 +1,4 @@
-"""What may be set when a run is launched: the config of the assets' steps and of the jobs."""
+"""The configs that a launch may set: of the steps of assets, and of jobs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TYPES: dict[type, Any] = {tuple: list[str], dict: dict[str, str]}
 class OperatorConfig(dg.Config):
     """How partitions of an operator are computed."""
 
-    force: bool = Field(default=False, description="Compute again what is covered already.")
+    force: bool = Field(default=False, description="Compute partitions again that are covered already.")
     late_rows: Literal["as_landed", "all"] = Field(
-        default="as_landed", description="as_landed: late rows count as the log says; all: every row counts as on time."
+        default="as_landed", description="as_landed: rows that landed late are late; all: every row counts as on time."
     )
     behind: Literal["fail", "wait", "run"] = Field(
         default="fail",
-        description="Partitions whose inputs are not complete. fail: they fail, the others are computed; wait: as long as wait_seconds; "
-        "run: compute them with what there is.",
+        description="For partitions whose inputs are not complete. fail: compute only the other partitions, and fail if there are none; "
+        "wait: wait for the inputs, up to wait_seconds; run: compute with the rows that have landed.",
     )
     wait_seconds: float = Field(default=3600, description="How long to wait for inputs, with behind: wait.")
 
@@ -35,14 +35,12 @@ class OperatorConfig(dg.Config):
 class LandingConfig(dg.Config):
     """How a source is landed."""
 
-    end: bool = Field(
-        default=False, description="Land the end of input after what there is; nothing can land after it."
-    )
-    max_commits: int | None = Field(default=None, ge=1, description="Stop after so many commits.")
+    end: bool = Field(default=False, description="Land the end of input after all rows; no row can land after it.")
+    max_commits: int | None = Field(default=None, ge=1, description="Stop after this number of landing commits.")
 
 
 def defaults(asset: OperatorAsset) -> type[OperatorConfig]:
-    """The config of an asset, with its own defaults."""
+    """The config of an operator's step, with the asset's own defaults of ``behind`` and ``wait_seconds``."""
 
     class Config(OperatorConfig):
         behind: Literal["fail", "wait", "run"] = Field(
@@ -56,10 +54,10 @@ def defaults(asset: OperatorAsset) -> type[OperatorConfig]:
 
 
 def check_wait(where: str, wait_seconds: float) -> None:
-    """Refuse a wait of less than nothing. A bound of the field would end the step with pydantic's words and a stack.
+    """Refuse a negative wait. A bound of the config field would fail the step with pydantic's message and a stack trace.
 
     Raises:
-        DefinitionError: DEFINITION-164.
+        DefinitionError: DEFINITION-164, the wait is negative or NaN.
     """
     if not wait_seconds >= 0:
         fix = "For example wait_seconds: 600; or leave it out for the default."
@@ -68,10 +66,10 @@ def check_wait(where: str, wait_seconds: float) -> None:
 
 
 def config_of(request: type) -> Any:
-    """A config with the fields of a request; numbers are named with their unit.
+    """A config class with the fields of a request. The name of a number ends with its unit: ``patience_seconds``.
 
     Args:
-        request: one of ``lifecycle.requests``.
+        request: a class of ``lifecycle.requests``.
     """
     built: dict[str, Any] = {}
     for option in options(request):
@@ -82,16 +80,20 @@ def config_of(request: type) -> Any:
 
 
 def request_of(request: type[Request], config: Any) -> Request:
-    """What a config asks for."""
+    """(class of a request, config of that class) -> the request.
+
+    Raises:
+        DefinitionError: DEFINITION-163, the value of a share is no share.
+    """
     fields = {one.name: _value(one, getattr(config, one.configured)) for one in options(request)}
     return request(**fields)
 
 
 def _value(option: Option, value: Any) -> Any:
-    """As the request takes it.
+    """(option, value in a config) -> the value in the request.
 
     Raises:
-        DefinitionError: DEFINITION-163, a share is none.
+        DefinitionError: DEFINITION-163, the value of a share is no share.
     """
     if not option.share:
         return tuple(value) if isinstance(value, list) else value

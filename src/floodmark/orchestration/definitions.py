@@ -20,15 +20,15 @@ from floodmark.spec.workspace import Workspace
 def build_definitions(
     workspace: Workspace, *, root: str | Path, executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """Every source and operator of a workspace as assets, with their checks, and the jobs, schedules and sensor of its streams.
+    """Every source and operator of a workspace as assets, with their checks, and the jobs, schedules and sensors of its streams.
 
-    Plain definitions: ``dg.Definitions.merge(build_definitions(...), dg.Definitions(assets=[...]))`` adds any others.
-    Nothing is opened and no Java is started here.
+    The result is plain definitions: ``dg.Definitions.merge(build_definitions(...), dg.Definitions(assets=[...]))`` adds any others.
+    Building opens no table and starts no Java.
 
     Args:
-        workspace: to show.
-        root: the folder its settings' relative paths start from.
-        executor: of the runs; by default all steps of a run share one process, and so one Spark.
+        workspace: the workspace.
+        root: the folder that relative paths of the settings start from.
+        executor: executor of the runs; by default all steps of a run share one process, and so one Spark session.
     """
     location = Place(workspace.at(str(Path(root).resolve())))
     tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}

@@ -1,7 +1,7 @@
-"""Experiments in Dagster: jobs that start, stop and promote, the arms as an asset behind the operator's, the report as an asset behind the arms'.
+"""Experiments in Dagster: jobs that start, stop and promote, and two assets per operator, for the arms and for the report.
 
-Of each operator, ``experiments/OPERATOR/arms`` has a partition per arm, ``EXPERIMENT.ARM``, and ``experiments/OPERATOR/report`` one per experiment:
-to materialize it is to ask for the report.
+``experiments/OPERATOR/arms`` has a partition per arm, ``EXPERIMENT.ARM``. ``experiments/OPERATOR/report`` has a partition per experiment; to
+materialize a partition is to make the report.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from floodmark.lifecycle.experiment import Experiment
 
 EXPERIMENTS = dg.DynamicPartitionsDefinition(name="floodmark_experiments")
-"""The experiments of a lake, to choose one from a list."""
+"""The experiments of a lake, as partitions to select from a list."""
 CHECK = "arms_find_the_same"
 _PREFIX = "experiments"
 
 
 def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -> dg.Definitions:
-    """The jobs, and two assets for each operator.
+    """The jobs of experiments, and the assets ``arms`` and ``report`` of each operator.
 
     Args:
-        workspace: any.
-        streams: where the streams are.
-        names: of the operators, as a type to choose one from.
+        workspace: the workspace.
+        streams: its streams.
+        names: enum of the operators' names, as of ``operator_names``.
     """
     assets: list[Any] = []
     for operator in workspace.operators:
@@ -65,13 +65,13 @@ def _arms(operator: Operator) -> dg.AssetSpec:
         partitions_def=_arms_partitions(operator.name),
         group_name=_PREFIX,
         kinds={"deltalake"},
-        description=f"Versions of {operator.name} that run beside its stream, each in a lake of its own. The job experiment_start makes them.",
+        description=f"Versions of {operator.name} that run beside its stream, each in a lake of its own. The job experiment_start creates the arms.",
     )
 
 
 def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
     key = dg.AssetKey([_PREFIX, operator.name, "report"])
-    what = "Whether every arm finds what the first one finds, as far as all are: enough rows are the same, and no column is missing."
+    what = "Whether the results of every arm match those of the first arm, up to the slowest arm: enough rows are the same, and no column is missing."
 
     class Config(config_of(ComparisonRequest)):  # type: ignore[misc]  # made of the request
         pass
@@ -84,7 +84,7 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
                 deps=[dg.AssetDep(_arms_key(operator.name), partition_mapping=dg.AllPartitionMapping())],
                 partitions_def=_partitions(operator.name),
                 group_name=_PREFIX,
-                description=f"What the arms of an experiment of {operator.name} differ in, and how they run. Only what has closed since the last report is read.",
+                description=f"Differences of the arms of an experiment of {operator.name}, and how the arms run. A report reads only windows that have closed since the last report.",
             )
         ],
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=what)],
@@ -109,7 +109,7 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
 
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(config_of(ExperimentRequest)):  # type: ignore[misc]  # made of the request
-        name: str = Field(description="Of the experiment: lower-case letters, digits and underscores.")
+        name: str = Field(description="Name of the experiment: lower-case letters, digits and underscores.")
         operator: names = whose(names)
 
     @dg.op(name="start_experiment")
@@ -123,7 +123,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
             request = request_of(ExperimentRequest, config)
             made = interruptible(
                 lambda: start(fleet, config.name, operator, request),
-                lambda: None,  # it is finished, or started again
+                lambda: None,  # the start runs to its end; if killed, the next start finishes it
             )
         for name, keys in _keys([made], [operator]).items():
             context.instance.add_dynamic_partitions(name, keys)
@@ -131,7 +131,9 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
             context.log_event(event)
 
     return job_of(
-        "experiment_start", "Let versions of a stream run beside it from one savepoint; the stream itself goes on.", act
+        "experiment_start",
+        "Run versions of a stream beside it, from one savepoint; the stream itself keeps running.",
+        act,
     )
 
 
@@ -147,7 +149,7 @@ def _stopping(streams: Streams) -> dg.JobDefinition:
 
     return job_of(
         "experiment_stop",
-        "End the experiment that is chosen as partition; its tables stay.",
+        "Stop the experiment that is selected as partition; its tables stay.",
         act,
         partitions_def=EXPERIMENTS,
     )
@@ -167,22 +169,22 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
             fleet = streams.fleet(context.log.info)
             made, action = interruptible(
                 lambda: promote(fleet, name, request),
-                lambda: None,  # it is finished, or the next one finishes it
+                lambda: None,  # the promotion runs to its end; if killed, the next action finishes it
             )
             tagged(context, made.operator)
             context.add_output_metadata(action.outcome)
             if failure := action.failure(f"promotion of arm {request.arm} of experiment {made.name}"):
                 raise failure
 
-    what = "Let the stream be what an arm is of the experiment that is chosen as partition; the job rollback takes it back."
+    what = "Replace the stream by an arm of the experiment that is selected as partition; the job rollback undoes the promotion."
     return job_of("experiment_promote", what, act, partitions_def=EXPERIMENTS)
 
 
-# ---- what there is
+# ---- lists of experiments and arms
 
 
 def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iterable[str]) -> list[Any]:
-    """Requests that make the lists of experiments and arms those of a lake."""
+    """Requests that add and delete partitions, so that the lists of experiments and arms match a lake."""
     from floodmark.lake import experiments  # noqa: PLC0415 - definitions load without Delta
 
     requests = list[Any]()
@@ -196,7 +198,7 @@ def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iter
 
 
 def _keys(known: Iterable["Experiment"], operators: Iterable[str]) -> dict[str, list[str]]:
-    """Name of a list -> its keys."""
+    """Name of a list of partitions -> its keys: the list of all experiments, and the experiments and arms of each operator."""
     keys_by_list: dict[str, list[str]] = {str(EXPERIMENTS.name): []}
     for operator in operators:
         keys_by_list |= {str(_partitions(operator).name): [], str(_arms_partitions(operator).name): []}

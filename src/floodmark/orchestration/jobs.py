@@ -1,6 +1,6 @@
 """Jobs that start, stop, save, upgrade and roll back streams.
 
-A stream never lives inside a Dagster run: what runs here is a short command to the supervisor, as on the command line.
+A stream never runs inside a Dagster run: a job is a short command to the supervisor, as on the command line.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from floodmark.lake.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
-"""The savepoints of a lake, to choose one from a list."""
+"""The savepoints of a lake, as partitions to select from a list."""
 KEY = dg.AssetKey("savepoints")
+"""The asset that reports savepoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What jobs need: the workspace's place, and its folder.
+    """The streams of a workspace, for jobs.
 
     Args:
-        location: where steps act.
+        location: the workspace that steps act on.
         root: folder of the workspace.
     """
 
@@ -50,39 +51,48 @@ class Streams:
     root: Path
 
     def fleet(self, say: Callable[[str], None]) -> "Fleet":
-        """The streams that run by themselves."""
+        """The supervised streams.
+
+        Args:
+            say: called with each line about an action.
+        """
         from floodmark.control.fleet import Fleet  # noqa: PLC0415 - definitions load without Spark
 
         return Fleet(workspace=self.location.workspace, root=self.root, say=say)
 
     @property
     def any(self) -> bool:
-        """Whether one was ever started."""
+        """True if a stream was ever started in this workspace."""
         return has_store(self.location.workspace.settings, self.root)
 
 
-def whose(names: Any, says: str = "Whose stream.") -> Any:
-    """The field of the operator's name; the only one there is need not be given."""
+def whose(names: Any, says: str = "Operator of the stream.") -> Any:
+    """The config field of the operator's name. A single operator is the default.
+
+    Args:
+        names: names of the operators.
+        says: description of the field.
+    """
     every = list(names)
     return Field(description=says, **({"default": every[0]} if len(every) == 1 else {}))
 
 
 def tagged(context: dg.OpExecutionContext, operator: str) -> str:
-    """The name of the operator a run acts on, which the list of runs then shows."""
+    """Tag a run with the operator that it acts on, for the list of runs. Returns the operator."""
     context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
     return operator
 
 
 def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str, what: str) -> str:
-    """The partition a run was launched for.
+    """The partition that a run was launched for.
 
     Args:
-        context: of the step.
-        where: the job or asset, as an error names it.
-        what: its partitions are.
+        context: context of the step.
+        where: the job or asset, for the error.
+        what: kind of its partitions, for the error: ``a savepoint``.
 
     Raises:
-        LifecycleError: LIFECYCLE-007, none was chosen: the launchpad launches such a run all the same.
+        LifecycleError: LIFECYCLE-007, no partition was selected: the launchpad launches such a run all the same.
     """
     if context.has_partition_key:
         return context.partition_key
@@ -91,7 +101,7 @@ def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str
 
 
 def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
-    """A job of one step, which the list of runs shows as an action."""
+    """A job of one step, tagged with its name as ``floodmark/action``."""
 
     @dg.job(name=name, description=what, tags={"floodmark/action": name}, **settings)
     def built() -> None:
@@ -101,18 +111,18 @@ def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.Job
 
 
 def operator_names(workspace: Workspace) -> Any:
-    """The names of the operators, to choose one from."""
+    """An enum of the operators' names, which the launchpad shows as a list."""
     every = {one.name: one.name for one in workspace.operators}
     # Dagster keeps one config type per name in a process: another workspace's operators must have another name
     return Enum(f"Operators_{digest(sorted(every))[:8]}", every)
 
 
 def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
-    """All of them, by name.
+    """{name: job} of the jobs that start, stop, save, upgrade and roll back streams.
 
     Args:
-        streams: where they are.
-        names: as ``operator_names`` gives.
+        streams: the streams of the workspace.
+        names: enum of the operators' names, as of ``operator_names``.
     """
     built = [_starting(streams, names), _stopping(streams, names), _saving(streams, names)]
     built += [_upgrading(streams, names), _rolling_back(streams)]
@@ -139,15 +149,15 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         else:
             context.log.info(f"{name} runs as process {driver.pid}; its log: {driver.log}")
 
-    return job_of("start", "Let a stream run, from the code as it is now; wait until it does.", act)
+    return job_of("start", "Start a stream with the current code, and wait until the stream runs.", act)
 
 
 def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
     every = [one.value for one in names]
-    says = f"Whose stream: {', '.join(every)}; or one whose operator was removed from the code."
+    says = f"Operator of the stream: {', '.join(every)}; or an operator that was removed from the code."
 
     class Config(dg.Config):
-        operator: str = whose(every, says)  # no list to choose from: a removed operator is in none
+        operator: str = whose(every, says)  # a text, not an enum: removed operators are in no list
 
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
@@ -159,7 +169,7 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
         for name, driver in drivers.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
-    return job_of("stop", "Let a stream stop at its next micro-batch boundary.", act)
+    return job_of("stop", "Stop a stream at its next micro-batch boundary.", act)
 
 
 def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -181,7 +191,7 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
             {"made": ", ".join(one.manifest.id for one in saved.made), "deleted": ", ".join(saved.deleted) or "none"}
         )
 
-    return job_of("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
+    return job_of("savepoint", "Create a savepoint of a stream while the stream runs.", act)
 
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -207,7 +217,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
                 raise failure
 
     return job_of(
-        "upgrade", "Plan, savepoint, upgrade and verify a stream; take it back when the new version fails.", act
+        "upgrade", "Plan, savepoint, upgrade and verify a stream; roll it back if the new version fails.", act
     )
 
 
@@ -227,7 +237,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
             tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
                 lambda: roll_back(fleet, savepoint, backfills=request.undo_backfills, alone=request.leave_readers),
-                lambda: None,  # it is finished, or the next one finishes it
+                lambda: None,  # the rollback runs to its end; if killed, the next action finishes it
             )
         for target in prepared.switch.targets:
             context.log.info(f"{target.operator} is back at {describe(target.watermark)}: {target.savepoint}")
@@ -235,7 +245,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
             context.log.info(f"{undone.table} has lost {undone.rows:,} rows of {undone.commits} micro-batches")
         context.add_output_metadata(action.outcome)
 
-    what = "Take a stream back to the savepoint that is chosen as partition, with every stream that reads it."
+    what = "Roll a stream, and every stream that reads it, back to the savepoint that is selected as partition."
     return job_of("rollback", what, act, partitions_def=SAVEPOINTS)
 
 
@@ -268,7 +278,7 @@ def _upgraded(
 
 
 def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
-    """Show savepoints in the list."""
+    """Add savepoints to the list of partitions, and report each as a materialization."""
     context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [savepoint.manifest.id for savepoint in made])
     for savepoint in made:
         context.log.info(
@@ -278,7 +288,7 @@ def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
 
 
 def materialized(savepoint: "Savepoint") -> dg.AssetMaterialization:
-    """A savepoint as Dagster shows it."""
+    """The materialization that reports a savepoint."""
     manifest = savepoint.manifest
     about: dict[str, Any] = {
         "savepoint": manifest.id,

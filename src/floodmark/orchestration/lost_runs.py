@@ -1,6 +1,6 @@
-"""Runs that were killed with all of Dagster: nobody is there to end them, and they hold places of the queue.
+"""Ends runs that were killed together with Dagster: no process ends them, and they hold slots of the queue.
 
-``python -m floodmark.orchestration.lost_runs HOME``: ``floodmark up`` asks for it in a process of its own, as Dagster takes seconds to import.
+``python -m floodmark.orchestration.lost_runs HOME``: ``floodmark up`` runs this module in a process of its own, as Dagster takes seconds to import.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 
 _AT_WORK = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 _ELSEWHERE = {"storage", "run_storage", "run_launcher"}
-"""Settings by which runs may be at work on other machines, for other processes."""
+"""Settings of Dagster with which runs may be at work on other machines, or for other processes."""
 
 
 def give_up(home: Path) -> list[str]:
-    """Report as failed what no process can be at work on any more; the jobs of these runs.
+    """Report every run that has lost its process as failed. Returns the jobs of these runs.
 
     Args:
-        home: Dagster's own state, of which no Dagster runs on this machine. Where its settings name other storage, or who else starts runs,
-            nothing is done: Dagster's monitoring of runs ends them then.
+        home: folder of Dagster's own state. No Dagster may run with this state. If its settings name other storage or another launcher of
+            runs, nothing is done: Dagster's monitoring ends lost runs.
     """
     settings = yaml.safe_load((home / "dagster.yaml").read_text("utf-8")) or {}
     if _ELSEWHERE & settings.keys():

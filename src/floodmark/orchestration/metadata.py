@@ -1,4 +1,4 @@
-"""What Dagster shows of an asset: its columns beforehand; rows, lateness, coverage and a picture after each materialization."""
+"""Metadata that Dagster shows of an asset: columns from its definition; rows, lateness, coverage and a chart from each materialization."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from floodmark.spec.run import RunResult
 from floodmark.spec.schema import PARTITION, RETRACTION, ROW, Column, Schema
 
 _MOST_ROWS = 50
-"""Of a table in metadata: Dagster keeps every one of them in its event log."""
+"""Most rows of a table in metadata: Dagster keeps every row in its event log."""
 _MOST_BARS = 31
 
 
@@ -36,7 +36,7 @@ def _column(column: Column, *, unique: bool) -> dg.TableColumn:
 
 
 def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any]:
-    """Metadata of a definition."""
+    """Metadata of an asset's definition: columns, path and kind of storage."""
     return {
         "dagster/column_schema": columns(schema, keys),
         "dagster/uri": path,
@@ -45,15 +45,15 @@ def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any
 
 
 def of_output(lake: Lake, output: Output) -> dict[str, Any]:
-    """Metadata of an output's definition: the path of the table that people read, and of its changelog where that is another one."""
+    """Metadata of an output's definition: path of the table that people read, and path of its changelog if that is another table."""
     about = static(output.schema, lake.output((output.current or output).table), output.keys)
     return about | ({"changelog": lake.output(output.table)} if output.current else {})
 
 
 def people_rows(lake: Lake, output: Output) -> dict[str, int]:
-    """Rows per asset partition as people count them, from the counts in the table's log: no retraction, no marker.
+    """Asset partition -> number of rows that people see, from the counts in the table's log, without retractions and markers.
 
-    Nothing for a table that is not divided.
+    Empty for a table that is not divided or does not exist.
     """
     table = output.current or output
     try:
@@ -72,7 +72,7 @@ def people_rows(lake: Lake, output: Output) -> dict[str, int]:
 
 
 def people_count(lake: Lake, output: Output) -> int:
-    """Rows as people count them, of a table that is not divided: those no retraction has taken back."""
+    """Number of rows that people see in a table that is not divided: rows minus retractions; 0 if the table does not exist."""
     try:
         rows = DeltaTable(lake.output((output.current or output).table)).to_pyarrow_dataset()
     except TableNotFoundError:
@@ -84,7 +84,7 @@ def people_count(lake: Lake, output: Output) -> int:
 
 
 def of_run(result: RunResult, output: Output) -> dict[str, Any]:
-    """What a bounded run did, for each output it wrote; with the columns it wrote, which a later definition may not have."""
+    """Metadata of a bounded run for one output, with the columns that the run wrote: a later definition may have others."""
     done = not result.skipped or any(result.rows.values())
     return {
         "dagster/column_schema": columns(output.schema, output.keys),
@@ -104,7 +104,7 @@ def of_run(result: RunResult, output: Output) -> dict[str, Any]:
 
 
 def coverage(segments: Iterable[Segment], whole: Interval) -> dict[str, Any]:
-    """Which event time was computed by which version, and what is stale."""
+    """Metadata of coverage: a table of event time and the version that computed it, the number of stale stretches, and the gaps in ``whole``."""
     parts = list(segments)
     missing = whole.minus([part.interval for part in parts])
     records = [
@@ -127,7 +127,7 @@ def coverage(segments: Iterable[Segment], whole: Interval) -> dict[str, Any]:
 
 
 def picture(rows: Mapping[str, int], title: str) -> dict[str, Any]:
-    """Rows of the newest partitions as bars."""
+    """Metadata ``plot``: a bar chart of the rows of the newest partitions; empty for fewer than two partitions."""
     shown = dict(sorted(rows.items())[-_MOST_BARS:])
     if len(shown) < 2:  # noqa: PLR2004 - one bar says no more than its number
         return {}

@@ -20,7 +20,7 @@ _YEAR = 366 * 86_400_000
 
 
 def definition(partitions: Partitions) -> Definition:
-    """The same partitions as Dagster knows them."""
+    """(partitions) -> Dagster's definition of the same partitions."""
     match partitions:
         case Daily(start, timezone, end):
             return dg.DailyPartitionsDefinition(start_date=start[:10], end_date=end and end[:10], timezone=timezone)
@@ -32,12 +32,12 @@ def definition(partitions: Partitions) -> Definition:
 
 
 def interval_of(window: dg.TimeWindow) -> Interval:
-    """The event time of a partition, or of several in a row."""
+    """(time window of one partition, or of adjacent ones) -> the interval of event time."""
     return Interval(start=to_ms(window.start), end=to_ms(window.end))
 
 
 def mapping(step: Stateful | None, partitions: Partitions) -> dg.PartitionMapping:
-    """Which partitions of an upstream operator's output a partition needs: its own, and those its windows or joins reach into."""
+    """The mapping from a partition to the upstream partitions it needs: that of the same time, and those that its windows or joins reach into."""
     back = max((_back(step, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
     around = isinstance(step, IntervalJoin) or (isinstance(step, WindowAggregate) and isinstance(step.window, Session))
     ahead = back if around else 0
@@ -47,14 +47,14 @@ def mapping(step: Stateful | None, partitions: Partitions) -> dg.PartitionMappin
 
 
 def describe(partitions: Partitions | None) -> str:
-    """For people."""
+    """Partitions in words: ``by day in UTC``; ``all of time`` for None."""
     if partitions is None:
         return "all of time"
     return f"by {'day' if isinstance(partitions, Daily) else 'hour'} in {partitions.timezone}"
 
 
 def _back(step: Stateful, partitions: Partitions, moment: int) -> int:
-    """How many partitions before the one that begins at ``moment`` the first row it needs may be in."""
+    """The number of partitions from the one with the first row needed to the partition that begins at ``moment``, ms."""
     needed, count = moment, 0
     if isinstance(step, IntervalJoin):
         needed = moment - step.margin
@@ -66,7 +66,7 @@ def _back(step: Stateful, partitions: Partitions, moment: int) -> int:
 
 
 def _starts(partitions: Partitions) -> Iterator[int]:
-    """The starts of partitions over a year, some of each kind of day: clocks change twice in one."""
+    """Starts of partitions over a year, ms: every day, or every seventh hour. A year has both changes of the clock."""
     step = 1 if isinstance(partitions, Daily) else 7
     pieces = split(partitions, Interval(start=first(partitions), end=first(partitions) + _YEAR))
     return (interval.start for _, interval in islice(pieces, 0, None, step))

@@ -1,6 +1,6 @@
-"""Rollouts in Dagster: a schedule and jobs that return at once, an asset per rollout with what it waits for, and its gates as checks.
+"""Rollouts in Dagster: schedules, jobs that return at once, an asset per operator for the state of its rollouts, and the gates as checks.
 
-A supervisor looks at rollouts; nothing here waits for one.
+A supervisor advances rollouts; no Dagster run waits for a rollout.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
@@ -32,7 +32,7 @@ _LONGEST_SECONDS = 300
 
 
 def rollout_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
-    """What the rollouts that a workspace declares are in Dagster; nothing where it declares none."""
+    """Assets, checks, jobs, schedules and sensor of the rollouts that a workspace declares; empty if it declares none."""
     declared = [one for one in workspace.operator_assets if one.rollout is not None]
     if not declared:
         return dg.Definitions()
@@ -51,15 +51,15 @@ def rollout_definitions(workspace: Workspace, streams: Streams) -> dg.Definition
 
 
 def rollout_key(name: str) -> dg.AssetKey:
-    """The asset of an operator's rollouts."""
+    """The asset key of an operator's rollouts."""
     return dg.AssetKey(["rollouts", name])
 
 
 def _spec(asset: OperatorAsset) -> dg.AssetSpec:
     name = asset.operator.name
     what = (
-        f"The newest rollout of {name}: a materialization for each state it comes to, with what it waits for; its checks are the gates. "
-        "Job rollout starts one, approve_rollout approves it, abort_rollout ends it."
+        f"The newest rollout of {name}: a materialization for each state, with the condition that the rollout waits for. The checks are its gates. "
+        "The job rollout starts a rollout, approve_rollout approves it, abort_rollout ends it."
     )
     return dg.AssetSpec(
         rollout_key(name), deps=[output_key(asset.operator.outputs[0])], group_name=asset.group, description=what
@@ -87,14 +87,14 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         else:
             context.add_output_metadata(_about(record))
 
-    return job_of("rollout", "Start a rollout with the code as it is now; returns at once.", act)
+    return job_of("rollout", "Start a rollout of the current code; returns at once.", act)
 
 
 def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
         operator: names = whose(names)
         version: str = Field(
-            description="What is approved, as the asset of the rollout names it; another one is refused."
+            description="The version that is approved, as the asset of the rollout shows it; any other version is refused."
         )
 
     @dg.op(name="approve_rollout_of")
@@ -113,13 +113,21 @@ def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         _asked(context, streams, config.operator.value, "abort", config.note)
 
-    return job_of("abort_rollout", "Stop the new version; after its promotion, let the stream go back.", act)
+    return job_of("abort_rollout", "Stop the new version; after its promotion, roll the stream back.", act)
 
 
 def _asked(
     context: dg.OpExecutionContext, streams: Streams, operator: str, what: Literal["approve", "abort"], note: str
 ) -> None:
-    """Approve or abort the rollout that goes on."""
+    """Approve or abort the rollout in progress of an operator.
+
+    Args:
+        context: context of the step.
+        streams: the streams of the workspace.
+        operator: name of the operator.
+        what: the action.
+        note: the version to approve, or the reason of the abort.
+    """
     from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
 
     with failing(tagged(context, operator)):
@@ -132,8 +140,8 @@ def _asked(
 def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
         operator: names = whose(names)
-        rollout: int = Field(description="Its number.")
-        step: int = Field(description="Which of its states, from 0.")
+        rollout: int = Field(description="Number of the rollout.")
+        step: int = Field(description="Index of the state in the rollout's history, from 0.")
 
     @dg.op(name="report_transition")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
@@ -145,10 +153,10 @@ def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
         context.log.info(f"{record.name}: {step.state}{f': {step.why}' if step.why else ''}")
         context.log_event(dg.AssetMaterialization(rollout_key(name), metadata=about))
 
-    return job_of("rollout_transition", "Shows one state a rollout came to; started by the sensor of rollouts.", act)
+    return job_of("rollout_transition", "Reports one state of a rollout; started by the sensor rollouts.", act)
 
 
-# ---- what happens by itself
+# ---- schedules and the sensor
 
 
 def _schedule(asset: OperatorAsset, streams: Streams, job: dg.JobDefinition) -> dg.ScheduleDefinition:
@@ -171,7 +179,7 @@ def _schedule(asset: OperatorAsset, streams: Streams, job: dg.JobDefinition) -> 
         cron_schedule=asset.rollout.schedule,
         execution_timezone=asset.rollout.timezone,
         execution_fn=tick,
-        description=f"Let {name}, as its code is then, run beside its stream, and become it when the rule holds.",
+        description=f"Run the current code of {name} beside its stream, and promote it when the rule holds.",
     )
 
 
@@ -183,7 +191,7 @@ def _sensor(declared: Iterable[OperatorAsset], streams: Streams, job: dg.JobDefi
         job=job,
         minimum_interval_seconds=_LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="A run for each state a rollout comes to, and its gates as they change.",
+        description="Starts a run for each new state of a rollout, and reports its gates as they change.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
@@ -200,7 +208,7 @@ def _sensor(declared: Iterable[OperatorAsset], streams: Streams, job: dg.JobDefi
 
 
 def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest]:
-    """A run for each state since the last look; ``known`` keeps the number of the last rollout of each operator, and of its states."""
+    """A run request for each state since the last tick. Updates ``known``: operator -> (number of its last rollout, number of states reported)."""
     number, steps = known.get(record.operator, (0, 0))
     if record.id < number:
         return
@@ -215,7 +223,7 @@ def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest
 
 
 def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCheckEvaluation]:
-    """The gates whose verdicts have changed since the last look."""
+    """Evaluations of the gates whose verdicts have changed since the last tick. Updates ``known``: the verdicts reported."""
     cursor_key = f"gates of {record.operator}"
     was = known.get(cursor_key, {})
     if record.judged_at is None or record.id < was.get("rollout", 0):
@@ -236,7 +244,7 @@ def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCh
 
 
 def check_name(gate: str) -> str:
-    """``match of hourly`` -> ``match_of_hourly``."""
+    """(name of a gate) -> the name of its check: ``match of hourly`` -> ``match_of_hourly``."""
     return re.sub(r"\W+", "_", gate)
 
 
@@ -254,7 +262,7 @@ def _check(operator: str, gate: str, streams: Streams) -> dg.AssetChecksDefiniti
     @dg.asset_check(
         asset=rollout_key(operator),
         name=check_name(gate),
-        description=f"Gate '{gate}' of the newest rollout, as it was seen at the last look.",
+        description=f"Gate '{gate}' of the newest rollout, as the supervisor last evaluated it.",
     )
     def judged() -> dg.AssetCheckResult:
         with failing(operator):

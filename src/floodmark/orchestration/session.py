@@ -1,4 +1,4 @@
-"""Where the steps of a Dagster run act: the lake of the workspace, and its engine, which starts with the first step that computes something."""
+"""The workspace that the steps of a Dagster run act on: its lake, and its engine, which starts with the first step that computes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from floodmark.spec.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the steps of a workspace act.
+    """The workspace that steps act on.
 
     Args:
-        workspace: with absolute paths.
+        workspace: the workspace, with absolute paths.
     """
 
     workspace: Workspace
 
     @property
     def lake(self) -> Lake:
-        """Where tables lie."""
+        """The lake of the workspace."""
         return Lake.of(self.workspace.settings)
 
     @property
     def computing(self) -> Computing:
-        """The engine of the settings."""
+        """The engine named in the settings."""
         return computing(self.workspace.settings, app="floodmark in Dagster")

@@ -1,6 +1,6 @@
-"""The check `code_version` of each operator: whether all that was computed of it is of the code as it is now.
+"""The check `code_version` of each operator: whether the current code has computed all its results.
 
-Dagster compares the code versions of a materialization and of its definition for assets without partitions only; a check is shown for all.
+Dagster itself compares the code versions of a materialization and of its definition only for assets without partitions.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
@@ -24,11 +24,11 @@ from floodmark.spec.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 NAME = "code_version"
-_WHAT = "Whether all that was computed is of the code as it is now; look at `floodmark plan` before computing it again."
+_WHAT = "Whether the current code has computed all results; see `floodmark plan` before computing results again."
 
 
 def version_definitions(workspace: Workspace, location: Place) -> dg.Definitions:
-    """The checks, which each run evaluates, and the sensor that evaluates them when the code has changed."""
+    """The checks, which each run evaluates, and the sensor that evaluates a check when the code of its operator has changed."""
     assets = {output_key(one.operator.outputs[0]): one for one in workspace.operator_assets}
     if not assets:
         return dg.Definitions()
@@ -77,7 +77,7 @@ def version_definitions(workspace: Workspace, location: Place) -> dg.Definitions
 
 
 def compared(asset: OperatorAsset, location: Place) -> tuple[bool, dict[str, Any]]:
-    """Whether every computed stretch of an operator is of its version now; which versions there are."""
+    """(True if the current version has computed every computed stretch of an operator, metadata: what each version has computed)."""
     whole = Interval()
     if asset.partitions is not None:
         whole = Interval(start=first(asset.partitions), end=min(end_of(asset.partitions), time.time_ns() // 1_000_000))
@@ -91,7 +91,7 @@ def compared(asset: OperatorAsset, location: Place) -> tuple[bool, dict[str, Any
 
 
 def counted(asset: OperatorAsset, segments: list[Segment]) -> dict[str, str]:
-    """Version -> how many asset partitions it has computed; ``all`` without partitions."""
+    """Version -> the number of asset partitions that it has computed, in words; ``all`` for an asset without partitions."""
     counts: dict[str, int] = {}
     for part in segments:
         pieces = 1 if asset.partitions is None else sum(1 for _ in split(asset.partitions, part.interval))

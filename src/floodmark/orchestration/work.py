@@ -1,4 +1,4 @@
-"""Long work inside a Dagster run: in a thread of its own, so that terminating the run reaches it."""
+"""Long work inside a Dagster run, in a thread of its own, so that terminating the run can cancel the work."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _PATIENCE_SECONDS = 60
 
 
 def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Result:
-    """Do the work; when the run is terminated, cancel it and wait until it has stopped.
+    """Run ``work`` in a thread. If the Dagster run is terminated, cancel the work and wait until the thread has ended, for at most a minute.
 
-    Dagster interrupts the main thread. Were that inside a call to Spark, the interrupt would break the connection and the next
-    call would wait for ever; here the main thread only waits.
+    Dagster interrupts the main thread. An interrupt inside a call to Spark would break the connection, and the next call would wait for
+    ever; here the main thread only waits.
 
     Args:
-        work: runs in another thread.
-        cancel: makes the work end soon; called again and again until it has.
+        work: () -> the result; called in another thread.
+        cancel: makes the work end soon; called every second until the thread has ended.
     """
     done: Future[Result] = Future()
 
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - ``done.result`` raises the error again
             done.set_exception(error)
 
     thread = threading.Thread(target=run, name="floodmark-work", daemon=True)
@@ -55,10 +55,10 @@ def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Res
 
 @contextmanager
 def failing(operator: str = "") -> Iterator[None]:
-    """Floodmark's errors, and what the machine refuses, as a failed step that says what to do, without a stack; such a step is not tried again by itself.
+    """Convert floodmark's errors and refusals of the machine to a failed step with the next step to take, without a stack trace or retries.
 
     Args:
-        operator: the step is about, for advice that fits Dagster.
+        operator: the operator of the step, for advice that fits Dagster.
     """
     try:
         yield
