@@ -1,4 +1,4 @@
-"""Forks and moves: a stream of its own from a savepoint, in a lake of its own, which reads what the original reads and never writes what it writes."""
+"""Forks and moves: starts a stream from a savepoint in another lake, which reads the original's inputs and never writes the original's tables."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.steps import Fence, Fork, Leave, Save, Step, take
 
 _PATIENCE_SECONDS = 600
-"""For upkeep of a lake, which takes minutes."""
+"""Longest wait for upkeep of a lake, which takes minutes."""
 
 
 def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) -> Lake:
-    """Begin a stream in another lake where a savepoint stands. Doing it again after a crash finishes it.
+    """Begin a stream in another lake from a savepoint. Repeating the call after a crash completes it.
 
     Args:
-        lake: of the savepoint.
-        savepoint: to begin with.
-        root: of the new lake; it may hold forks of other operators.
-        fresh: begin with empty outputs instead of those of the savepoint.
+        lake: lake of the savepoint.
+        savepoint: savepoint the stream starts from.
+        root: root of the new lake, which may hold forks of other operators.
+        fresh: True to start with empty outputs; by default the outputs of the savepoint are linked or copied.
 
     Returns:
         The new lake.
 
     Raises:
-        ExecutionError: EXECUTION-002, an output is gone.
-        LifecycleError: LIFECYCLE-041 the operator has a stream there already, or it is the same lake; LIFECYCLE-038 an input is
-            not the one it was; LIFECYCLE-036 an output was made anew.
+        ExecutionError: EXECUTION-002, an output does not exist.
+        LifecycleError: LIFECYCLE-041 the operator has a stream in the new lake, or ``root`` is the savepoint's lake; LIFECYCLE-038 an input was
+            created again or restored; LIFECYCLE-036 an output was created again.
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest, target = savepoint.manifest, Lake(root)
@@ -68,30 +68,32 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         savepoint.put_back(lake)
         _graft_outputs(lake, savepoint, timeline, outputs)
         following = dict(_graft_values(savepoint, timeline, outputs))
-    if (groups := sample.of(lake, manifest.operator)) is not None:  # there is no more of it to fork
+    if (
+        groups := sample.of(lake, manifest.operator)
+    ) is not None:  # the savepoint holds the state of these key groups only
         sample.keep(target, manifest.operator, groups)
     savepoints.restore(savepoint, timeline.folder(), fresh=fresh)
-    for table, version in following.items():  # what a crash leaves out, the stream's start computes from the changelog
+    for table, version in following.items():  # after a crash before this, the stream's start recomputes the values
         last_values.followed(timeline, table, version)
     crash.point("fork.after_state")
     return target
 
 
 def look_on(lake: Lake, savepoint: Savepoint, root: str) -> Lake:
-    """Begin a stream in another lake where a savepoint stands, with empty outputs, and write nothing at all into the lake of the savepoint.
+    """Begin a stream with empty outputs in another lake from a savepoint, and write nothing into the savepoint's lake.
 
-    The other lake must be gone before upkeep removes what it reads, which is hours later: nobody is told of it.
+    The savepoint's lake does not record the reader, so its upkeep may remove files the reader needs, hours later. The other lake must be deleted before.
 
     Args:
-        lake: of the savepoint, which may be read-only.
-        savepoint: to begin with.
-        root: of the new lake, an empty folder.
+        lake: lake of the savepoint; may be read-only.
+        savepoint: savepoint the stream starts from.
+        root: root of the new lake, an empty folder.
 
     Returns:
         The new lake.
 
     Raises:
-        LifecycleError: LIFECYCLE-038, an input is not the one it was.
+        LifecycleError: LIFECYCLE-038, an input was created again or restored.
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest = savepoint.manifest
@@ -117,7 +119,7 @@ def _graft_outputs(lake: Lake, savepoint: Savepoint, timeline: Timeline, outputs
 def _graft_values(
     savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]
 ) -> Iterator[tuple[str, int]]:
-    """Write the last values of the outputs that have been grafted; each output, with the version of its changelog that is to be followed."""
+    """Write the last values of the grafted outputs. Yields (output, first version of its changelog that the follower reads)."""
     held = Identity(checkpoint_at(f"{savepoint.path}/{CHECKPOINT}"))
     keys, scratch = held.result_keys(), timeline.folder("forking")
     for table in [output.table for output in outputs if output.table in keys]:
@@ -131,7 +133,7 @@ def _graft_values(
 
 
 def _record(savepoint: Savepoint, timeline: Timeline, table: str) -> Restored:
-    """Of the commit of a fork to a table."""
+    """The record of a fork's commit to a table."""
     manifest = savepoint.manifest
     return Restored(
         mode="fork",
@@ -147,7 +149,17 @@ def _record(savepoint: Savepoint, timeline: Timeline, table: str) -> Restored:
 
 
 def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:
-    """Raise LifecycleError LIFECYCLE-041 where a stream of an operator cannot begin in another lake."""
+    """Check that a stream of an operator can begin in another lake.
+
+    Args:
+        lake: the lake of the original stream.
+        operator: name of the operator.
+        target: the other lake.
+        again: the command with another folder, for the error.
+
+    Raises:
+        LifecycleError: LIFECYCLE-041, the operator has a stream there, or it is the same lake.
+    """
     if target.root == lake.root or Timeline.current(target, operator).identity.deployed() is not None:
         got = "that lake itself" if target.root == lake.root else "one where it has begun already"
         where, fix = f"'{operator}' into {target.root}", f"Name an empty folder: {again}"
@@ -155,22 +167,23 @@ def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:
 
 
 def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
-    """Let the stopped stream of an operator go on in another lake, and nowhere else. Doing it again after a crash finishes it.
+    """Move the stopped stream of an operator to another lake. Repeating the call after a crash completes it.
 
-    Its tables are linked or copied, so that those here may be deleted; it goes on reading the logs and outputs it has read. A rollback here
-    brings it back.
+    The stream's tables are linked or copied, so the originals may be deleted. The moved stream reads the same logs and upstream outputs as before. A
+    rollback in the original lake moves the stream back.
 
     Args:
-        lake: it runs in.
-        operator: its name.
-        root: of the other lake.
+        lake: the lake the stream runs in.
+        operator: name of the operator.
+        root: root of the other lake.
 
     Returns:
-        The other lake, and the savepoint it goes on from.
+        The other lake, and the move with the savepoint from which the stream resumes.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished,
-            LIFECYCLE-041 it has a stream there already, LIFECYCLE-042 it has moved elsewhere, LIFECYCLE-043 others read what it writes here.
+        LifecycleError: LIFECYCLE-003 the stream is running, LIFECYCLE-030 the stream never started, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-041 the operator has a stream in the other lake, LIFECYCLE-042 the stream has moved to a third lake, LIFECYCLE-043 other streams
+            read its outputs here.
     """
     with stopped(lake, [operator]):
         steps, timeline, target = move_steps(lake, operator, root), Timeline.current(lake, operator), Lake(root)
@@ -180,7 +193,7 @@ def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
 
 
 def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
-    """What a move does, or what is left of one. As ``move``."""
+    """The steps of a move, without those that an interrupted move has done. Changes nothing. Arguments and errors as for ``move``."""
     refuse_while_pending(lake, operator)
     timeline, target = Timeline.current(lake, operator), Lake(root)
     steps = list[Step]()

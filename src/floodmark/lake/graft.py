@@ -1,8 +1,7 @@
-"""Grafts: a table becomes what another one is at a version, in one commit.
+"""Grafts: replaces the contents of one table by those of another table at a version, in one commit.
 
-Files are linked or copied, never shared by reference, so that the clean-up of neither table takes them from the other: a shallow clone
-breaks with its original. Whoever grafts into a lake holds the lock of its data files (``lock.data_files``), because upkeep takes files
-that no commit names yet for leftovers.
+Files are linked or copied, not referenced, so that a clean-up of one table does not remove files of the other: a shallow clone breaks with its
+original. The caller holds the lock of the target lake's data files (``locks.data_files``), because upkeep removes files that no commit names.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ def graft(
     fences: Sequence[Transaction] = (),
     also: Part | None = None,
 ) -> int:
-    """Put the rows and columns of one table in place of those of another, once.
+    """Replace the rows and columns of a table by those of another. Does nothing if ``app`` has committed to the target before.
 
     Args:
-        source: path of the table to take them from.
-        target: path of the table to change; it is made where there is none, and keeps its id where there is one.
-        app: application id of the transaction; nothing is done when it has committed to the target before.
-        record: of the commit.
-        version: of the source; by default the newest.
-        fences: further transactions of the commit.
-        also: files of another table to take as well; it may be the target.
+        source: path of the table to copy from.
+        target: path of the table to replace. It is created if missing, and keeps its id otherwise.
+        app: application id of the transaction.
+        record: record of the commit.
+        version: version of the source; by default the newest.
+        fences: fences to include in the commit.
+        also: further files to copy, of another table or of the target.
 
     Returns:
-        The version of the target.
+        The version of the target after the commit.
     """
     source_table = DeltaTable(source, version=version)
     partition_by, schema = source_table.metadata().partition_columns, source_table.schema()
@@ -72,7 +71,14 @@ def graft(
 
 
 def _linked(source: str, table: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
-    """Link or copy files of a table into a folder of another one's, as a commit names them."""
+    """Link or copy files of a table into a new folder of the target table. Yields their add actions.
+
+    Args:
+        source: path of the source table.
+        table: the opened source table.
+        target: path of the target table.
+        only: paths of the files to copy; by default all.
+    """
     folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
     for action in pa.table(table.get_add_actions()).to_pylist():
         path = unquote(action["path"])

@@ -1,4 +1,4 @@
-"""The commits of a table, newest first, with what each says of itself. No JVM, no scan of rows."""
+"""The commits of a table, newest first, with their records. Uses no JVM and reads no rows."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from floodmark.lake.paths import is_local
 from floodmark.lake.storage import read, write
 
 LIMIT = 1000
-"""Commits that are looked at where the newest are enough."""
+"""Commits that are searched when only recent ones matter."""
 _FIRST, _TIMES = 20, 10
-"""Commits that are read at first, and how many times more whenever these were not enough."""
+"""Number of commits read first, and the factor by which it grows when more are needed."""
 
 UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
-"""Operations that change no row."""
+"""Delta operations that change no row."""
 _MOST = 10_000
-"""Commits of which something is kept when their entries go; there are so many bounded runs after a year of hourly ones."""
+"""Most commits stored when their entries expire; about a year of hourly bounded runs."""
 
 Kind = TypeVar("Kind", Landing, MicroBatch, BoundedRun, Restored, Ticked)
 
@@ -47,10 +47,10 @@ class Commit:
     """One commit of a table.
 
     Args:
-        version: of the table.
-        at: when, ms UTC, by the clock of the writer.
-        operation: as Delta names it: ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
-        record: of the commit; None where floodmark did not make it.
+        version: table version that the commit created.
+        at: time of the commit by the writer's clock, ms UTC.
+        operation: Delta's name of the operation: ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
+        record: floodmark's record of the commit; None for commits of other programs.
     """
 
     version: int
@@ -60,21 +60,20 @@ class Commit:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether who reads the table finds other rows behind it."""
+        """True if the commit adds, removes or replaces rows."""
         upkeep = self.record is None and self.operation in UPKEEP
         return not upkeep and not isinstance(self.record, Fenced | Cleaned | Compacted)
 
 
 def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
-    """Each commit of a table, or the newest ``limit``, newest first.
+    """The commits of a table, newest first.
 
-    Commits are read as they are asked for, so that who finds what it looks for among the newest pays for these alone. On a local disk the
-    table is not opened, whatever its size.
+    Commits are read lazily, so a search that ends among the newest reads only those. On a local disk the table is not opened.
 
     Args:
-        path: of the table.
-        limit: most commits.
-        upto: the version to begin with; by default the newest.
+        path: path of the table.
+        limit: most commits to yield; by default all.
+        upto: the newest version to yield; by default the table's newest.
 
     Raises:
         TableNotFoundError: there is no table.
@@ -112,24 +111,24 @@ def _commit(path: str, version: int, info: Mapping[str, Any]) -> Commit:
     return Commit(version, int(info.get("timestamp", 0)), str(info.get("operation")), record)
 
 
-# ---- what stays of commits whose entries go
+# ---- the file that outlives expired entries
 
 
 def keep(path: str, first: int) -> None:
-    """Keep what counts for ever of the commits before a version, before somebody removes their entries.
+    """Store permanent facts about the commits before a version, before their entries are removed.
 
-    That is: bounded runs, what was put in place of the table, and writes that are not floodmark's, but for those of upkeep; and which commits have
-    changed no row. Micro-batches and landings count only while their entries are there.
+    These are bounded runs, restores, writes of other programs except upkeep operations, and which commits changed no row. Micro-batches and landing commits
+    are not stored: they matter only while their entries exist.
 
     Args:
-        path: of the table.
-        first: the version.
+        path: path of the table.
+        first: the first version whose commit is not stored.
     """
     retained = _Kept.read(path)
     commits, quiet, lost = list[list[Any]](), list[list[int]](), retained.lost
     for version in range(first - 1, retained.upto - 1, -1):
         entry = entries.entry(path, version)
-        if entry is None:  # somebody's clean-up has removed it, and all before it
+        if entry is None:  # another program's clean-up removed this entry and all earlier ones
             lost = version
             break
         info = entries.commit_info(entry)
@@ -158,10 +157,10 @@ class _Kept:
     """The content of the file.
 
     Args:
-        upto: the first version whose entry was not looked at.
-        commits: version, time, operation and ``userMetadata`` of each, newest first.
-        quiet: first and last version of commits in a row that have changed no row, newest first.
-        lost: the last version whose entry was gone before it was looked at; -1 for none.
+        upto: the first version whose commit is not stored yet.
+        commits: [version, time, operation, ``userMetadata``] of each stored commit, newest first.
+        quiet: [first, last] version of each run of commits that changed no row, newest first.
+        lost: the last version whose entry was removed before its commit was stored; -1 for none.
     """
 
     upto: int = 0
@@ -171,19 +170,19 @@ class _Kept:
 
     @staticmethod
     def read(path: str) -> _Kept:
-        """Of a table."""
+        """The stored facts of a table; empty without a file."""
         content = read(_file(path))
         return _Kept() if content is None else _Kept(**json.loads(content))
 
     def before(self, path: str, version: int) -> Iterator[Commit]:
-        """The commits before a version, newest first."""
+        """The stored commits before a version, newest first."""
         for number, at, operation, user_metadata in self.commits:
             if number < version:
                 yield Commit(number, at, operation, decode(user_metadata, f"commit {number} of table {path}"))
 
 
 def row_changes_known(path: str, since: int, upto: int) -> bool:
-    """Whether it is known of each commit behind a version whether it has changed rows: its entry is there, or was kept; the last one is of ``upto``."""
+    """True if for each commit after ``since`` up to ``upto`` it is known whether it changed rows, from its entry or from the stored facts."""
     quiet = _Kept.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
     while since < upto and entries.entry(path, since + 1) is None:
         last = next((last for first, last in quiet if first <= since + 1 <= last), None)
@@ -194,7 +193,7 @@ def row_changes_known(path: str, since: int, upto: int) -> bool:
 
 
 def complete(path: str) -> bool:
-    """Whether the entry of the first commit of a table is there, and so those of all commits."""
+    """True if the entry of a table's first commit exists, and so those of all commits."""
     return entries.entry(path, 0) is not None
 
 
@@ -203,13 +202,13 @@ def _file(path: str) -> str:
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
-    """Commits of floodmark's that stand, but fences and those of upkeep, newest first; nothing without a table.
+    """The commits of floodmark that are in force, newest first, without fences and upkeep; none without a table.
 
-    A commit that was taken back does not stand: a ``Restored`` puts a version in place of all commits behind that one.
+    A commit is in force unless it was revoked: a ``Restored`` revokes all commits after the restored version.
 
     Args:
-        path: of the table.
-        limit: commits that are looked at.
+        path: path of the table.
+        limit: most commits to search; None for all.
     """
     try:
         commits = every(path, limit)
@@ -226,19 +225,19 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
 
 
 def standing_of(path: str, kind: type[Kind], limit: int | None = LIMIT) -> Iterator[tuple[Commit, Kind]]:
-    """The commits of ``standing`` with one kind of record, each with its record."""
+    """The commits of ``standing`` with records of one class, as (commit, record)."""
     return ((commit, commit.record) for commit in standing(path, limit) if isinstance(commit.record, kind))
 
 
 def rewritten(path: str) -> bool:
-    """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files or entries of old versions were removed."""
+    """True if a table cannot be read commit by commit: it was restored or replaced, or files or entries of old versions were removed."""
     return not complete(path) or any(
         isinstance(c.record, Restored | Cleaned) or c.operation.startswith("VACUUM") for c in every(path)
     )
 
 
 def replaced(path: str, since: int) -> bool:
-    """Whether a commit behind a version has put rows in place of others, or may have: nothing tells what the commits did that are gone."""
+    """True if a commit after a version replaced rows, or may have: nothing is known about commits whose entries were removed unrecorded."""
     oldest = None
     for commit in every(path):
         if commit.version <= since:
@@ -253,11 +252,11 @@ def replaced(path: str, since: int) -> bool:
 
 
 def progress(path: str, version: int | None = None) -> int | None:
-    """How far a landing or an unbounded run has got with a table; None when none has written it.
+    """Progress of a table by its landing or unbounded run, ms; None if neither has written it.
 
     Args:
-        path: of the table.
-        version: as of which; by default the newest.
+        path: path of the table.
+        version: table version at which progress is asked; by default the newest.
     """
     for commit in standing(path, limit=None) if version is None or version >= 0 else ():
         reached = progress_of(commit.record)
@@ -267,9 +266,9 @@ def progress(path: str, version: int | None = None) -> int | None:
 
 
 def reached_by(path: str) -> int | None:
-    """The oldest version whose entry is needed to tell how far a table has got, and how far it had got before its input ended.
+    """The oldest version whose entry is needed to determine a table's progress, and its progress before the end of input.
 
-    What was put in place of the table is told without its entry (``keep``). None where no entry tells.
+    Restores need no entry, as ``keep`` stores them. None if no entry is needed.
     """
     oldest = None
     for commit in standing(path, limit=None):
@@ -284,5 +283,5 @@ def reached_by(path: str) -> int | None:
 
 
 def holds_files(path: str) -> bool:
-    """Whether a table has a file of rows."""
+    """True if a table has at least one data file."""
     return bool(DeltaTable(path).file_uris())

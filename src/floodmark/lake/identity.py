@@ -1,4 +1,4 @@
-"""Whose a timeline's checkpoint is: the definition its stream was last started with, in a file in the checkpoint's folder."""
+"""The owner of a timeline's checkpoint: the definition its stream was last started with, stored in a file in the checkpoint's folder."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.spec.operator import Operator
 
 IDENTITY = "floodmark.json"
-"""The name of the file."""
+"""Name of the file in the checkpoint's folder."""
 _MADE = "made"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of one checkpoint.
+    """The stored owner of one checkpoint.
 
     Args:
-        checkpoint: whose it is; a folder without the file belongs to nobody.
+        checkpoint: the checkpoint; without the file it has no owner.
     """
 
     checkpoint: Checkpoint
 
     def deployed(self) -> Deployed | None:
-        """The definition the stream was started with; None where there is no stream."""
+        """The definition the stream was last started with; None if the checkpoint has no owner."""
         identity = self._identity()
         if identity is None:
             return None
@@ -47,25 +47,25 @@ class Identity:
         )
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
-        """Output -> the columns that identify a result, of those that have a table of last values beside them."""
+        """Output -> columns that identify a result, for outputs with a ``__current`` table."""
         identity = self._identity() or {}
         return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
 
     def claim(self, operator: Operator) -> None:
-        """Make sure the checkpoint is this operator's; a new one becomes it.
+        """Check that the checkpoint belongs to an operator at this version, and claim it if it has no owner.
 
         Raises:
-            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
+            StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
         """
         self.check_owner(operator)
         if self._identity() is None:
             self.deploy(operator)
 
     def check_owner(self, operator: Operator) -> None:
-        """Make sure the checkpoint is this operator's, or nobody's.
+        """Check that the checkpoint belongs to an operator at this version, or has no owner.
 
         Raises:
-            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
+            StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
         """
         identity = self._identity()
         if identity is None:
@@ -87,7 +87,9 @@ class Identity:
             )
         same = compare(identity["fingerprint"], operator.fingerprint)
         if same == "unknown" and not plan(self.deployed(), operator).changes:
-            self.deploy(operator)  # by another release of floodmark, and no function in it
+            self.deploy(
+                operator
+            )  # written by another release of floodmark; without functions the definitions compare equal
         elif same != "same":
             fix = (
                 f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream resume under the new code "
@@ -97,31 +99,31 @@ class Identity:
             raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
 
     def restates(self) -> tuple[str, ...]:
-        """The outputs that the next start restates, before its first micro-batch: an upgrade has changed the steps behind the state."""
+        """The outputs that the next start restates before its first micro-batch, because an upgrade changed steps after the state."""
         return tuple((self._identity() or {}).get("restates", ()))
 
     def restated(self) -> None:
-        """Say that no output is to be restated any more."""
+        """Record that all outputs are restated."""
         identity = self._identity()
         if identity is not None:
             self._write({name: value for name, value in identity.items() if name != "restates"})
 
     def made(self) -> tuple[str, ...]:
-        """The outputs whose tables were there when the stream was last started."""
+        """The outputs whose tables existed when the stream was last started."""
         return tuple((self._identity() or {}).get(_MADE, ()))
 
     def keep_made(self, tables: Iterable[str]) -> None:
-        """Say which tables of outputs are there."""
+        """Record which output tables exist."""
         identity, names = self._identity(), list(tables)
         if identity is not None and identity.get(_MADE) != names:
             self._write(identity | {_MADE: names})
 
     def hand_over(self, other: Identity) -> None:
-        """Let another checkpoint be that of the same stream, none of whose tables is there."""
+        """Copy the identity to another checkpoint of the same stream, without the record of existing tables."""
         other._write({name: value for name, value in (self._identity() or {}).items() if name != _MADE})
 
     def deploy(self, operator: Operator) -> None:
-        """Say that the checkpoint is this version's from now on, and which outputs its next start restates."""
+        """Record an operator's current version as the owner, and which outputs its next start restates."""
         deployed = self.deployed()
         restates = {*self.restates(), *(plan(deployed, operator).restates if deployed is not None else ())}
         identity = {

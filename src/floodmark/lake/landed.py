@@ -1,4 +1,4 @@
-"""Units that have landed at a source: a small table beside the log, a few commits behind the log at most. No JVM."""
+"""Catalog of a source's landed units: a small table that caches the log's metadata. It lags by at most about 20 landing commits. No JVM."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ from floodmark.lake.storage import file_system
 _NUMBERS = ("size", "modified", "ordinal")
 _SCHEMA = pa.schema([(f.name, pa.int64() if f.name in _NUMBERS else pa.string()) for f in fields(Landed)])
 _GROUP = 4096
-"""Rows that are read for a name among them."""
+"""Rows per row group; a look-up of a name reads whole row groups."""
 _MANY = 1000
-"""Look-ups after which all rows are read: a look at a folder with so many files asks for nearly all of them."""
+"""Look-ups after which all rows are read: a scan of a folder with so many files looks up nearly all names."""
 _FLUSH_AFTER = 20
 _MOST_FILES = 20
 """Data files of the table above which all of them are rewritten as one file."""
 _REPLACED_HOURS = 1
 """Hours for which replaced data files stay: a reader that has opened an older version of the table needs them."""
 _APP = "landed"
-"""Application id under which the table records the last landing commit whose units it holds."""
+"""Application id of the transactions whose version is the last landing commit in the table."""
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 day", "delta.deletedFileRetentionDuration": "interval 1 hour"}
-"""Nobody reads older versions of the table."""
+"""Short retention, as no reader needs older versions of the table."""
 
 
 class LandedUnits(Mapping[str, Landed]):
-    """Name of a unit -> what became of the unit, for every unit a source has landed.
+    """Unit name -> outcome, for every unit of a source.
 
-    The metadata of the landing commits is the truth; the table saves reading all of it. Of the table a look-up reads the row groups whose
-    names are around the one that is looked up. Only the process that holds the source's lock may flush.
+    The metadata of the landing commits is authoritative; the table avoids reading all of it. A look-up reads only the row groups whose name range contains
+    the name. Only the process that holds the source's lock may flush.
     """
 
     __slots__ = ("_adds", "_new", "_path", "_reached", "_recorded", "_stored", "_unwritten")
 
     def __init__(self, path: str) -> None:
-        """An empty list, whose table is at ``path``."""
+        """Create an empty catalog whose table is at ``path``."""
         self._path = path
         self._adds = 0  # since the last flush
         self._reached = self._recorded = -1  # ordinals: of the last landing commit in memory, and in the table
@@ -69,7 +69,7 @@ class LandedUnits(Mapping[str, Landed]):
         """Open the table, and read the landing commits that are newer than the table. Writes nothing.
 
         Args:
-            lake: of the source.
+            lake: lake of the source.
             last: the newest landing commit of the log.
         """
         units = LandedUnits(lake.internal("sources", last.source, "files"))
@@ -85,41 +85,45 @@ class LandedUnits(Mapping[str, Landed]):
         return units
 
     def __getitem__(self, name: str) -> Landed:
-        """What became of a unit."""
+        """The outcome of a unit.
+
+        Raises:
+            KeyError: the unit never landed.
+        """
         return self._new[name] if name in self._new else self._stored.unit(name)
 
     def same(self, name: str, size: int, modified: int) -> bool:
-        """Whether a unit of that name is known with that size and modification time; cheap, as it is asked of every file at every look."""
+        """True if the unit is in the catalog with this size (bytes) and modification time (ns). Cheap, as each scan of a folder calls it per file."""
         unit = self._new.get(name)
         if unit is not None:
             return unit.size == size and unit.modified == modified
         return self._stored.same(name, size, modified)
 
     def newest(self) -> dict[str, Landed]:
-        """The units of the last landing commit that decided any, by name; of the table the row groups that hold them are read."""
+        """Unit name -> outcome for the last landing commit that recorded units. Reads only the row groups that may hold these units."""
         last = max((unit.ordinal for unit in self._new.values()), default=-1)
         units = {name: unit for name, unit in self._new.items() if unit.ordinal == last}
         return units or {name: self[name] for name in self._stored.of_last_commit()}
 
     def __iter__(self) -> Iterator[str]:
-        """Names of units."""
+        """Iterate over the names of all units."""
         stored = self._stored.names()
         yield from stored
         yield from (name for name in self._new if name not in stored)
 
     def __len__(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return len(self._stored.names() | self._new.keys())
 
     def add(self, units: Iterable[Landed]) -> None:
-        """Record what became of units; every twentieth call flushes."""
+        """Add outcomes of units. Every twentieth call flushes."""
         self._merge(units)
         self._adds += 1
         if self._adds >= _FLUSH_AFTER:
             self.flush()
 
     def flush(self) -> None:
-        """Write to the table what is not in it yet, and rewrite the table once its files are many.
+        """Write pending outcomes to the table, and rewrite the table if it has over ``_MOST_FILES`` files.
 
         Raises:
             LifecycleError: LIFECYCLE-004, another landing has written the table meanwhile.
@@ -147,13 +151,13 @@ class LandedUnits(Mapping[str, Landed]):
             self._recorded = self._reached
             self._compact()
         elif behind >= _FLUSH_AFTER and entries.is_table(self._path):
-            table = DeltaTable(self._path)  # only markers came: the next opening skips them
+            table = DeltaTable(self._path)  # only markers landed: the next load skips their commits
             table.create_write_transaction([], "append", table.schema(), [], commit_properties=record)
             self._recorded = self._reached
         self._adds = 0
 
     def _compact(self) -> None:
-        """Replace many files by one that has one row per unit, in order of names, in one commit.
+        """Replace many files by one file with one row per unit, ordered by name, in one commit.
 
         The commit removes only the files of the version read here: rows that another process appends meanwhile stay, and the second
         of two rewrites fails.
@@ -169,7 +173,7 @@ class LandedUnits(Mapping[str, Landed]):
         crash.point("landed.after_commit")
         DeltaTable(self._path).vacuum(_REPLACED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         newest = DeltaTable(self._path)
-        newest.create_checkpoint()  # who opens the table reads the entries behind it
+        newest.create_checkpoint()  # opening the table then reads only later entries
         self._stored = _Stored(self._path, _files(newest))
         self._new.clear()
 
@@ -182,16 +186,16 @@ class LandedUnits(Mapping[str, Landed]):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A row group of a data file, whose rows are read by the first look-up of a name between its first and its last one.
+    """A row group of a data file. Its rows are read by the first look-up of a name in its name range.
 
     Args:
-        order: of all groups, the oldest file's first.
-        file: below the table.
-        footer: of the file.
-        number: of the row group in the file.
-        low: no name is smaller; None where that is not known.
-        high: no name is larger.
-        last: no landing commit of a row is later; None where that is not known.
+        order: position among all row groups, oldest file first.
+        file: path of the file in the table's folder.
+        footer: Parquet footer of the file.
+        number: index of the row group in the file.
+        low: least name; None if unknown.
+        high: greatest name; None if unknown.
+        last: greatest ordinal of its rows' landing commits; None if unknown.
     """
 
     order: int
@@ -207,16 +211,16 @@ class _Group:
 
 
 class _Stored:
-    """Rows of the table, read a row group at a time."""
+    """Rows of the table, read lazily by row group."""
 
     __slots__ = ("_asked", "_columns", "_files", "_last", "_path", "_row_of", "_unread")
 
     def __init__(self, path: str, files: list[str]) -> None:
-        """Nothing is read yet.
+        """Create the rows without reading anything.
 
         Args:
-            path: of the table.
-            files: its data files, oldest first.
+            path: path of the table.
+            files: data files of the table, oldest first.
         """
         self._path, self._files = path, files
         self._asked = 0  # look-ups while groups are not read
@@ -237,18 +241,18 @@ class _Stored:
         return location is not None and self._columns[location[0]].same(location[1], size, modified)
 
     def names(self) -> AbstractSet[str]:
-        """Of all units."""
+        """Names of all units. Reads all row groups."""
         if self._unread != []:
             self._read(self._groups())
         return self._row_of.keys()
 
     def newest(self) -> int:
-        """Ordinal of the last landing commit that a row is of; -1 without rows."""
+        """Greatest ordinal of all rows; -1 without rows. Reads all row groups."""
         self.names()
         return max((columns.newest() for columns in self._columns), default=-1)
 
     def of_last_commit(self) -> list[str]:
-        """Names of the units of the last landing commit that a row is of; the row groups whose rows may be of it are read."""
+        """Names of the units with the greatest ordinal. Reads only row groups that may hold that ordinal."""
         if self._last is None:
             groups = [group for file in self._files for group in _groups(self._path, file)]
             newest, self._last = -1, []
@@ -270,7 +274,7 @@ class _Stored:
         return self._row_of.get(name)
 
     def _groups(self) -> list[_Group]:
-        """Those that are not read yet."""
+        """The row groups that are not read yet."""
         if self._unread is None:
             self._unread = [group for file in self._files for group in _groups(self._path, file)]
             self._unread = [replace(group, order=order) for order, group in enumerate(self._unread)]
@@ -294,7 +298,7 @@ class _Stored:
 
 
 class _Columns:
-    """Rows of a group: numbers as arrays, texts as bytes and offsets, from which a look-up makes its row."""
+    """Rows of a row group: numbers as arrays, texts as bytes and offsets. A look-up builds its row from them."""
 
     __slots__ = ("_digests", "_modified", "_order", "_ordinals", "_sizes", "_statuses")
 
@@ -305,7 +309,7 @@ class _Columns:
         self._order = order
 
     def age(self, row: int) -> tuple[int, int]:
-        """Of two rows with the same name the one with the larger age counts; of one group the later one."""
+        """Sort key of a row: among rows of one name the greatest key is valid. Within a row group the later row replaces an equal key."""
         return self._ordinals.item(row), self._order
 
     def newest(self) -> int:
@@ -326,7 +330,7 @@ class _Columns:
 
 
 class _Texts:
-    """A column of texts; Arrow's own scalars take ten times as long."""
+    """A column of texts with indexed access. Arrow's scalars take ten times as long."""
 
     __slots__ = ("_bytes", "_offsets")
 
@@ -345,7 +349,7 @@ def _table(units: Iterable[Landed]) -> pa.Table:
 
 
 def _read(table: DeltaTable, path: str) -> pa.Table:
-    """The rows of a version, oldest first: by landing commit, and of one landing commit in the order in which they were written."""
+    """The rows of a version by landing commit, oldest first; within a landing commit in the order written."""
     files, base = file_system(path)
     paths = [f"{base}/{file}" for file in _files(table)]
     if not paths:
@@ -361,17 +365,17 @@ def _newest(rows: pa.Table) -> pa.Table:
 
 
 def _counting(rows: pa.Table) -> pa.Table:
-    """Without those of files that were written while they landed."""
+    """The rows without status ``changing``."""
     return rows.filter(pc.not_equal(rows["status"], "changing"))
 
 
 def _sorted(rows: pa.Table, column: str) -> pa.Table:
-    """``Table.sort_by`` imports all of pandas."""
+    """Sort rows by a column. ``Table.sort_by`` would import pandas."""
     return rows.take(pc.sort_indices(rows[column]))
 
 
 def _files(table: DeltaTable) -> list[str]:
-    """Data files below a table, oldest first."""
+    """Paths of a table's data files in its folder, oldest first."""
     added = _sorted(pa.table(table.get_add_actions()), "modification_time")["path"].to_pylist()
     return [unquote(file) for file in added]
 
@@ -397,7 +401,7 @@ def _rows(path: str, group: _Group) -> pa.Table:
 
 
 def _write(rows: pa.Table, path: str) -> AddAction:
-    """Write a data file that counts once a commit names it."""
+    """Write a data file that no commit names yet. Returns its add action."""
     files, base = file_system(path)
     name = f"part-{uuid.uuid4()}.parquet"
     pq.write_table(rows, f"{base}/{name}", filesystem=files, compression="zstd", row_group_size=_GROUP)

@@ -1,7 +1,7 @@
-"""The last value per key of a changelog at one of its versions, as a table that ``<output>__current`` becomes in one commit. No JVM is needed.
+"""The last value per key of a changelog at a version, written as a table that replaces ``<output>__current`` in one commit. No JVM is needed.
 
-The stream's follower keeps ``<output>__current`` up to date while the changelog grows (``current``). A rollback or a rebuild replaces the
-changelog, and ``<output>__current`` with it; a fork begins with both.
+The stream's follower keeps ``<output>__current`` up to date while the changelog grows (``current``). A rollback or a rebuild replaces both the changelog
+and ``<output>__current``; a fork starts with both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from floodmark.spec.schema import MARKER, ROW
 
 
 def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true") -> str:
-    """The last values of a changelog, in DuckDB's SQL.
+    """DuckDB SQL that selects the last values of a changelog.
 
-    The last row of a key is the one with the greatest ``_sequence``; a retraction there means that the key has no value.
+    The last row of a key has the greatest ``_sequence``. If that row is a retraction, the key has no value.
 
     Args:
-        columns: to select, as SQL.
-        changelog: to select from, as SQL.
+        columns: columns to select, as SQL.
+        changelog: relation to select from, as SQL.
         keys: columns that identify a result.
-        where: which rows of the changelog there are, as SQL.
+        where: condition on the changelog's rows, as SQL; all rows by default.
     """
     partition = ", ".join(map(quoted, keys))
     return (
@@ -37,14 +37,14 @@ def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true"
 
 
 def write(changelog: str, version: int | None, keys: Sequence[str], target: str, also: Part | None = None) -> None:
-    """Write the last values of a changelog into a new table; what is there is replaced.
+    """Write the last values of a changelog into a new table. Replaces an existing table at ``target``.
 
     Args:
-        changelog: path of the table.
-        version: of it; None for the newest.
+        changelog: path of the changelog's table.
+        version: version of the changelog; None for the newest.
         keys: columns that identify a result.
-        target: path of the new table, with the columns, division and properties of the changelog.
-        also: files of another table that belong to the changelog.
+        target: path of the new table, which gets the columns, partitioning and properties of the changelog.
+        also: files of another table whose rows belong to the changelog too.
     """
     source = DeltaTable(changelog, version=version)
     rows = source.to_pyarrow_dataset()
@@ -57,12 +57,12 @@ def write(changelog: str, version: int | None, keys: Sequence[str], target: str,
 
 
 def followed(timeline: Timeline, table: str, first: int) -> None:
-    """Write down with which version of a changelog the follower of a timeline begins; the table of last values has all before it."""
+    """Record the first changelog version that a timeline's follower reads. The table of last values includes all earlier versions."""
     storage.write(_begins(timeline, table), json.dumps({"first": first}).encode())
 
 
 def follows_from(timeline: Timeline, table: str) -> int | None:
-    """The version of a changelog with which the follower of a timeline begins; None where nobody has said so."""
+    """The first changelog version that a timeline's follower reads; None if none is recorded."""
     content = storage.read(_begins(timeline, table))
     return None if content is None else int(json.loads(content)["first"])
 

@@ -1,4 +1,4 @@
-"""Fields of rows that a landing leaves out, as the contract has no such field and does not say what becomes of unknown ones."""
+"""Counts of input fields that a landing drops, because the contract neither declares them nor says what to do with unknown fields."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _MOST_NAMES = 100
-"""Names that are kept: where keys of documents are data, there is no end of them."""
+"""Most names that are counted: documents whose keys are data have unboundedly many."""
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Fields that are left out.
+    """Dropped fields, with the number of rows that have each.
 
     Args:
-        rows: name of a field, of a nested one with the path -> rows that have it, of those that were looked at.
-        looked_at: all rows of tables with columns; of documents the first ones and one in 128 behind them.
+        rows: field name, with the path for nested fields -> number of inspected rows that have the field.
+        looked_at: number of inspected rows: all rows of tables with columns; of documents the first ones, then one in 128.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
     looked_at: int = 0
 
     def plus(self, other: LeftOut) -> LeftOut:
-        """Of the rows of both."""
+        """The sum of two counts."""
         rows = dict(self.rows)
         for name, count in other.rows.items():
             if name in rows or len(rows) < _MOST_NAMES:
@@ -32,20 +32,20 @@ class LeftOut:
         return LeftOut(rows=rows, looked_at=self.looked_at + other.looked_at)
 
     def as_json(self) -> list[Any]:
-        """The fields, in order."""
+        """JSON form: [``rows``, ``looked_at``]."""
         return [dict(self.rows), self.looked_at]
 
     @staticmethod
     def from_json(value: list[Any]) -> LeftOut:
-        """What :meth:`as_json` wrote."""
+        """The inverse of ``as_json``."""
         return LeftOut(rows=value[0], looked_at=value[1])
 
     def describe(self, contract: str, rows: int) -> str:
-        """One line: which fields, in how many rows, and how to keep them; empty where nothing is left out.
+        """One line: the dropped fields, their row counts, and how to retain them; empty if no field was dropped.
 
         Args:
-            contract: its name.
-            rows: of which those that were looked at are some, or all.
+            contract: name of the contract.
+            rows: number of all rows, of which ``looked_at`` were inspected.
         """
         if not self.rows:
             return ""

@@ -1,4 +1,4 @@
-"""The landing log: what its last landing commit says, and whether a source still fits it."""
+"""The landing log of a source: its landing commits, and the check that a source definition still fits the log."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from floodmark.spec.schema import STAMPS
 from floodmark.spec.source import Source
 
 _INDEXED = 32
-"""Columns Delta keeps statistics for by itself; the stamps stand last and need them most."""
+"""Columns for which Delta collects statistics by default. The stamps come last and need statistics most."""
 
 
 def properties(source: Source) -> dict[str, str]:
-    """Of the log of a source that is created."""
+    """Delta table properties for a new log of a source."""
     columns = len(source.schema.columns) + len(STAMPS)
     return {
         **PROPERTIES,
@@ -29,10 +29,10 @@ def properties(source: Source) -> dict[str, str]:
 
 
 def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
-    """Landing commits of a log, newest first, down to the one behind ``after``; the others are not looked at. No JVM.
+    """The landing commits of a log with an ordinal above ``after``, newest first. Older commits are not read. No JVM.
 
     Raises:
-        StateError: STATE-010, the metadata of landing commits is no longer kept.
+        StateError: STATE-010, the entries of some of these landing commits were removed.
     """
     lowest = None
     for commit in history.every(path):
@@ -45,10 +45,10 @@ def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
 
 
 def newest(path: str) -> Landing | None:
-    """The last landing commit of a log; None before the first one.
+    """The last landing commit of a log; None before the first.
 
     Raises:
-        StateError: STATE-010, neither the log nor what ``remember`` has written tells.
+        StateError: STATE-010, the commit's entry was removed, and the copy stored by ``remember`` is missing or outdated.
     """
     try:
         return next(landings(path), None)
@@ -60,7 +60,7 @@ def newest(path: str) -> Landing | None:
 
 
 def remembered(path: str) -> Landing | None:
-    """What ``remember`` has written; None where there is nothing, or a later landing commit."""
+    """The landing commit stored by ``remember``; None if none is stored, or if a later landing commit exists."""
     content = read(_file(path))
     landing = None if content is None else decode(content.decode(), f"file {_file(path)}")
     if not isinstance(landing, Landing):
@@ -69,7 +69,7 @@ def remembered(path: str) -> Landing | None:
 
 
 def remember(path: str, landing: Landing) -> None:
-    """Keep the last landing commit of a log beside it: somebody's clean-up may remove its entry while nothing lands."""
+    """Store the last landing commit of a log beside the log. A clean-up by another program may remove its entry while nothing lands."""
     content = encode(landing).encode()
     if landing.ordinal >= 0 and read(_file(path)) != content:
         write(_file(path), content)
@@ -92,10 +92,17 @@ def _check_complete(path: str, *, lowest: int | None, after: int) -> None:
 
 
 def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
-    """Compare a source with what its log was landed with; True when only nullable columns were added.
+    """Check that a source definition fits the definition its log was landed with.
+
+    Args:
+        source: the current definition.
+        definition: canonical form of the definition in the last landing commit; None before the first.
+
+    Returns:
+        True if nullable columns were added; False if nothing relevant changed.
 
     Raises:
-        PlanError: PLAN-010, it does not fit its log.
+        PlanError: PLAN-010, the definitions differ in a way that the log cannot follow.
     """
     if definition is None or definition == source.canonical():
         return False
@@ -135,12 +142,12 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
 
 
 def bound_of(definition: dict[str, object] | None) -> int | None:
-    """The bound a log was last landed with, ms; None before its first commit."""
+    """The out-of-orderness bound of a stored source definition, ms; None without a definition."""
     return None if definition is None else int(definition["watermark"]["bound"])  # type: ignore[index]  # JSON of Source.canonical
 
 
 def _may_learn(was: object, now: object) -> bool:
-    """A learned bound is its author's to change; and a source whose bound was fixed may begin to learn."""
+    """True if the watermark strategy may change: the settings of ``Learned`` may change, and a fixed bound may become ``Learned``."""
     strategies = [value["strategy"] for value in (was, now) if isinstance(value, dict)]
     return strategies[-1:] == ["Learned"] and strategies[0] in {"Learned", "BoundedOutOfOrderness", "Ascending"}
 

@@ -1,7 +1,7 @@
-"""Data files that a table's commits name and that are not there, or are cut short: which rows are gone with them, and what is left to do. No JVM.
+"""Lost data files: files named by a table's commits that are missing or truncated, the rows lost with them, and the remedy. No JVM.
 
-Only upkeep, and who has run into a missing file, look at all files of a table. Status looks at the files of the newest commits, and at those that the
-last upkeep has missed.
+Only upkeep, and runs that failed on a missing file, check all files of a table. Status checks the files of the newest commits, and those that the last
+upkeep found missing.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from floodmark.lake.storage import file_system, read, write
 from floodmark.spec.operator import Input, Operator
 
 NEWEST = 50
-"""Commits whose files status looks at."""
+"""Newest commits whose files status checks."""
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFile:
-    """One file that is gone or cut short; what the table's log says of its rows, None where it says nothing.
+    """A missing or truncated file, with the facts about its rows in the table's log, each None if unknown.
 
     Args:
-        path: of the file.
-        rows: in it, markers too.
-        sequences: first and last ``_sequence``.
-        times: first and last event time, ms.
-        units: names of what its rows were landed from; nothing for outputs.
-        cut: how much of the file is there, in words; empty where it is gone.
+        path: full path of the file.
+        rows: number of its rows, including markers.
+        sequences: (first, last) ``_sequence``.
+        times: (first, last) event time, ms.
+        units: names of the units from which its rows landed; empty for outputs.
+        cut: how much of a truncated file remains, in words; empty for a missing file.
     """
 
     path: str
@@ -54,7 +54,7 @@ class LostFile:
     cut: str = ""
 
     def describe(self) -> str:
-        """In words."""
+        """A description for people."""
         parts = [self.path + self.cut, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
         if self.sequences:
             parts.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
@@ -66,7 +66,7 @@ class LostFile:
 
 
 def lost_files(table: str) -> list[LostFile]:
-    """The data files of a table's newest version that are not there, or of another size than its log says."""
+    """The data files of a table's newest version that are missing or differ in size from the log. Checks all files."""
     actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
     gone = [action for action in actions if _size(table, action["path"]) != action["size_bytes"]]
     landings = [landing for _, landing in history.standing_of(table, Landing, limit=None)] if gone else []
@@ -88,9 +88,10 @@ def lost_files(table: str) -> list[LostFile]:
 
 
 def known_lost(table: str) -> list[LostFile]:
-    """The same, where one of the files is gone that the newest ``NEWEST`` commits have added, or one that the last upkeep has missed is still gone.
+    """The lost files of a table, with a cheap check first.
 
-    Where none of these is gone, no other file is looked at. Of a table that is not on a local disk all files are.
+    Checks the files that the newest ``NEWEST`` commits added, and those that the last upkeep found missing. Only if one of these is missing, or if the table
+    is not on a local disk, all files are checked; otherwise the result is empty.
     """
     newest = entries.newest(table) if is_local(table) else None
     if newest is None:
@@ -103,7 +104,7 @@ def known_lost(table: str) -> list[LostFile]:
 
 
 def note_lost(table: str) -> None:
-    """Look at all files of a table's newest version, and write down for ``known_lost`` which are gone."""
+    """Check all files of a table's newest version, and store the names of lost ones for ``known_lost``."""
     names = [file.path.removeprefix(f"{table}/") for file in lost_files(table)]
     content = json.dumps(names).encode()
     if (read(_missed(table)) or b"[]") != content:
@@ -111,7 +112,7 @@ def note_lost(table: str) -> None:
 
 
 def _named(commits: Iterable[entries.Entry], action: Literal["add", "remove"]) -> Iterator[str]:
-    """The files that commits have added or removed."""
+    """Paths of the files that commits added or removed."""
     mark = f'"{action}"'.encode()
     for entry in commits:
         for line in entry.content.splitlines():
@@ -128,7 +129,7 @@ def _is_there(table: str, path: str) -> bool:
 
 
 def _size(table: str, path: str) -> int | None:
-    """Of a file, in bytes; None where it is gone."""
+    """Size of a file, bytes; None if the file is missing."""
     if is_local(table):
         candidates = [Path(table, name) for name in dict.fromkeys((path, unquote(path)))]
         return next((file.stat().st_size for file in candidates if file.is_file()), None)
@@ -151,7 +152,7 @@ def _ms(moment: datetime) -> int:
 
 
 def _units(landings: list[Landing], sequences: tuple[int, int] | None) -> tuple[str, ...]:
-    """What the landing commits that hold these sequences have landed: rows of commit c are those in front of its marker."""
+    """Names of the units landed by the commits that contain a range of sequences. The rows of a landing commit precede its marker."""
     if sequences is None:
         return ()
     first, last = sequences
@@ -160,13 +161,13 @@ def _units(landings: list[Landing], sequences: tuple[int, int] | None) -> tuple[
 
 
 def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> ExecutionError | None:
-    """EXECUTION-060 where a run has failed for a file of its inputs that is gone or damaged; None where it has failed for something else.
+    """The error EXECUTION-060 if a run failed because of a missing or damaged file of its inputs; else None.
 
     Args:
-        operator: that ran.
-        lake: it ran in.
-        error: of Spark; it names the file.
-        again: the command that goes on once the file is back.
+        operator: the operator that ran.
+        lake: the lake it ran in.
+        error: the engine's error, which names the file.
+        again: the command to repeat once the file is restored.
     """
     text = _text(error)
     for operator_input in operator.inputs:
@@ -178,10 +179,10 @@ def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> Ex
 
 @contextmanager
 def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
-    """Around a run: its failure for a file that is gone or damaged says so.
+    """Context manager around a run that converts failures caused by a missing or damaged file.
 
     Raises:
-        ExecutionError: EXECUTION-060.
+        ExecutionError: EXECUTION-060, a file of an input is missing or damaged.
     """
     try:
         yield
@@ -227,7 +228,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """The text of an exception and of its causes."""
+    """The texts of an exception and its causes, one per line."""
     texts: list[str] = []
     cause: BaseException | None = error
     while cause is not None:

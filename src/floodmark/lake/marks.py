@@ -1,4 +1,4 @@
-"""The small tables of a timeline, one row per start or micro-batch: ``starts`` and ``ticks``. Upkeep merges their files (``retention``)."""
+"""The small tables ``starts`` and ``ticks`` of a timeline, with one row per start or micro-batch. Upkeep merges their files (``retention``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.lake.copies import copy, files_of
 
 
 def reached(path: str) -> int | None:
-    """The last sequence that ticks have reached, from the statistics of the table; None where there are no ticks."""
+    """The greatest ``reached`` of a table of ticks, from statistics if possible; None without ticks."""
     actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
     name = "max.reached"
     if name in actions.column_names and not actions[name].null_count:
@@ -21,7 +21,7 @@ def reached(path: str) -> int | None:
 
 
 def ticked(path: str, batch: int) -> int:
-    """The last version of ``ticks`` before the first micro-batch behind one."""
+    """The last version of ``ticks`` before the first commit of a micro-batch after ``batch``."""
     version = int(DeltaTable(path).version())
     for commit in history.every(path):
         if isinstance(commit.record, Ticked):
@@ -32,7 +32,7 @@ def ticked(path: str, batch: int) -> int:
 
 
 def copied(source: str, target: str, version: int) -> None:
-    """Copy one of the tables up to a version."""
+    """Copy a table of marks up to a version."""
     for path in files_of(source):
         name = path.split("/")[-1]
         if path.startswith("_delta_log/") and (not name[:20].isdigit() or int(name[:20]) > version):

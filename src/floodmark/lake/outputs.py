@@ -1,4 +1,4 @@
-"""Tables of stamped rows as their logs show them: columns, division, the rows of an interval."""
+"""Properties of the tables of stamped rows: columns, partitioning, predicates for intervals, and warnings about runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global
 
 KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
-"""Properties of logs and outputs: new streams begin with the first commit, savepoints go back to old versions, whoever's clean-up runs."""
+"""Properties that disable Delta's own log clean-up: new streams read from the first commit, and savepoints need old versions."""
 PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
-"""Properties of logs and outputs when they are created."""
+"""Properties of new logs and outputs."""
 SETTLE_SECONDS = 5.0
-"""After which side outputs without rows say again how far their stream is."""
+"""Seconds after which a side output without rows publishes its stream's progress again."""
 
 
 def keep_history(table: DeltaTable) -> bool:
-    """Set the properties ``KEPT`` of a table where others stand; whether that was so."""
+    """Set the properties ``KEPT`` of a table if they differ. Returns True if they did."""
     configuration = table.metadata().configuration
     other = {name: value for name, value in KEPT.items() if configuration.get(name) != value}
     if other:
@@ -40,17 +40,17 @@ def keep_history(table: DeltaTable) -> bool:
 
 
 def added(output: Output) -> tuple[str, ...]:
-    """The columns an output's table has beside its own."""
+    """The columns that an output's table has in addition to its declared ones."""
     return (*STAMPS, PARTITION) if output.partitions else STAMPS
 
 
 def partition_by(output: Output) -> tuple[str, ...]:
-    """The columns an output's table is divided by."""
+    """The partition columns of an output's table."""
     return (PARTITION,) if output.partitions else ()
 
 
 def predicate(output: Output, interval: Interval) -> str:
-    """The rows of an interval; markers are never among them."""
+    """SQL condition for the rows of an interval, without markers."""
     if output.partitions:
         return partitions.predicate(output.partitions, interval)
     low = f"_event_time >= {literal(interval.start)}" if interval.start > NEVER else f"_kind <> {MARKER}"
@@ -58,11 +58,11 @@ def predicate(output: Output, interval: Interval) -> str:
 
 
 def never_fires(operator: Operator, watermark: int) -> tuple[str, ...]:
-    """What to say of windows that only the end of input fires, when a stream has caught up with inputs that have none.
+    """Warning for a stream that has caught up, but whose global windows fire only at an end of input that its inputs do not have.
 
     Args:
-        operator: of the stream.
-        watermark: its progress, ms.
+        operator: operator of the stream.
+        watermark: progress of the stream, ms.
     """
     step = operator.stateful
     if not isinstance(step, WindowAggregate) or not isinstance(step.window, Global):
@@ -78,7 +78,12 @@ def never_fires(operator: Operator, watermark: int) -> tuple[str, ...]:
 
 
 def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
-    """What to say of rows and panes a run has put into the quarantine."""
+    """Warning about rows and panes that a run quarantined; empty if there are none.
+
+    Args:
+        operator: operator of the run.
+        rows: output table -> rows written.
+    """
     table = next((o.table for o in operator.outputs if o.side == "quarantine" and rows.get(o.table)), None)
     if table is None:
         return ()
@@ -90,18 +95,27 @@ def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def check_there(path: str, what: str, fix: str) -> None:
-    """Raise ExecutionError EXECUTION-002 when a table is not there (any more); without Spark, and cheap enough for every micro-batch."""
+    """Check that a table exists. Uses no Spark, and is cheap enough for every micro-batch.
+
+    Args:
+        path: path of the table.
+        what: the object that needs the table, for the error.
+        fix: the remedy, for the error.
+
+    Raises:
+        ExecutionError: EXECUTION-002, the table does not exist.
+    """
     files, log = file_system(f"{path}/_delta_log")
     if files.get_file_info(log).type == FileType.NotFound:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 
 def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
-    """The columns of a table of stamped rows, all nullable, with the descriptions of its own columns as comments.
+    """The columns of a table of stamped rows, all nullable, with column descriptions as comments.
 
     Args:
-        schema: of its own columns.
-        cut: the asset partitions the table is divided by.
+        schema: the table's declared columns.
+        cut: the asset partitions of the table; None for an unpartitioned table.
     """
     comments = {column.name: column.description for column in schema.columns if column.description}
     fields = [
@@ -114,5 +128,5 @@ def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
 
 
 def input_path(lake: Lake, table: str) -> str:
-    """The path of an input's table: a log, or an output of another operator."""
+    """The path of an input's table: the log of that name if it exists, else the output of another operator."""
     return lake.log(table) if entries.is_table(lake.log(table)) else lake.read(table)

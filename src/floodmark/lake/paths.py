@@ -12,18 +12,18 @@ from floodmark.spec.operator import Input
 from floodmark.spec.workspace import Settings
 
 QUARANTINE = "__quarantine"
-"""Ends the name of a quarantine, behind that of its log."""
+"""Suffix of a quarantine's name, after the name of its log."""
 _FORK = "fork.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Where tables lie; nothing is opened or created here.
+    """The paths of a lake's tables. Opens and creates nothing.
 
     Args:
         root: a folder, made absolute, or a URI such as ``s3a://bucket/lake``.
-        logs: the root of another lake whose logs are read instead of this one's; None is this lake.
-        upstream: the root of another lake whose outputs are read where an operator reads another one's; None is this lake.
+        logs: the root of another lake whose logs are read; None for this lake.
+        upstream: the root of another lake whose outputs operators read; None for this lake.
     """
 
     root: str = "lake"
@@ -31,10 +31,10 @@ class Lake:
     upstream: str | None = None
 
     def __post_init__(self) -> None:
-        """Make paths absolute.
+        """Convert the roots to absolute paths.
 
         Raises:
-            SetupError: SETUP-041, a path that Delta, Spark and Arrow would each read in another way.
+            SetupError: SETUP-041, a path contains a character that Delta, Spark and Arrow interpret differently.
         """
         for root in filter(None, (self.root, self.logs, self.upstream)):
             if wrong := [sign for sign in "#?%" if sign in root]:
@@ -49,17 +49,17 @@ class Lake:
 
     @staticmethod
     def of(settings: Settings) -> Lake:
-        """The lake of a workspace; where it is a fork, it reads what the original reads."""
+        """The lake of a workspace. A forked lake reads the logs and outputs of its original."""
         return Lake.forked(settings.lake) or Lake(settings.lake, logs=settings.logs)
 
     @staticmethod
     def forked(root: str) -> Lake | None:
-        """The lake at a root where it is a fork; None where it is none."""
+        """The forked lake at a root; None if the lake there is not a fork."""
         content = read(Lake(root).internal(_FORK))
         return None if content is None else Lake(root, **json.loads(content))
 
     def fork(self, root: str) -> Lake:
-        """Another lake that reads the logs and outputs this one reads, and writes none of them; remembered there."""
+        """Create another lake that reads the logs and outputs this lake reads, and writes none of them. The new lake stores where it reads."""
         reader = Lake(root, logs=self.logs or self.root, upstream=self.upstream or self.root)
         write(reader.internal(_FORK), json.dumps({"logs": reader.logs, "upstream": reader.upstream}).encode())
         return reader
@@ -71,31 +71,31 @@ class Lake:
 
     @property
     def there(self) -> bool:
-        """Whether floodmark has written into it; False as well for a folder where a disk is to be mounted."""
+        """True if floodmark has written into the lake; False also for the empty mount point of a missing disk."""
         return "_floodmark" in folders(self.root)
 
     def log(self, source: str) -> str:
-        """The log a source lands in."""
+        """Path of a source's log."""
         return f"{self.logs or self.root}/logs/{source}"
 
     def quarantine(self, log: str) -> str:
-        """The table of rows that broke the contract of a log."""
+        """Path of the quarantine of a log, with the rows that broke its contract."""
         return f"{self.logs or self.root}/logs/{log}{QUARANTINE}"
 
     def output(self, table: str) -> str:
-        """An output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
+        """Path of an output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
         return f"{self.root}/outputs/{table}"
 
     def input(self, input_: Input) -> str:
-        """The table an input reads: a log, or an output of another operator."""
+        """Path of the table that an input reads: a log, or an output of another operator."""
         return self.log(input_.table) if input_.upstream is None else self.read(input_.table)
 
     def read(self, table: str) -> str:
-        """An output of an operator, as others read it."""
+        """Path from which other operators read an output: in ``upstream`` if set."""
         return f"{self.upstream or self.root}/outputs/{table}"
 
     def internal(self, *parts: str) -> str:
-        """Floodmark's own: checkpoints, ledger, lists of landed files, locks."""
+        """Path of floodmark's internal files: checkpoints, ledger, catalogs of landed units, locks."""
         return "/".join((self.root, "_floodmark", *parts))
 
 
@@ -105,7 +105,7 @@ def is_local(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """An absolute path without a trailing slash; ``file:`` is taken off, other URIs stay as they are."""
+    """An absolute path without a trailing slash. ``file:`` is removed; other URIs stay unchanged."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path.rstrip("/") if not is_local(path) else str(Path(path).expanduser().absolute())

@@ -1,7 +1,7 @@
-"""How far a stream's query has read, source by source, and which source is which input.
+"""Maps the positions of a query's sources to the inputs of its operator.
 
-A query has a source for each time its steps read an input, so that of a stream joined with itself there are two. Some engines count each
-input once; some read the markers of the starts beside each source.
+A query has one source per read of an input by its steps, so a stream joined with itself has two sources. Some engines count each input once; some add a
+source for the markers of the starts beside each source.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from floodmark.lifecycle.plan import reading, sources
 
 
 def numbers(graph: Mapping[str, Any], count: int) -> dict[str, list[int]]:
-    """Input name -> the numbers of its sources, in the order the inputs are read.
+    """Input name -> indexes of its sources, in the order the inputs are read.
 
     Args:
-        graph: of the operator, in its canonical form.
-        count: of the positions a checkpoint has.
+        graph: canonical form of the operator.
+        count: number of positions in the checkpoint.
     """
     once = sources(graph)
     read = once if count == len(once) else reading(graph)
@@ -30,17 +30,17 @@ def numbers(graph: Mapping[str, Any], count: int) -> dict[str, list[int]]:
 
 
 def of_inputs(graph: Mapping[str, Any], positions: Sequence[Position]) -> dict[str, Position]:
-    """The position in each input, by its name, in the order the inputs are read; empty without positions."""
+    """Input name -> position, in the order the inputs are read; empty without positions."""
     return {name: positions[places[0]] for name, places in numbers(graph, len(positions)).items()}
 
 
 def of_starts(graph: Mapping[str, Any], positions: Sequence[Position]) -> list[Position]:
-    """The positions in the markers of the starts; none where the query does not read them."""
+    """The positions in the markers of the starts; empty if the query does not read these."""
     return list(positions[1::2]) if len(positions) == 2 * len(reading(graph)) else []
 
 
 def of_sources(graph: Mapping[str, Any], positions: Sequence[Position]) -> list[Position]:
-    """The positions of an engine that counts each input once, as those of one with a source for each time an input is read; others as they are."""
+    """One position per read of an input. Expands positions of an engine that counts each input once; others stay unchanged."""
     if len(positions) != len(sources(graph)):
         return list(positions)
     by_name = of_inputs(graph, positions)

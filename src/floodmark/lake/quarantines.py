@@ -1,7 +1,7 @@
-"""The table of a source's quarantine: its columns, and taking back what a landing that died has left in it.
+"""The table of a source's quarantine: its columns, writes, and the recovery after a killed landing.
 
-Rows are set aside before the landing commit they belong to. On a local disk the same commit of the quarantine holds a transaction with that landing commit's
-ordinal, so the end of the quarantine's log tells a landing that starts whether rows of a landing commit that never came are there.
+Rows are quarantined before the landing commit they belong to. On a local disk the quarantine's commit holds a transaction with that landing commit's
+ordinal, so the end of the quarantine's log tells a starting landing whether the quarantine has rows of a landing commit that never happened.
 """
 
 from __future__ import annotations
@@ -37,52 +37,52 @@ COLUMNS = pa.schema(
         ("_replay", pa.string()),
     ]
 )
-"""Columns of a quarantine."""
+"""Columns of a quarantine, as an Arrow schema."""
 
 
 def table_schema() -> Schema:
-    """The columns as a Delta table is created with them."""
+    """Columns of a quarantine, as a Delta schema."""
     return Schema.from_arrow(COLUMNS)
 
 
 def application(source: str) -> str:
-    """Application id of the transactions by which a quarantine tells its last landing commit."""
+    """Application id of the transactions whose version is the last landing commit in a quarantine."""
     return f"quarantine/{source}"
 
 
 def append(writer: Writer, write: Callable[[], Written], source: str, ordinal: int) -> None:
-    """Set rows aside, in a table on a local disk.
+    """Quarantine rows, in a table on a local disk.
 
     Args:
-        writer: of the quarantine.
-        write: writes the files.
-        source: whose quarantine it is.
-        ordinal: of the landing commit the rows belong to.
+        writer: writer of the quarantine.
+        write: () -> files; writes the rows.
+        source: name of the source.
+        ordinal: ordinal of the landing commit that the rows belong to.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another landing has set rows aside for that landing commit.
+        LifecycleError: LIFECYCLE-004, another landing has quarantined rows for that landing commit.
     """
     if not writer.append(write, SetAside(source=source, ordinal=ordinal), (application(source), ordinal)):
         raise interrupted(writer.path, f"one of landing commit {ordinal}")
 
 
 def announce(path: str, source: str, ordinal: int) -> None:
-    """Record on a local disk up to which landing commit a quarantine may name some, before rows are marked as replayed."""
+    """Record the greatest landing commit that rows of a quarantine may refer to, before rows are marked as replayed. Local disks only."""
     if not is_local(path):
         return
     retried(lambda: Writer(path).note(SetAside(source=source, ordinal=ordinal), (application(source), ordinal)), path)
 
 
 def take_back(path: str, source: str, due: int) -> None:
-    """Remove what landing commits that never came have set aside or marked as replayed.
+    """Undo quarantined rows and replay marks of landing commits that never happened.
 
     Args:
-        path: of a quarantine; nothing happens where there is no table.
-        source: its name.
-        due: ordinal of the next landing commit.
+        path: path of a quarantine; nothing is done without a table.
+        source: name of the source.
+        due: ordinal of the next landing commit; this and later ordinals are undone.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
     """
     if not entries.is_table(path) or not _reaches(path, source, due):
         return
@@ -95,19 +95,19 @@ def take_back(path: str, source: str, due: int) -> None:
 
 
 def files_of(path: str) -> list[str]:
-    """Where the data files of a quarantine's newest version are; none where only the opened table tells."""
+    """Paths of the data files of a quarantine's newest version; empty if only opening the table can tell."""
     return [name if name.startswith("/") else f"{path}/{name}" for name in entries.live_files(path) or ()]
 
 
 def relation(connection: duckdb.DuckDBPyConnection, path: str, files: Sequence[str]) -> str:
-    """What SQL reads the rows of a quarantine from, with the name of each row's file where the files are known.
+    """SQL relation with the rows of a quarantine, and the file name of each row if the files are known.
 
-    Opening the table takes longer than reading it, and each relation over many files opens all of them once more.
+    Opening the table takes longer than reading it, and each relation over many files opens all of them again.
 
     Args:
-        connection: of the SQL.
-        path: of a table.
-        files: of its newest version, as ``files_of`` says; none where they are not known.
+        connection: connection that will run the SQL.
+        path: path of the quarantine.
+        files: files of its newest version, from ``files_of``; empty if unknown.
     """
     if files:
         listed = ", ".join(map(literal, files))
@@ -117,13 +117,13 @@ def relation(connection: duckdb.DuckDBPyConnection, path: str, files: Sequence[s
 
 
 def _reaches(path: str, source: str, due: int) -> bool:
-    """Whether a quarantine may name a landing commit from an ordinal on."""
+    """True if rows of a quarantine may refer to landing commit ``due`` or a later one."""
     last = entries.transaction_of(path, application(source)) if is_local(path) else None
     return _may_reach(DeltaTable(path), due) if last is None else last >= due
 
 
 def _may_reach(table: DeltaTable, due: int) -> bool:
-    """The same of a quarantine that is not on a local disk, or that only versions before have written: the statistics of its files tell."""
+    """As ``_reaches``, from file statistics: for a quarantine that is not on a local disk, or written only by earlier versions of floodmark."""
     files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     known = [(file.get("max._landing"), file.get("max._replayed"), file.get("null_count._replayed")) for file in files]
     counts = [file["num_records"] for file in files]

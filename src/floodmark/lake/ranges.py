@@ -1,4 +1,4 @@
-"""Ranges of values that a table tells of its files. A range of floats leaves NaN out, which Spark takes for greater than all numbers."""
+"""Statistics of value ranges in a table's log. A range of floats excludes NaN, which Spark orders above all numbers."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from floodmark.core.errors import CapabilityError
 from floodmark.lake.files import described
 
 _FILES = "files"
-"""In a copy: a link to the folder of the table."""
+"""Name of the link to the original table's folder, in a copy."""
 _PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
-"""Features of tables whose files are read as they are."""
+"""Reader features of Delta that do not change how data files are read."""
 _OF_COLUMN_MAPPING = 2
-"""The version of readers that may have to know columns by other names."""
+"""Reader version of Delta's protocol that introduced column mapping."""
 
 
 def unmeasured(schema: pa.Schema) -> WriterProperties:
-    """Properties by which delta-rs writes no range of a float or a double, neither into a file nor into the log."""
+    """Writer properties with which delta-rs writes no ranges of floats and doubles, neither into files nor into the log."""
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     return WriterProperties(column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")))
 
 
 def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
-    """A version of a table whose log tells no range of floats, for an engine that takes these ranges for the whole truth.
+    """A table version without float ranges in its log, for an engine that trusts the ranges although they exclude NaN.
 
-    Logs that floodmark writes have no such ranges; delta-rs and Spark write some.
+    Logs written by floodmark have no float ranges; delta-rs and Spark write them.
 
     Args:
-        path: of the table, on a local disk.
-        version: of it.
-        folder: new; for a table of the same files with a log of its own. Nothing is written where the table needs none.
+        path: path of the table, on a local disk.
+        version: version of the table.
+        folder: folder to create for a table of the same files with its own log. Not created if the log has no float ranges.
 
     Returns:
-        (path, version) of the table itself, or of the one in ``folder``.
+        (path, version) of the table itself, or of the copy in ``folder``.
 
     Raises:
-        CapabilityError: CAPABILITY-038, the files alone are not the rows of the table.
+        CapabilityError: CAPABILITY-038, a reader feature such as deletion vectors changes which rows the files hold.
     """
     table = DeltaTable(path, version=version)
     actions = pa.table(table.get_add_actions())
@@ -69,7 +69,7 @@ def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
 
 
 def _has_floats(ranges: pa.ChunkedArray) -> bool:
-    """Whether a float among values, nested or not, is there."""
+    """True if a float value, nested or not, is present."""
     kind = ranges.type
     if pa.types.is_struct(kind):
         values = ranges.combine_chunks()
@@ -78,7 +78,7 @@ def _has_floats(ranges: pa.ChunkedArray) -> bool:
 
 
 def _added(action: dict[str, Any]) -> AddAction:
-    """A file of the table as one of the copy."""
+    """The add action of a table's file in the copy."""
     low, high = action.get("min") or {}, action.get("max") or {}
     ranges = {name: (low[name], high.get(name)) for name in low}
     nulls = {name: count for name, count in (action.get("null_count") or {}).items() if isinstance(count, int)}
@@ -89,7 +89,7 @@ def _added(action: dict[str, Any]) -> AddAction:
 
 
 def _text(value: Any) -> str | None:
-    """A partition value as Delta writes it."""
+    """A partition value in Delta's text form."""
     match value:
         case None | str():
             return value

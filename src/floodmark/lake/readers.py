@@ -1,4 +1,4 @@
-"""Who reads the tables of a lake and how far: what nobody has yet to read, and no savepoint goes back to, upkeep may remove."""
+"""The readers of a lake's tables and their positions. Upkeep may remove what no reader has yet to read and no savepoint restores."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _FORKS = "forks"
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What of the tables of a lake somebody needs, by the path of the table.
+    """The versions, entries and files of a lake's tables that readers and savepoints need, by path of the table.
 
     Args:
-        floors: a version, all of whose files and all of whose later commits' files have to stay.
-        entries: the first version whose entry in the log has to stay, and that of each later one.
-        restorable: versions savepoints go back to, whose files have to stay; each with the folder that says which these are, or nothing.
-        owed: folders of files that no commit names yet, and that a stream has yet to commit.
+        floors: path -> a version whose files, and those of all later commits, must be retained.
+        entries: path -> the first version whose log entry must be retained, with all later entries.
+        restorable: path -> {version that a savepoint restores, whose files must be retained: folder that lists these files, or ""}.
+        owed: path -> folders of files that no commit names yet and that a stream has yet to commit.
     """
 
     floors: dict[str, int] = field(default_factory=dict)
@@ -43,16 +43,22 @@ class Needs:
     owed: dict[str, set[str]] = field(default_factory=dict)
 
     def reads(self, path: str, read: TableVersion) -> None:
-        """Somebody has read a table so far. An engine may ask for the entry of the version itself once more."""
+        """Add a reader at a position of a table. The entry of the position's version is needed too, as an engine may read it again."""
         _lower(self.entries, path, read.version)
         _lower(self.floors, path, unchanged_until(path, read))
 
     def begins(self, path: str, version: int) -> None:
-        """Somebody may ask for the entries behind a version again, and for no file."""
+        """Add a reader that may read the entries from a version on again, but no files."""
         _lower(self.entries, path, version)
 
     def goes_back(self, path: str, version: int, folder: str) -> None:
-        """Somebody may take a table back to a version; the log has to tell of it where no folder does."""
+        """Add a savepoint that restores a version of a table.
+
+        Args:
+            path: path of the table.
+            version: the version.
+            folder: folder that lists the files of the version; "" if none does, and the log's entries are needed.
+        """
         folders = self.restorable.setdefault(path, {})
         folders[version] = folders.get(version) or folder
         if not folder:
@@ -64,10 +70,10 @@ def _lower(versions: dict[str, int], path: str, version: int) -> None:
 
 
 def needs(lake: Lake) -> Needs:
-    """Of all streams and savepoints of a lake, of rebuilds beside its streams, and of its forks.
+    """The needs of all streams, savepoints, rebuilds and forks of a lake.
 
     Raises:
-        LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is not there; so it is not known.
+        LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is missing; the needs are unknown then.
         StateError: STATE-036, a checkpoint cannot be read.
     """
     needed, catches_up = Needs(), _Catching()
@@ -90,7 +96,10 @@ def needs(lake: Lake) -> Needs:
 
 @dataclass(slots=True)
 class _Catching:
-    """Whether the stream of a savepoint would go on with the files a log has now, because what it has read is far behind; tables are opened once."""
+    """(path, savepoint, position) -> True if a stream restored from the savepoint lags so far that it would read the log's current files.
+
+    Such a stream needs no old commits. Each table is opened once.
+    """
 
     newest: dict[str, int] = field(default_factory=dict)
     ordered: dict[str, bool] = field(default_factory=dict)
@@ -114,26 +123,28 @@ def _add_stream(needed: Needs, timeline: Timeline, deployed: Deployed, *, goes_b
     if timeline.moved is not None:
         return
     last = checkpoint.last_committed()
-    if last < 0 and checkpoint.begun():  # nobody knows where its first micro-batch begins
+    if last < 0 and checkpoint.begun():  # the start position of its first micro-batch is unknown
         for table in deployed.reads:
             needed.reads(input_path(lake, table), _nothing(table))
     back = (
         checkpoint.restorable()[:1] if goes_back else []
-    )  # a rollback may take a reader back so far, and what it has written
+    )  # a rollback may restore a reader, and its outputs, to this micro-batch
     for batch in back:
         for output in state_at(timeline, batch).outputs:
             needed.reads(lake.output(output.table), output)
     for batch in [last, *back]:
         for read in _inputs(timeline, batch):
             needed.reads(input_path(lake, read.table), read)
-    for read in _inputs(timeline, last - 1):  # a start plans the last micro-batch again
+    for read in _inputs(
+        timeline, last - 1
+    ):  # a start plans the last micro-batch again, from its predecessor's positions
         needed.begins(input_path(lake, read.table), read.version)
     for table in timeline.identity.result_keys() if last >= 0 else ():
         _add_follower(needed, timeline, table)
 
 
 def _inputs(timeline: Timeline, batch: int) -> Iterable[TableVersion]:
-    """How far the inputs were read at the end of a micro-batch; nothing where the checkpoint does not tell."""
+    """The position in each input at the end of a micro-batch; empty if the checkpoint no longer has them."""
     return inputs_at(timeline, batch).values() if batch >= 0 and timeline.checkpoint.positions(batch) else ()
 
 
@@ -142,7 +153,7 @@ def _nothing(table: str) -> TableVersion:
 
 
 def _add_follower(needed: Needs, timeline: Timeline, table: str) -> None:
-    """Of what keeps the last values of a changelog."""
+    """Add the needs of the follower that maintains the last values of a changelog."""
     path, follower = timeline.lake.output(table), checkpoint_at(timeline.folder("current", table))
     last, first = follower.last_committed(), last_values.follows_from(timeline, table)
     if last < 0:
@@ -150,14 +161,19 @@ def _add_follower(needed: Needs, timeline: Timeline, table: str) -> None:
         needed.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
     for at in follower.positions(last)[:1] if last >= 0 else ():
         needed.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
-    if last == 0:  # a start plans the last micro-batch again
+    if last == 0:  # a start plans the last micro-batch again, from its predecessor's positions
         needed.begins(path, (first or 0) - 1)
     for at in follower.positions(last - 1)[:1] if last > 0 else ():
         needed.begins(path, at.version)
 
 
 def unchanged_until(path: str, read: TableVersion) -> int:
-    """The last version of a table that has no rows a reader has yet to read; its own where the log does not tell any more."""
+    """The last version up to which a table has no rows that a reader has yet to read.
+
+    Args:
+        path: path of the table.
+        read: position of the reader. Its version is the result if later entries were removed.
+    """
     if not DeltaTable.is_deltatable(path):
         return read.version
     version, known = read.version, read.file + 1
@@ -170,7 +186,7 @@ def unchanged_until(path: str, read: TableVersion) -> int:
 
 
 def bounded_reads(lake: Lake) -> dict[str, set[int]]:
-    """Path of a table -> its versions that bounded runs have read, in a lake and in those that read it."""
+    """Path of a table -> its versions that bounded runs have read, in a lake and in its forks and rebuilds."""
     versions: dict[str, set[int]] = {}
     for reader in places(lake):
         for output in storage.folders(reader.output("x").rsplit("/", 1)[0]):
@@ -183,12 +199,12 @@ def bounded_reads(lake: Lake) -> dict[str, set[int]]:
 
 
 def forked(lake: Lake, root: str) -> None:
-    """Write down that another lake reads this one."""
+    """Record that another lake reads this one."""
     storage.write(_fork(lake, root), json.dumps({"root": root}).encode())
 
 
 def passing(reader: Lake) -> None:
-    """Let a lake that reads another one never write into that one: it is gone long before upkeep removes what it reads."""
+    """Mark a lake as a short-lived reader, which is not recorded in the lake it reads. It must be deleted before upkeep removes its inputs."""
     storage.write(_passing(reader), b"")
 
 
@@ -197,9 +213,10 @@ def _passing(reader: Lake) -> str:
 
 
 def begins(reader: Lake) -> None:
-    """Write down in the lake whose logs another one reads that a stream there reads them; a rebuild is known by its place.
+    """Record a reading lake in the lake whose logs it reads, when a stream starts there.
 
-    One that may not be written is not told: its owner's upkeep does not know of the reader. Neither is one of a passing reader.
+    Rebuilds are not recorded, as their folder lies in the lake. Short-lived readers (``passing``) are not recorded, nor is a reader of a lake without write
+    permission: the upkeep of that lake does not consider the reader.
     """
     if reader.logs is None or reader.root.startswith(f"{reader.logs}/") or storage.read(_passing(reader)) is not None:
         return
@@ -210,7 +227,7 @@ def begins(reader: Lake) -> None:
 
 
 def forget(lake: Lake, root: str) -> bool:
-    """Forget a fork that is gone for good; whether it was known."""
+    """Remove the record of a fork that was deleted. Returns True if the fork was recorded."""
     known = storage.read(_fork(lake, root)) is not None
     if known:
         files, path = storage.file_system(_fork(lake, root))
@@ -219,7 +236,11 @@ def forget(lake: Lake, root: str) -> bool:
 
 
 def places(lake: Lake) -> Iterator[Lake]:
-    """A lake, and those that read its tables."""
+    """A lake, its rebuilds and, recursively, its forks.
+
+    Raises:
+        LifecycleError: LIFECYCLE-063, a recorded fork is missing.
+    """
     yield lake
     for name in storage.folders(lake.internal("operators")):
         for version in storage.folders(lake.internal("operators", name, "rebuild")):

@@ -1,4 +1,4 @@
-"""Before a bounded run: what it reads, what is left to do, and whether its inputs have got that far. From the tables' logs, without a JVM."""
+"""Decides before a bounded run what it reads, what it must compute, and whether its inputs are complete. Reads the tables' logs, without a JVM."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from floodmark.spec.windows import Global, Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """What a bounded run would find.
+    """The work of a bounded run.
 
     Args:
-        todo: stretches to compute, stretches that are covered, and why.
+        todo: intervals to compute, intervals that are covered, and the reasons.
         versions: input table -> its newest version.
     """
 
@@ -43,17 +43,17 @@ def readiness(
     """Decide what a bounded run has to compute.
 
     Args:
-        operator: any.
-        lake: it would act on.
-        interval: asked for.
-        late_rows: asked for.
-        force: compute again what is covered.
+        operator: the operator to compute.
+        lake: the lake of its tables.
+        interval: the requested event time.
+        late_rows: the requested treatment of late rows.
+        force: recompute covered intervals.
 
     Raises:
-        CapabilityError: CAPABILITY-002, part of a window that has no place in event time.
-        ExecutionError: EXECUTION-002, an input has no table, or one of several outputs has lost its own.
-        LifecycleError: LIFECYCLE-005, a stream has yet to write there.
-        PlanError: PLAN-003, the tables are divided into other asset partitions.
+        CapabilityError: CAPABILITY-002, part of event time was requested for a window over all time.
+        ExecutionError: EXECUTION-002, an input or one of several outputs has no table.
+        LifecycleError: LIFECYCLE-005, the operator's stream has yet to write or read part of the interval.
+        PlanError: PLAN-003, the output tables have other asset partitions.
     """
     step = operator.stateful
     if step and step.over_all_time and not interval.everything:
@@ -80,7 +80,7 @@ def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str
 
 
 def _check_lost(operator: Operator, lake: Lake) -> None:
-    """What is covered is known from the main output; the others must be there with it, once this version has written them."""
+    """Check that all output tables exist once this version has written them. Coverage is recorded in the main output only."""
     if not entries.is_table(lake.output(operator.outputs[0].table)):
         return
     tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]
@@ -92,14 +92,17 @@ def _check_lost(operator: Operator, lake: Lake) -> None:
 
 
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
-    """What of an interval is computed: by which version, when, and whether it still counts. In order of time."""
+    """The segments of an interval in order of time, each with the version and time of its computation, and whether it is still valid."""
     versions = input_versions(operator, lake)
     stretches = segments(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
     return sorted(stretches, key=lambda one: one.interval.start)
 
 
 def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
-    """Bounded runs, newest first, with what is there of them: a stream that began has removed the rows of those before it."""
+    """Bounded runs, newest first, each clipped to the interval whose rows remain: a stream's start removes the rows of earlier runs.
+
+    Runs count only up to the event time that the stream has finished.
+    """
     path = lake.output(operator.outputs[0].table)
     done, lateness = history.progress(path), operator.stateful.allowed_lateness if operator.stateful else 0
     limit = END + 1 if done is None or done >= END else done - lateness + 1
@@ -111,9 +114,9 @@ def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
 
 
 def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
-    """Whether a stream will compute each key that bounded runs have left in the last values of an output, and so replace all of them.
+    """True if a stream will compute every key that bounded runs left in an output's last values, so that all are replaced.
 
-    The same code has computed them from rows as they landed, and a key is a window of a grid: more rows change its value, never its key.
+    Holds if the same code computed the keys from rows as they landed, and a key is a window of a grid: more rows change its value, never its key.
     """
     step = operator.stateful
     if not isinstance(step, WindowAggregate) or not step.columnar or isinstance(step.window, Global):
@@ -158,7 +161,7 @@ def _inside(interval: Interval, piece: Interval) -> Interval:
 
 
 def covered(operator: Operator, interval: Interval, plan: Todo) -> RunResult:
-    """The result of a run that finds everything covered."""
+    """The result of a run whose whole interval is covered."""
     return RunResult(
         operator=operator.name,
         version=operator.version,
@@ -171,7 +174,11 @@ def covered(operator: Operator, interval: Interval, plan: Todo) -> RunResult:
 
 
 def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
-    """The newest version of every input table: what a run reads, and what its commits say it has read."""
+    """Input table -> its newest version, which a run reads and records in its commits.
+
+    Raises:
+        ExecutionError: EXECUTION-002, an input has no table.
+    """
     newest = {}
     for input_ in operator.inputs:
         path = lake.input(input_)
@@ -191,14 +198,14 @@ def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """What an input lacks so that results of an interval are final.
+    """The incompleteness of one input, because of which results of an interval are not final.
 
     Args:
-        table: the input.
-        reached: progress of the table, ms; ``NEVER`` for one without progress.
-        missing: event time that the operator which writes the table has yet to compute; None for a log.
-        text: the same for people.
-        own: whether ``table`` is an output of the operator itself, which its own stream has yet to write.
+        table: the input table.
+        reached: progress of the table, ms; ``NEVER`` without progress.
+        missing: event time that the upstream operator has yet to compute; None for a log.
+        text: description for people.
+        own: True if ``table`` is an output of the operator itself, which its own stream has yet to write.
     """
 
     table: str
@@ -208,7 +215,7 @@ class Shortfall:
     own: bool = False
 
     def touches(self, operator: Operator, interval: Interval) -> bool:
-        """Whether results of a part of the interval are not final because of this shortfall."""
+        """True if this shortfall affects results of the interval."""
         if self.reached >= min(interval.end - 1, END):
             return False
         needed = reads(operator, interval)
@@ -223,14 +230,14 @@ def shortfalls(
     late_rows: LateRows = "as_landed",
     since: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Shortfall]:
-    """Why rows of an interval may still change: what each input lacks. Nothing when all inputs are complete.
+    """The reasons why results of an interval may still change; empty if all inputs are complete.
 
     Args:
-        operator: that reads the inputs.
-        lake: of the inputs.
-        interval: of the operator's results.
-        late_rows: as which inputs from operators must have been computed.
-        since: input table -> event time before which the table is never computed, ms.
+        operator: the operator that reads the inputs.
+        lake: the lake of the inputs.
+        interval: event time of the operator's results.
+        late_rows: the treatment of late rows with which upstream operators must have been computed.
+        since: input table -> event time, ms, before which the table is never computed.
     """
     if interval.everything:
         return []
@@ -260,7 +267,7 @@ def shortfalls(
 
 
 def reads(operator: Operator, interval: Interval) -> Interval:
-    """The event time of the rows that decide the results of an interval: from the start of the first window that ends in it."""
+    """The event time of the input rows that affect the results of an interval: from the start of the first window that ends in the interval."""
     step = operator.stateful
     start, margin = interval.start, 0
     if isinstance(step, IntervalJoin):
@@ -272,10 +279,10 @@ def reads(operator: Operator, interval: Interval) -> Interval:
 
 
 def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
-    """What the operator's own stream has yet to write, as a shortfall of its first output; None if no stream writes there.
+    """The event time that the operator's own stream has yet to write, as a shortfall of its first output; None if no stream writes there.
 
-    Bounded runs replace only what the stream is done with. Before its first micro-batch they may write everything, as the next start of the
-    stream takes that over; except in a lake without locks, where the stream may be at work.
+    Bounded runs may replace only results that the stream has finished. Before the stream's first micro-batch they may write everything, as the next
+    start of the stream removes those rows; except in a lake without locks, where the stream may be running.
     """
     table = operator.outputs[0].table
     done, timeline = history.progress(lake.output(table)), Timeline.current(lake, operator.name)
@@ -289,7 +296,7 @@ def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
 
 
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Refuse an interval that the operator's own stream has yet to write (``left_to_stream``), or whose late rows it has yet to read."""
+    """Check that the operator's own stream has finished the interval (``left_to_stream``), and has read its late rows."""
     own = left_to_stream(operator, lake)
     if own is None:
         return
@@ -309,9 +316,9 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
 
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Rows of the interval that have landed late, and that the stream has yet to write somewhere, would be there twice then."""
+    """Check that the stream has read all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
     if operator.stateful is not None and not any(output.side for output in operator.outputs):
-        return  # it drops them
+        return  # the stream drops late rows
     timeline = Timeline.current(lake, operator.name)
     last = timeline.checkpoint.last_committed()
     read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}

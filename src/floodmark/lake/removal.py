@@ -1,4 +1,4 @@
-"""What upkeep removes: each thing whole or not at all, with its files and bytes."""
+"""Atomic removal of folders by upkeep, with counts of their files and bytes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from floodmark.lake.copies import remove
 from floodmark.lake.storage import file_system, folders
 
 GOING = ".going"
-"""The ending of a folder that is being removed: nobody looks for one of that name."""
+"""Suffix of a folder that is being removed. No reader opens folders with this suffix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Something that is gone, or would be.
+    """An object that upkeep removed, or would remove in a dry run.
 
     Args:
-        kind: what it is: ``timeline``, ``rebuild``, ``package``, ``logs of drivers``.
-        name: which one.
-        files: of it.
-        size: of these, bytes. What a savepoint has links to stays on the disk with it.
+        kind: kind of object: ``timeline``, ``rebuild``, ``package``, ``logs of drivers``.
+        name: name of the object.
+        files: number of its files.
+        size: their total size, bytes. Files that a savepoint links to stay on the disk.
     """
 
     kind: str
@@ -33,12 +33,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a folder holds.
+    """Size and age of a folder's contents.
 
     Args:
-        files: in it and below.
-        size: of them, bytes.
-        newest: time of the newest file or folder, s since 1970; of an empty folder its own.
+        files: number of files in the folder and below.
+        size: their total size, bytes.
+        newest: newest modification time of the folder and everything in it, s since 1970.
     """
 
     files: int
@@ -47,7 +47,7 @@ class Contents:
 
 
 def contents(folder: str) -> Contents:
-    """Of a folder that is there."""
+    """The contents of an existing folder."""
     files, base = file_system(folder)
     infos = [*files.get_file_info(FileSelector(base, recursive=True)), files.get_file_info(base)]
     held = [info for info in infos if info.type == FileType.File]
@@ -56,7 +56,7 @@ def contents(folder: str) -> Contents:
 
 
 def take_away(folder: str) -> None:
-    """Remove a folder: it is there whole, or gone. What a killed process leaves of it, ``clear`` removes."""
+    """Remove a folder atomically, by a rename and a deletion. ``clear`` removes what a killed process leaves."""
     files, path = file_system(folder)
     crash.point("removal.before_rename")
     files.move(path, f"{path}{GOING}")
@@ -65,7 +65,7 @@ def take_away(folder: str) -> None:
 
 
 def clear(home: str) -> None:
-    """Remove what a killed process has left of folders in this one."""
+    """Remove the remains of folders that a killed process was removing."""
     for name in folders(home):
         if name.endswith(GOING):
             remove(f"{home}/{name}")

@@ -1,7 +1,7 @@
-"""Restatements: in one commit, the results of some event times in an output become those that a changed definition gives. No JVM is needed.
+"""Restatements: replaces the results of some event times in an output by those of a changed definition, in one commit. No JVM is needed.
 
-What is taken back is what the table holds, so that the code which wrote it is not needed. A row that stays the same is left alone; where all
-rows are as they should be, nothing is committed. So a restatement that was killed can be done again.
+Retractions come from the rows in the table, so the code that wrote them is not needed. Unchanged rows are not rewritten; without any change nothing is
+committed. So a restatement that was killed can be repeated.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, SEQUENCES,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restatement:
-    """Of one output.
+    """The restatement of one output.
 
     Args:
-        output: of the operator as it is defined now.
-        path: of its table.
-        app: application id of the commit.
+        output: the output in the changed definition.
+        path: path of its table.
+        app: application id of the commit's transaction.
         instants: event times of the results, ms.
     """
 
@@ -44,7 +44,7 @@ class Restatement:
     instants: Collection[int]
 
     def standing(self) -> pa.Table:
-        """The rows of these event times as the table has them, retractions too; only files are read that may have such."""
+        """The table's rows of these event times, including retractions. Reads only files whose range overlaps them."""
         from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
         whole = DeltaTable(self.path).to_pyarrow_dataset()
@@ -56,15 +56,15 @@ class Restatement:
         return rows.filter(pc.is_in(rows["_event_time"].cast(pa.int64()), pc.multiply(micros, 1000)))
 
     def difference(self, standing: pa.Table, rows: pa.Table) -> pa.Table:
-        """What makes ``standing`` into ``rows``: retractions, and rows, with a place from 0 on in the column ``_place``.
+        """The retractions and rows that turn ``standing`` into ``rows``, numbered from 0 in the column ``_place``.
 
-        A retraction and the row in its stead have one place where results have keys; otherwise retractions come first.
+        If results have keys, a retraction and its replacement share a number; otherwise retractions come first.
 
         Args:
-            standing: as of ``standing``.
-            rows: of the changed definition, all of kind ``ROW``.
+            standing: the table's rows, from ``standing()``.
+            rows: results of the changed definition, all of kind ``ROW``.
         """
-        import duckdb  # noqa: PLC0415 - every stream imports this module when it starts, and few restate
+        import duckdb  # noqa: PLC0415 - every stream start imports this module, but few streams restate
 
         schema = rows.schema
         names = [name for name in schema.names if name not in STAMPS or name == "_event_time"]
@@ -92,16 +92,19 @@ class Restatement:
         return table.cast(pa.schema([*columns, ("_kind", pa.int32()), ("_place", pa.int64())]))
 
     def commit(self, difference: pa.Table, record: MicroBatch, now: int) -> pa.Table:
-        """Commit a difference as part of a micro-batch that the table has already; the rows as they are then.
+        """Commit a difference as part of a micro-batch that the table has already.
 
         Args:
-            difference: as of ``difference``, not empty.
-            record: of the commit, with the micro-batch and the progress of the stream.
-            now: ingestion time, ms.
+            difference: changes from ``difference()``, not empty.
+            record: record of the commit, with the micro-batch and the progress of the stream.
+            now: ingestion time, ms UTC.
+
+        Returns:
+                The committed rows with their stamps, without the marker.
 
         Raises:
-            ExecutionError: EXECUTION-061, they are more than one micro-batch has sequences for.
-            LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended the timeline.
+            ExecutionError: EXECUTION-061, there are more rows than free sequences in the micro-batch.
+            LifecycleError: LIFECYCLE-004 the commit conflicted with another writer, LIFECYCLE-057 a rollback has ended the timeline.
         """
         first = self._free(record.batch, (pc.max(difference["_place"]).as_py() or 0) + 1)
         stamps = {
@@ -124,7 +127,7 @@ class Restatement:
         return rows
 
     def _free(self, batch: int, count: int) -> int:
-        """The first of so many sequences of a micro-batch that are behind all that the table has of it."""
+        """The first of ``count`` consecutive sequences of a micro-batch above all that the table uses."""
         first = first_sequence(batch)
         last = max(self._sequences(first), default=first - 1)
         if last + count < first + SEQUENCES:
@@ -134,7 +137,7 @@ class Restatement:
         raise ExecutionError(where, f"at most {room:,} rows", f"{count:,} rows", fix, code="EXECUTION-061")
 
     def _sequences(self, first: int) -> Iterator[int]:
-        """The last sequence of a micro-batch in each file that has any."""
+        """The greatest sequence of a micro-batch in each batch of rows that has one."""
         from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
         sequence = dataset.field("_sequence")

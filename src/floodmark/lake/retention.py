@@ -1,7 +1,7 @@
-"""How long a lake keeps what no stream goes on with: timelines a rollback or a rebuild has ended, rebuilds that were given up, and files of marks.
+"""Retention of data that no stream resumes from: timelines ended by a rollback or a rebuild, abandoned rebuilds, and files of marks.
 
-A savepoint holds all files of its checkpoint itself, and a rollback begins a new timeline from it. So only a switch that is not finished
-needs the timeline that it ends.
+A savepoint holds all files of its checkpoint, and a rollback begins a new timeline from the savepoint. So only an unfinished switch needs the timeline
+that it ends.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from floodmark.lake.timeline import STARTS, TICKS, Timeline, streams
 from floodmark.lake.vacuum import vacuum
 
 DAYS = 30
-"""For which these are kept."""
+"""Days for which ended timelines and abandoned rebuilds are retained."""
 _DAY = 86_400
 _MOST_FILES = 20
 """Files of ``starts`` or ``ticks`` above which they are merged."""
 
 
 def retire(lake: Lake, *, days: float = DAYS, dry_run: bool = False) -> tuple[list[Removed], list[str]]:
-    """Remove timelines and rebuilds nobody has written to for long; the caller holds the lock of the lake's data files.
+    """Remove ended timelines and abandoned rebuilds that were not written for a while. The caller holds the lock of the lake's data files.
 
     Args:
-        lake: any.
-        days: since the newest file of one was written.
-        dry_run: only say what would go.
+        lake: the lake to clean.
+        days: least age of the newest file of a removed object, days; 30 by default.
+        dry_run: only report what would be removed.
 
     Returns:
-        What is gone, and why other things stay.
+        The removed objects, and the reasons why nothing may be removed.
     """
     if pending(lake) is not None:
         return [], ["old timelines: a rollback or rebuild was begun and not finished, which may need them"]
@@ -51,7 +51,7 @@ def retire(lake: Lake, *, days: float = DAYS, dry_run: bool = False) -> tuple[li
 
 
 def _old(lake: Lake, *, dry_run: bool) -> Iterator[tuple[str, str, str]]:
-    """Kind, name and folder of what no stream goes on with."""
+    """(kind, name, folder) of ended timelines and rebuilds. Unless ``dry_run`` is set, removes remains of interrupted removals."""
     for operator in folders(lake.internal("operators")):
         current = Timeline.current(lake, operator).number
         for kind, inside in (("timeline", "timelines"), ("rebuild", "rebuild")):
@@ -65,12 +65,12 @@ def _old(lake: Lake, *, dry_run: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Removed]:
-    """Merge the files of ``starts`` and ``ticks``, and remove those that no micro-batch a stream can be taken back to needs; streams may run.
+    """Merge the files of ``starts`` and ``ticks``, and remove those that no restorable micro-batch needs. Streams may be running.
 
     Args:
-        lake: whose data files the caller holds the lock of.
-        hours: for which files that were replaced stay.
-        dry_run: only say what would go.
+        lake: the lake; the caller holds the lock of its data files.
+        hours: hours for which replaced files are retained.
+        dry_run: only report what would be removed.
     """
     removed = []
     for operator in streams(lake):
@@ -92,7 +92,7 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
 
 
 def _started(timeline: Timeline, batch: int) -> int:
-    """How far the markers of the starts were read at the end of a micro-batch; -1 where none are read."""
+    """The version of ``starts`` that was read at the end of a micro-batch; -1 if the query does not read it."""
     deployed = timeline.identity.deployed()
     read = timeline.checkpoint.positions(batch)
     starts = [] if deployed is None else positions.of_starts(deployed.graph, read)

@@ -29,20 +29,20 @@ from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.switch import Switch, Target
 
 Codes = Mapping[str, Mapping[str, Any]]
-"""Operator -> what is known of the code its stream runs."""
+"""Operator -> description of the code its stream runs, stored in savepoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """What going back to a version takes out of a table.
+    """The commits that a restore to a version revokes in a table.
 
     Args:
-        table: its name.
-        commits: micro-batches of the stream.
-        rows: of these micro-batches.
-        backfills: intervals of bounded runs that are undone with it, in words.
-        foreign: commits that floodmark did not make, in words.
-        rebuilds: how often it was computed anew since; what it held before comes back.
+        table: name of the table.
+        commits: number of revoked micro-batches of the stream.
+        rows: rows of these micro-batches.
+        backfills: intervals of revoked bounded runs, in words.
+        foreign: revoked commits of other programs, in words.
+        rebuilds: number of revoked rebuilds; the restore brings back the rows before them.
     """
 
     table: str
@@ -54,11 +54,11 @@ class Undone:
 
 
 def undone(table: str, commits: Iterable[Commit]) -> Undone:
-    """What a table loses.
+    """Summarise the commits that a restore revokes in a table.
 
     Args:
-        table: its name.
-        commits: those behind the version it goes back to.
+        table: name of the table.
+        commits: the table's commits after the restored version.
     """
     batches, rows, rebuilds, backfills, foreign = 0, 0, 0, [], []
     for commit in commits:
@@ -80,13 +80,13 @@ def undone(table: str, commits: Iterable[Commit]) -> Undone:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A rollback that can be done.
+    """The plan of a rollback whose checks passed.
 
     Args:
-        switch: what it does.
-        undone: what each table loses.
-        left: streams that read it and do not go with it: they have to be computed anew, and refuse to go on until then.
-        emptied: tables of last values that the rollback empties: the savepoint does not say by which columns a result is one.
+        switch: the steps of the rollback.
+        undone: revoked commits per table.
+        left: downstream streams that are not rolled back. Each refuses to start until it is computed from scratch.
+        emptied: tables of last values that the rollback empties, because the savepoint does not record their key columns.
     """
 
     switch: Switch
@@ -98,17 +98,20 @@ class Prepared:
 def roll_back(
     lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False, codes: Codes | None = None
 ) -> Prepared:
-    """Take a stream back to a savepoint, and with it every stream that has read what is undone.
+    """Roll a stream back to a savepoint, together with every downstream stream that has read revoked rows. Repeating the call completes it.
 
     Args:
-        lake: they run in.
-        savepoint: to go back to.
-        backfills: bounded runs since the savepoint may be undone too.
-        alone: leave the streams that read it; they refuse to go on until they are computed anew.
-        codes: operator -> what is known of the code its stream runs.
+        lake: the lake the streams run in.
+        savepoint: the savepoint to restore.
+        backfills: True to revoke bounded runs since the savepoint too; refused by default.
+        alone: True to leave downstream streams out; they refuse to start until they are computed from scratch.
+        codes: operator -> description of the code its stream runs.
+
+    Returns:
+            The rollback that was done. When it completes an interrupted rollback, only its switch.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 a stream is at work, and whatever ``prepare`` raises.
+            LifecycleError: LIFECYCLE-003, a stream is running; and the errors of ``prepare``.
         StateError: STATE-021, the savepoint is damaged.
     """
     again = _again(savepoint.manifest)
@@ -136,20 +139,20 @@ def prepare(
     keep: bool = True,
     codes: Codes | None = None,
 ) -> Prepared:
-    """Decide what a rollback does; nothing is changed.
+    """Plan a rollback. Changes nothing, except that ``keep`` creates savepoints and lost versions are put back into tables' logs.
 
     Args:
-        lake: the streams run in.
-        savepoint: to go back to.
-        backfills: bounded runs since the savepoint may be undone too.
-        alone: leave the streams that read it.
-        keep: make savepoints of streams that stay where they are, which the rollback needs.
-        codes: operator -> what is known of the code its stream runs.
+        lake: the lake the streams run in.
+        savepoint: the savepoint to restore.
+        backfills: True to revoke bounded runs since the savepoint too.
+        alone: True to leave downstream streams out.
+        keep: True to create savepoints of downstream streams that keep their current state, which the rollback needs; False for a dry run.
+        codes: operator -> description of the code its stream runs.
 
     Raises:
-        LifecycleError: LIFECYCLE-034 another rollback is at work, LIFECYCLE-035 a stream that reads the tables cannot go with it,
-            LIFECYCLE-036 a table was made anew or others have written to it, LIFECYCLE-037 files of the version were vacuumed,
-            LIFECYCLE-038 an input is not the one it was.
+        LifecycleError: LIFECYCLE-034 another rollback is not finished, LIFECYCLE-035 a downstream stream has no state at this cut,
+            LIFECYCLE-036 a table was created again or has commits of bounded runs or other programs, LIFECYCLE-037 files of the version were vacuumed,
+            LIFECYCLE-038 an input was created again or restored.
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest = savepoint.manifest
@@ -193,7 +196,7 @@ def prepare(
 
 
 def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:
-    """Tables of last values that the stream has now, and that are not known to the savepoint."""
+    """Names of the stream's tables of last values that the savepoint does not know."""
     known = Identity(checkpoint_at(f"{savepoint.path}/{CHECKPOINT}")).result_keys()
     now = Timeline.current(lake, savepoint.manifest.operator).identity.result_keys()
     yield from (f"{table}__current" for table in sorted(now.keys() - known.keys()))
@@ -202,7 +205,7 @@ def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:
 def _savepoint_of(
     lake: Lake, operator: str, state: Manifest | BatchState, asked: str, *, keep: bool, code: Mapping[str, Any] | None
 ) -> str:
-    """The savepoint of a state: one is made of a stream that stays where it is."""
+    """Id of the savepoint of a state. For a stream that keeps its current state, ``keep`` creates a savepoint; without it a placeholder is returned."""
     if isinstance(state, Manifest):
         return state.id
     if not keep:
@@ -211,10 +214,10 @@ def _savepoint_of(
 
 
 def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
-    """What a reader could go back to: where it is now, or one of its savepoints, the newest first; none whose tables were made anew since."""
+    """The states a downstream stream could be restored to: its current one, then its savepoints, newest first, whose tables still exist."""
     timeline = Timeline.current(lake, operator)
     last = timeline.checkpoint.last_committed()
-    with suppress(StateError):  # a checkpoint that cannot be read is no state to go back to; savepoints are
+    with suppress(StateError):  # an unreadable checkpoint is no candidate; savepoints still are
         yield from [state_at(timeline, last)] if last >= 0 else []
     for savepoint in reversed(savepoints.savepoints(lake, operator)):
         if all(is_there(lake, output) for output in savepoint.manifest.outputs):
@@ -239,7 +242,7 @@ def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *,
 
 
 def _check_files(path: str, output: TableVersion, where: str, anew: str) -> None:
-    """The files of the version are there, those that were taken out of the table since above all."""
+    """Check that all files of the restored version exist. Only files that were removed from the table since are checked."""
     now = _files(DeltaTable(path))
     try:
         then = _files(DeltaTable(path, version=output.version))
@@ -255,7 +258,7 @@ def _check_files(path: str, output: TableVersion, where: str, anew: str) -> None
 
 
 def _files(table: DeltaTable) -> set[str]:
-    """The files of a table by their paths in it: delta-rs escapes the path of the table before them, and only that."""
+    """Paths of a table's files in its folder. ``file_uris`` of delta-rs escapes the table's path, but not the paths in it."""
     root = table.table_uri.removeprefix("file://").rstrip("/")
     return {file.removeprefix("file://").removeprefix(root).lstrip("/") for file in table.file_uris()}
 

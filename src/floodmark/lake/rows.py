@@ -1,4 +1,4 @@
-"""The rows of a log and of an output: the stamps beside their own columns, and the marker."""
+"""The row format of logs and outputs: declared columns, stamps, and the marker row."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STAMP_SCHEMA = pa.schema(
 
 
 def row_schema(schema: Schema) -> pa.Schema:
-    """The columns of a stamped row: its own, then the stamps."""
+    """The columns of a stamped row: the declared columns, then the stamps."""
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA])
 
 
 def marker(schema: Schema, *, watermark: int, sequence: int | None, now: int) -> pa.RecordBatch:
-    """The row that says how far time has come after a commit: no payload, no event time.
+    """The marker: a row that carries a commit's progress, without payload and event time.
 
     Args:
-        schema: of the table's own columns.
-        watermark: ms; also the row's progress.
-        sequence: of the row.
+        schema: the table's declared columns.
+        watermark: watermark and progress of the row, ms.
+        sequence: ``_sequence`` of the row; None for outputs.
         now: ingestion time, ms UTC.
     """
     stamps = dict(zip(STAMPS, (None, watermark, watermark, sequence, now * 1000, MARKER), strict=True))
@@ -41,7 +41,7 @@ def marker(schema: Schema, *, watermark: int, sequence: int | None, now: int) ->
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without views and large offsets, which others write and not all of pyarrow computes with; all of it nullable."""
+    """The type without views and large offsets, which other writers produce and some pyarrow kernels do not support. Nested fields are nullable."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, plain_type(f.type)) for f in kind])
     if pa.types.is_map(kind):

@@ -1,4 +1,4 @@
-"""Savepoints of unbounded runs: made beside a running stream or a stopped one, checked, and put back as a new timeline."""
+"""Savepoints of unbounded runs: created from a running or stopped stream, verified, exported, imported, and restored as a new timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, broken, dama
 
 _PIN = "pinned"
 _VERSIONS = "versions"
-"""Folder in a savepoint: what each output consists of at the version it goes back to."""
+"""Folder in a savepoint with the list of files of each output at its restored version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Savepoint:
     """One savepoint of a lake.
 
     Args:
-        path: its folder.
-        manifest: what it holds.
-        pinned: it may not be deleted.
+        path: folder of the savepoint.
+        manifest: description of its contents.
+        pinned: True if the savepoint may not be deleted.
     """
 
     path: str
@@ -45,27 +45,27 @@ class Savepoint:
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """Name of the savepoint."""
         return self.manifest.id
 
     @property
     def since(self) -> dict[str, int]:
-        """As ``began_with``."""
+        """``began_with`` for the savepoint's positions: input name -> table version the stream started from."""
         read = checkpoint_at(f"{self.path}/{CHECKPOINT}").positions(self.manifest.batch)
         return began_with(positions.of_inputs(self.manifest.graph, read))
 
     def holds(self, table: str) -> str:
-        """The folder that says what an output consists of at the version it goes back to (``versions``); nothing where none does."""
+        """The folder that lists the files of an output at its restored version (``versions``); "" if the savepoint has none."""
         folder = f"{_VERSIONS}/{table}"
         return f"{self.path}/{folder}" if any(path.startswith(f"{folder}/") for path in self.manifest.files) else ""
 
     def put_back(self, lake: Lake) -> None:
-        """Let the outputs have the versions again that it goes back to, where their logs have lost them, and the files that somebody has removed.
+        """Restore the log entries and files of the savepoint's output versions that clean-ups removed.
 
-        A table that is gone, or that was made anew, stays as it is.
+        Tables that were deleted or created again are left unchanged.
 
         Args:
-            lake: of the outputs.
+            lake: lake of the outputs.
         """
         for output in self.manifest.outputs:
             path = lake.output(output.table)
@@ -77,19 +77,19 @@ class Savepoint:
 def create(
     operator: str, lake: Lake, *, why: str = "", code: Mapping[str, Any] | None = None, batch: int | None = None
 ) -> Savepoint:
-    """Make a savepoint of the stream of an operator as of a committed micro-batch; a running stream goes on meanwhile.
+    """Create a savepoint of an operator's stream as of a committed micro-batch. The stream may keep running.
 
     Args:
-        operator: name of the one whose stream it is; the savepoint holds the definition the stream was started with.
-        lake: it runs in.
-        why: a note.
-        code: what is known of the code.
-        batch: the micro-batch, of those the checkpoint keeps; by default the last one.
+        operator: name of the operator. The savepoint holds the definition the stream was started with.
+        lake: the lake the stream runs in.
+        why: note stored in the savepoint.
+        code: description of the stream's code, stored in the savepoint.
+        batch: a micro-batch that the checkpoint retains; by default the last committed one.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 another one is being made, LIFECYCLE-030 there is no stream.
-        ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
-        StateError: STATE-021, the checkpoint lacks files.
+        LifecycleError: LIFECYCLE-003 another savepoint of the operator is being created, LIFECYCLE-030 the stream never started.
+        ExecutionError: EXECUTION-009, the disk is full or cannot be written.
+        StateError: STATE-021 the checkpoint lacks files, STATE-036 a file of it cannot be read.
     """
     timeline = Timeline.current(lake, operator)
     with drafted(operator, lake) as draft:
@@ -131,17 +131,17 @@ def create(
 
 
 _BUCKETS = {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"}
-"""Schemes of stores in which a folder cannot be renamed."""
+"""URI schemes of object stores, which cannot rename a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A savepoint that is being made.
+    """A savepoint that is being written.
 
     Args:
-        name: it will have.
-        path: folder until then.
-        at: when it was begun, ms UTC.
+        name: id of the finished savepoint.
+        path: folder of the draft.
+        at: start time of the draft, ms UTC.
     """
 
     name: str
@@ -151,17 +151,17 @@ class Draft:
 
 @contextmanager
 def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
-    """A folder that becomes a savepoint when all in it is written, or nothing.
+    """Context manager with a draft folder that becomes the savepoint's folder on success, and is removed on an error.
 
     Args:
-        operator: name of the one whose savepoint it is.
-        lake: it is made in.
-        name: of the savepoint; by default a new one.
+        operator: name of the operator.
+        lake: lake of the savepoint.
+        name: id of the savepoint; by default a new id.
 
     Raises:
-        LifecycleError: LIFECYCLE-003, another one is being made.
-        ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
-        CapabilityError: CAPABILITY-007, the lake is in an object store, where no folder appears whole.
+        LifecycleError: LIFECYCLE-003, another savepoint of the operator is being created.
+        ExecutionError: EXECUTION-009, the disk is full or cannot be written.
+        CapabilityError: CAPABILITY-007, the lake is in an object store, where a folder cannot appear atomically.
     """
     home = _home(lake, operator)
     if home.partition("://")[0] in _BUCKETS:
@@ -172,12 +172,12 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
     name = name or f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with exclusive(lake, "savepoints", operator, "savepoint"):
         for leftover in folders(home):
-            if leftover.endswith(".draft"):  # of a process that was killed
+            if leftover.endswith(".draft"):  # left by a killed process
                 remove(f"{home}/{leftover}")
         draft = Draft(name, f"{home}/{name}.draft", now)
         try:
             yield draft
-            remove(f"{home}/{name}")  # a folder without a manifest
+            remove(f"{home}/{name}")  # at most a folder without a manifest
             files, path = file_system(draft.path)
             files.move(path, path.removesuffix(".draft"))
             crash.point("savepoint.after_rename")
@@ -192,7 +192,7 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
 
 
 def not_begun(operator: str, lake: Lake) -> LifecycleError:
-    """LIFECYCLE-030, for what needs a stream that has committed something."""
+    """The error LIFECYCLE-030 for an action that needs a committed micro-batch."""
     fix = f"Start it: floodmark run {operator} --unbounded"
     where = f"operator '{operator}' in {lake.root}"
     return LifecycleError(where, "a stream that has begun", "none", fix, code="LIFECYCLE-030")
@@ -209,7 +209,7 @@ def _copy(timeline: Timeline, batch: int, draft: str) -> None:
 
 
 def digests(folder: str) -> dict[str, File]:
-    """Every file of a savepoint, but what is put beside it."""
+    """Path -> size and SHA-256 of each file of a savepoint, except its manifest and pin."""
     files = {}
     for path in sorted(files_of(folder)):
         if path not in {MANIFEST, _PIN}:
@@ -218,17 +218,17 @@ def digests(folder: str) -> dict[str, File]:
     return files
 
 
-# ---- those there are
+# ---- the catalog
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A savepoint whose manifest cannot be read: it is damaged, or of a newer format. Its files may still be needed.
+    """A savepoint whose manifest is damaged or of a newer format. Its files may still be needed.
 
     Args:
-        path: its folder.
-        error: why; STATE-020 or STATE-021.
-        pinned: it may not be deleted.
+        path: folder of the savepoint.
+        error: the error of reading the manifest, STATE-020 or STATE-021.
+        pinned: True if the savepoint may not be deleted.
     """
 
     path: str
@@ -237,12 +237,12 @@ class Unreadable:
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """Name of the savepoint."""
         return self.path.rsplit("/", 1)[-1]
 
 
 def survey(lake: Lake, operator: str | None = None) -> tuple[list[Savepoint], list[Unreadable]]:
-    """The savepoints of a lake, or of one operator, oldest first; and those that cannot be read."""
+    """The readable savepoints of a lake or of one operator, oldest first, and the unreadable ones."""
     readable, unreadable = list[Savepoint](), list[Unreadable]()
     for path, content in _manifests(lake, operator):
         try:
@@ -253,15 +253,15 @@ def survey(lake: Lake, operator: str | None = None) -> tuple[list[Savepoint], li
 
 
 def savepoints(lake: Lake, operator: str | None = None) -> list[Savepoint]:
-    """The savepoints of a lake, or of one operator, oldest first; without those that cannot be read (``survey``)."""
+    """The readable savepoints of a lake or of one operator, oldest first. For unreadable ones see ``survey``."""
     return survey(lake, operator)[0]
 
 
 def all_readable(lake: Lake) -> list[Savepoint]:
-    """The savepoints of a lake, for whoever removes what none of them needs.
+    """All savepoints of a lake, for callers that remove data no savepoint needs.
 
     Raises:
-        LifecycleError: LIFECYCLE-060, a manifest cannot be read, so that nobody knows which files the savepoint needs.
+        LifecycleError: LIFECYCLE-060, a manifest cannot be read, so the files its savepoint needs are unknown.
     """
     readable, unreadable = survey(lake)
     if unreadable:
@@ -280,7 +280,7 @@ def all_readable(lake: Lake) -> list[Savepoint]:
 
 
 def names(lake: Lake) -> set[str]:
-    """Names of the savepoints of a lake, from its folders alone: a damaged savepoint is among them, and what is left of one."""
+    """Names of all savepoint folders of a lake, including damaged and incomplete savepoints."""
     return {path.rsplit("/", 1)[-1] for path in _folders(lake, None)}
 
 
@@ -298,20 +298,21 @@ def _folders(lake: Lake, operator: str | None) -> Iterator[str]:
 
 
 def find(lake: Lake, name: str) -> Savepoint:
-    """The savepoint of that name.
+    """The savepoint of a name.
 
     Raises:
-        LifecycleError: LIFECYCLE-031, there is none.
-        StateError: STATE-020 of a newer format, STATE-021 its manifest is damaged.
+        LifecycleError: LIFECYCLE-031, there is no such savepoint.
+        StateError: STATE-020 its format is newer, STATE-021 its manifest is damaged.
     """
     return _opened(*_named(lake, name))
 
 
 def of(lake: Lake, operator: str, name: str) -> Savepoint:
-    """The savepoint of an operator that has this name.
+    """The savepoint of a name, checked to belong to an operator.
 
     Raises:
-        LifecycleError: LIFECYCLE-031, there is none, or it is another operator's.
+        LifecycleError: LIFECYCLE-031, there is no such savepoint, or it belongs to another operator.
+        StateError: STATE-020 its format is newer, STATE-021 its manifest is damaged.
     """
     savepoint = find(lake, name)
     if savepoint.manifest.operator != operator:
@@ -322,10 +323,10 @@ def of(lake: Lake, operator: str, name: str) -> Savepoint:
 
 
 def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
-    """The savepoint of that name, also one that cannot be read.
+    """The savepoint of a name, readable or not.
 
     Raises:
-        LifecycleError: LIFECYCLE-031, there is none.
+        LifecycleError: LIFECYCLE-031, there is no such savepoint.
     """
     path, content = _named(lake, name)
     try:
@@ -335,7 +336,7 @@ def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
 
 
 def _named(lake: Lake, name: str) -> tuple[str, bytes]:
-    """Folder and manifest of the savepoint of that name."""
+    """(folder, content of the manifest) of the savepoint of a name."""
     path = f"{_home(lake, name.rsplit('-', 2)[0])}/{name}"
     content = read(f"{path}/{MANIFEST}") if re.fullmatch(r"\w+-\d{8}T\d{6}-\w{4}", name) else None
     if content is None:
@@ -351,12 +352,16 @@ def _opened(path: str, content: bytes) -> Savepoint:
 
 
 def verify(savepoint: Savepoint) -> list[str]:
-    """What is wrong with its files, one sentence each."""
+    """The damage of a savepoint's files, one sentence per fault; empty if all match the manifest."""
     return list(damage(savepoint.manifest, digests(savepoint.path)))
 
 
 def check(savepoint: Savepoint) -> None:
-    """Raise StateError STATE-021 when something is wrong with its files."""
+    """Check a savepoint's files against its manifest.
+
+    Raises:
+        StateError: STATE-021, a file is missing or damaged.
+    """
     faults = verify(savepoint)
     if faults:
         others = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -364,7 +369,7 @@ def check(savepoint: Savepoint) -> None:
 
 
 def pin(savepoint: Savepoint | Unreadable, *, pinned: bool) -> None:
-    """Keep a savepoint from being deleted, or allow it again."""
+    """Pin a savepoint so that it cannot be deleted, or unpin it."""
     path = f"{savepoint.path}/{_PIN}"
     if pinned:
         write(path, b"")
@@ -374,10 +379,10 @@ def pin(savepoint: Savepoint | Unreadable, *, pinned: bool) -> None:
 
 
 def delete(savepoint: Savepoint | Unreadable) -> None:
-    """Delete a savepoint: it is there whole, or gone. What a killed deletion leaves, the next savepoint of the operator removes.
+    """Delete a savepoint atomically. The operator's next savepoint removes what a killed deletion leaves.
 
     Raises:
-        LifecycleError: LIFECYCLE-032, it is pinned.
+        LifecycleError: LIFECYCLE-032, the savepoint is pinned.
     """
     name = savepoint.id
     if savepoint.pinned:
@@ -390,10 +395,14 @@ def delete(savepoint: Savepoint | Unreadable) -> None:
 
 
 def export(savepoint: Savepoint, target: str) -> None:
-    """Copy a savepoint to another folder or store, the manifest last; nothing of it is shared with the lake.
+    """Copy a savepoint to another folder or store, without links to the lake. Writes the manifest last.
+
+    Args:
+        savepoint: the savepoint to export.
+        target: parent folder or URI of the copy.
 
     Raises:
-        StateError: STATE-021, it is damaged.
+        StateError: STATE-021, the savepoint is damaged.
     """
     check(savepoint)
     folder = f"{target.rstrip('/')}/{savepoint.manifest.id}"
@@ -402,10 +411,10 @@ def export(savepoint: Savepoint, target: str) -> None:
 
 
 def opened(folder: str) -> Savepoint:
-    """An exported savepoint, whose files are not looked at.
+    """Open an exported savepoint. Reads only its manifest.
 
     Raises:
-        StateError: STATE-020 it is of a newer format, STATE-021 it is none.
+        StateError: STATE-020 its format is newer, STATE-021 the folder is no savepoint.
     """
     folder = folder.rstrip("/")
     content = read(f"{folder}/{MANIFEST}")
@@ -418,8 +427,8 @@ def take_in(lake: Lake, source: str) -> Savepoint:
     """Copy an exported savepoint into a lake.
 
     Raises:
-        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
-        LifecycleError: LIFECYCLE-033, the lake has it already.
+        StateError: STATE-020 its format is newer, STATE-021 the folder is damaged, canonical or no savepoint.
+        LifecycleError: LIFECYCLE-003 another savepoint of the operator is being created, LIFECYCLE-033 the lake has this savepoint already.
     """
     exported = opened(source)
     if exported.manifest.canonical:
@@ -438,18 +447,18 @@ def take_in(lake: Lake, source: str) -> Savepoint:
     return replace(exported, path=folder)
 
 
-# ---- putting one back
+# ---- restoring
 
 
 def restore(savepoint: Savepoint, folder: str, *, fresh: bool = False) -> None:
-    """Make a folder, that of a timeline, what the savepoint holds. Doing it again does it anew.
+    """Replace the contents of a timeline's folder by a savepoint's. Repeatable.
 
-    What says whose checkpoint it is comes last: without it, it counts as none.
+    The identity file is written last: without it the checkpoint has no owner.
 
     Args:
-        savepoint: any.
-        folder: of the timeline.
-        fresh: its outputs will be empty.
+        savepoint: the savepoint to restore.
+        folder: folder of the timeline.
+        fresh: True if the stream's outputs will be empty; by default its tables exist.
     """
     remove(folder)
     for path in savepoint.manifest.files:

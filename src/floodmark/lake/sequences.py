@@ -1,4 +1,4 @@
-"""The files of a table in the order of the sequences of their rows, and how far a reader has got in it."""
+"""The files of a table in order of their rows' sequences, and the position of a reader in that order."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from floodmark.spec.operator import Input
 from floodmark.spec.schema import MARKER
 
 FAR_BEHIND = 1_000
-"""Commits, from which on a stream that starts reads the files of a table that are there now instead of commit by commit."""
+"""Lag in commits above which a starting stream reads a table's current files instead of its commits."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SequencedFile:
-    """A file of a log or an output; they are ordered as a stream reads them that begins with a version.
+    """A file of a log or an output. Sorts in the order in which a new stream reads the files of a version.
 
     Args:
-        modified: modification time its commit says, ms.
-        path: in the table's folder, as its commit says.
-        size: bytes.
-        first: the smallest ``_sequence`` of its rows; of one with markers alone the one behind all rows before it.
-        last: the largest one.
+        modified: modification time in its commit, ms.
+        path: path in the table's folder, as in its commit.
+        size: size, bytes.
+        first: the smallest ``_sequence`` of its rows; for a file of markers, one more than the last of all earlier rows.
+        last: the largest ``_sequence`` of its rows.
     """
 
     modified: int
@@ -43,9 +43,9 @@ class SequencedFile:
 
 
 def in_order(table: DeltaTable) -> list[SequencedFile] | None:
-    """The files of a log, ordered by modification time and path; None where that is not the order of their sequences, or that is not known.
+    """The files of a log by modification time and path; None if their sequences overlap or do not ascend in that order, or are unknown.
 
-    Source: a Delta stream reads the version it begins with in this order, ``DeltaSource`` of Delta 4.
+    Source: ``DeltaSource`` of Delta 4, which reads the start version of a stream in this order.
     """
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = ["modification_time", "path", "size_bytes", "min._sequence", "max._sequence"]
@@ -59,9 +59,10 @@ def in_order(table: DeltaTable) -> list[SequencedFile] | None:
 
 
 def results_in_order(table: DeltaTable) -> list[SequencedFile] | None:
-    """The same of an output, of which markers have no sequence: they stand in order where the progress of all files does.
+    """The files of an output by modification time and path; None if they are not in order.
 
-    None as well where bounded runs have put rows between those of the stream: these say no progress.
+    Markers of outputs have no sequence, so files are in order if both sequences of rows and progress ascend. Rows of bounded runs carry no progress: an
+    output that contains such rows gives None.
     """
     actions = pa.table(table.get_add_actions(flatten=True))
     if not actions.num_rows:
@@ -88,12 +89,12 @@ def results_in_order(table: DeltaTable) -> list[SequencedFile] | None:
 
 
 def ordered(table: DeltaTable, input_: Input) -> list[SequencedFile] | None:
-    """The files of an input's table in their order; None where there is none."""
+    """The files of an input's table in order, by ``in_order`` for logs and ``results_in_order`` for outputs; None if they are not in order."""
     return in_order(table) if input_.upstream is None else results_in_order(table)
 
 
 def grows(input_: Input) -> bool:
-    """Whether each row that comes to an input's table has a larger ``_sequence`` than those that came before it, whatever else is in there."""
+    """True if each row appended to an input's table has a larger ``_sequence`` than all earlier appended rows."""
     if input_.upstream is None:
         return True
     operator = input_.upstream.operator
@@ -104,7 +105,7 @@ def grows(input_: Input) -> bool:
 
 
 def files_of(path: str, version: int, input_: Input) -> list[SequencedFile] | None:
-    """The files of a version of an input's table; None as ``ordered``, and where the log does not tell any more."""
+    """The files of a version of an input's table in order; None if they are not in order or the version is no longer retained."""
     try:
         return ordered(DeltaTable(path, version=version), input_)
     except DeltaError:
@@ -112,10 +113,9 @@ def files_of(path: str, version: int, input_: Input) -> list[SequencedFile] | No
 
 
 def begins_in_order(path: str, input_: Input) -> tuple[int, list[SequencedFile]] | None:
-    """The newest version of an input's table and its files in order, for a stream that has read nothing yet; None where it cannot begin with these.
+    """(newest version, its files in order) of an input's table for a new stream; None if a new stream must read commit by commit.
 
-    A stream reads what an output's stream has written, also where a bounded run has put something else in its place since, unless the
-    table was taken back or cleaned.
+    A new stream reads what an output's stream wrote, even if a bounded run replaced it since, unless the table was restored or cleaned.
     """
     newest = DeltaTable(path)
     files = ordered(newest, input_)
@@ -125,9 +125,9 @@ def begins_in_order(path: str, input_: Input) -> tuple[int, list[SequencedFile]]
 
 
 def files_behind(path: str, version: int, input_: Input) -> tuple[int, list[SequencedFile]] | None:
-    """The newest version of an input's table and its files in order, for a reader that has read a version and knows its last row.
+    """(newest version, its files in order) of an input's table, for a reader that has read a version up to a known last row.
 
-    None where what is read is not told apart by that row from what is not: the files have no order, or rows behind the version were replaced.
+    None if the last row does not separate read rows from unread ones: the files are not in order, or rows after the version were replaced.
     """
     if not DeltaTable.is_deltatable(path) or not grows(input_):
         return None
@@ -139,13 +139,13 @@ def files_behind(path: str, version: int, input_: Input) -> tuple[int, list[Sequ
 
 
 def last_read(path: str, version: int, file: int, input_: Input | None = None) -> int | None:
-    """The last ``_sequence`` a reader has read; -1 for none, None where the table's log does not tell any more.
+    """The last ``_sequence`` a reader has read; -1 if it has read none; None if the needed log entries were removed or the files are not in order.
 
     Args:
-        path: of the table.
-        version: that is read completely.
-        file: number of the last file read of the commit behind it; -1 for none.
-        input_: the input whose table it is; None for a log.
+        path: path of the table.
+        version: the last version that is read completely.
+        file: index of the last file read of the next commit; -1 for none.
+        input_: the input that reads the table; None for a log.
     """
     entry = entries.entry(path, version + 1) if file >= 0 else None
     if entry is None and file >= 0:
@@ -166,19 +166,19 @@ def last_read(path: str, version: int, file: int, input_: Input | None = None) -
 
 
 def note(file: str, lake: Lake, inputs: Iterable[TableVersion]) -> None:
-    """Write down the last ``_sequence`` that is read of each log: its own log cannot tell for ever.
+    """Store the last ``_sequence`` read of each log, because the log's old entries may be removed.
 
     Args:
-        file: to write.
-        lake: of the logs.
-        inputs: how far each is read; those that are no logs, or whose files have no order, are left out.
+        file: path of the file to write.
+        lake: lake of the logs.
+        inputs: positions of the readers. Skips tables that are no logs or whose files are not in order.
     """
     known = {one.id: (one.version, one.file, last) for one in inputs if (last := _last_read(lake, one)) is not None}
     write(file, json.dumps(known).encode())
 
 
 def noted(file: str, table_version: TableVersion) -> int | None:
-    """The last ``_sequence`` that is read of a log, by what ``note`` has written of just that position; None where it has not."""
+    """The last ``_sequence`` that ``note`` stored for exactly this position; None if it stored none."""
     content = read(file)
     version, of_file, last = json.loads(content or b"{}").get(table_version.id, (None, None, None))
     return last if (version, of_file) == (table_version.version, table_version.file) else None

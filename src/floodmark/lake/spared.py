@@ -1,7 +1,7 @@
-"""Data files of a table that only savepoints need, linked beside it: a VACUUM of somebody else passes over the links.
+"""Hard links to data files that only savepoints need, in a folder beside the table that a VACUUM by another program ignores.
 
-Upkeep makes them of what a compaction, a rollback or a rebuild has taken out of a table, and removes them with the last savepoint that needs them.
-A link takes no room while the file itself is there. A file system without hard links has none.
+Upkeep links files that a compaction, a rollback or a rebuild removed from a table, and removes the links with the last savepoint that needs them.
+A link takes no space while the file itself exists. On file systems without hard links there are no links.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FOLDER = "spared"
 
 
 def spare(path: str, names: Collection[str]) -> None:
-    """Let the links of a table be those of some of its files; what is linked already stays where its file is gone.
+    """Make the links of a table match a set of its files. Existing links to files in the set are retained even if the file itself was removed.
 
     Args:
-        path: of the table.
-        names: of the files, in its folder.
+        path: path of the table.
+        names: paths of the files in the table's folder.
     """
     if not is_local(path):
         return
@@ -31,18 +31,18 @@ def spare(path: str, names: Collection[str]) -> None:
     linked = set(files_of(str(folder)))
     for name in set(names) - linked:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # it is gone already, or nothing can be linked here
+        with suppress(OSError):  # the file was removed already, or the file system has no hard links
             os.link(Path(path, name), folder / name)
     for name in linked.difference(names):
         (folder / name).unlink(missing_ok=True)
 
 
 def put_back(path: str, names: Collection[str]) -> None:
-    """Let files be there again that somebody has removed, where they are linked.
+    """Restore removed files of a table from their links. Files without a link stay missing.
 
     Args:
-        path: of the table.
-        names: of the files, in its folder.
+        path: path of the table.
+        names: paths of the files in the table's folder.
     """
     folder = Path(beside(path, _FOLDER))
     for name in set(files_of(str(folder))).intersection(names) if is_local(path) else ():

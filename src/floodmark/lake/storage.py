@@ -1,4 +1,4 @@
-"""Storage: local folders and buckets behind one pyarrow file system; files replaced whole, and read with their digest."""
+"""Storage: local folders and buckets behind one pyarrow file system, atomic file replacement, and reading with a digest."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 _CHUNK = 1 << 20
 _SYNCS = 8
-"""Files that are synced at once."""
+"""Files that are synced in parallel."""
 _ABANDONED_SECONDS = 3600
-"""Age from which the draft of a file is one that a killed process has left."""
+"""Age above which a draft counts as left by a killed process, and is removed."""
 
 
 def file_system(location: str) -> tuple[FileSystem, str]:
-    """The file system of a path or URI, and the path in it. ``s3a://`` and ``s3n://`` are S3."""
+    """Path or URI -> (file system, path in it). ``s3a://`` and ``s3n://`` count as S3."""
     if "://" not in location:
         return LocalFileSystem(), str(Path(location).expanduser().absolute())
     for name in ("s3a://", "s3n://"):
@@ -36,7 +36,7 @@ def file_system(location: str) -> tuple[FileSystem, str]:
 
 
 def folders(location: str) -> list[str]:
-    """Names of the folders in a folder, sorted; without hidden ones. Files beside them do not count; nothing without the folder."""
+    """Names of the subfolders of a folder, sorted, without hidden ones; empty if the folder does not exist."""
     files, base = file_system(location)
     entries = files.get_file_info(FileSelector(base, allow_not_found=True))
     names = [entry.base_name for entry in entries if entry.type == FileType.Directory]
@@ -44,7 +44,7 @@ def folders(location: str) -> list[str]:
 
 
 def read(location: str) -> bytes | None:
-    """The content of a file; None where there is none."""
+    """The content of a file; None if it does not exist."""
     files, path = file_system(location)
     if files.get_file_info(path).type == FileType.NotFound:
         return None
@@ -53,7 +53,7 @@ def read(location: str) -> bytes | None:
 
 
 def write(location: str, content: bytes) -> None:
-    """Put a file in place of the one there is, or beside the others: readers find the old one or the new one, whole."""
+    """Create or replace a file atomically: readers see the old content or the new. A local file is synced before the replacement."""
     files, path = file_system(location)
     files.create_dir(path.rsplit("/", 1)[0])
     if not isinstance(files, LocalFileSystem):
@@ -65,7 +65,7 @@ def write(location: str, content: bytes) -> None:
         with suppress(FileNotFoundError):  # another writer has just removed or replaced it
             if time.time() - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
                 abandoned.unlink()
-    draft = Path(f"{path}.{uuid.uuid4().hex}.draft")  # two hosts or threads share no name
+    draft = Path(f"{path}.{uuid.uuid4().hex}.draft")  # unique across hosts and threads
     try:
         with draft.open("wb") as file:
             file.write(content)
@@ -78,7 +78,7 @@ def write(location: str, content: bytes) -> None:
 
 
 class Hashed(io.RawIOBase):
-    """A file that counts and digests what is read from it."""
+    """A readable file that counts and digests (SHA-256) the bytes read."""
 
     def __init__(self, raw: NativeFile) -> None:
         super().__init__()
@@ -86,11 +86,11 @@ class Hashed(io.RawIOBase):
         self.size = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """The next bytes."""
+        """Read the next bytes into a buffer. Returns their number; 0 at the end."""
         view = memoryview(buffer)  # type: ignore[arg-type]  # what io passes is a buffer
         data = self._raw.read(len(view))
         view[: len(data)] = data
@@ -99,12 +99,12 @@ class Hashed(io.RawIOBase):
         return len(data)
 
     def copy_to(self, target: IO[bytes]) -> None:
-        """Write the content into another file, which then stands at its begin."""
+        """Copy the content into another file and rewind that file."""
         shutil.copyfileobj(self, target, _CHUNK)
         target.seek(0)
 
     def finish(self) -> tuple[int, str]:
-        """Read what is left; bytes and digest of the whole file."""
+        """Read the remaining bytes. Returns (size in bytes, hex digest) of the whole file."""
         buffer = bytearray(_CHUNK)
         while self.readinto(buffer):
             pass
@@ -112,7 +112,7 @@ class Hashed(io.RawIOBase):
 
 
 def sync(path: Path) -> None:
-    """Make sure that the content of a local file, or the names in a local folder, outlast a machine that goes down."""
+    """Sync a local file's content, or a local folder's names, to disk, so that they survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -121,18 +121,18 @@ def sync(path: Path) -> None:
 
 
 def sync_all(paths: Iterable[Path]) -> None:
-    """``sync`` several, at once: a disk takes them together."""
+    """``sync`` several paths in parallel, which a disk handles together."""
     with ThreadPoolExecutor(_SYNCS) as threads:
         for done in [threads.submit(sync, path) for path in paths]:
             done.result()
 
 
 def open_hashed(location: str) -> Hashed:
-    """Open a file for one pass."""
+    """Open a file for one sequential read."""
     files, path = file_system(location)
     return Hashed(files.open_input_stream(path, compression=None))
 
 
 def digest_of(location: str) -> str:
-    """SHA-256 of a file's content."""
+    """SHA-256 of a file's content, in hex."""
     return open_hashed(location).finish()[1]

@@ -1,4 +1,4 @@
-"""Switches of streams to savepoints, as one journalled action. No JVM is needed."""
+"""Switches of streams to savepoints, for rollbacks and rebuilds: one journalled action that can be repeated after a crash. No JVM is needed."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from floodmark.lifecycle.switch import Switch, Target, Turn
 from floodmark.lifecycle.switch import steps as turn_steps
 
 _PATIENCE_SECONDS = 60
-"""For another switch in the lake, which takes seconds."""
+"""Longest wait for another switch in the lake, which takes seconds."""
 _UPKEEP_SECONDS = 600
-"""For upkeep of the lake, which takes minutes."""
+"""Longest wait for upkeep of the lake, which takes minutes."""
 _CUTOVER = "cutover"
-"""Folder of a timeline: rows of tables of which not all come from one version."""
+"""Folder of a timeline with the mixed tables of a cut-over."""
 
 
 def pending(lake: Lake) -> Switch | None:
-    """The switch that was begun in a lake and not finished."""
+    """The unfinished switch in a lake's journal; None if there is none."""
     content = read(_journal(lake))
     return None if content is None else Switch.parse(content)
 
 
 def refuse_moved(lake: Lake, operator: str) -> None:
-    """Raise LifecycleError LIFECYCLE-042 when the stream of an operator has moved to another lake."""
+    """Raise LifecycleError LIFECYCLE-042 if the stream of an operator has moved to another lake."""
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
         where, got = f"operator '{operator}' in {lake.root}", f"one that has moved to {moved.root}"
@@ -64,19 +64,19 @@ def refuse_moved(lake: Lake, operator: str) -> None:
 
 
 def refuse_while_pending(lake: Lake, operator: str) -> None:
-    """Raise LifecycleError LIFECYCLE-034 when a switch of an operator has begun and not ended."""
+    """Raise LifecycleError LIFECYCLE-034 if a switch of an operator is unfinished."""
     begun = pending(lake)
     if begun is not None and operator in begun.operators:
         raise _unfinished(lake, operator, begun)
 
 
 def refuse_another(lake: Lake, operator: str, again: str = "") -> None:
-    """Raise LifecycleError LIFECYCLE-034 when a switch of any streams has begun and not ended: a lake remembers one.
+    """Raise LifecycleError LIFECYCLE-034 if any other switch in the lake is unfinished: the journal holds one switch.
 
     Args:
-        lake: they run in.
-        operator: that shall switch.
-        again: the command of its own switch, which may have begun.
+        lake: the lake of the streams.
+        operator: the operator to switch.
+        again: the command of the operator's own switch, which may be the unfinished one.
     """
     begun = pending(lake)
     if begun is not None and begun.again != again:
@@ -90,11 +90,11 @@ def _unfinished(lake: Lake, operator: str, begun: Switch) -> LifecycleError:
 
 
 def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
-    """Raise LifecycleError LIFECYCLE-044 when a stream has ended in the middle of a micro-batch that its tables have rows of.
+    """Raise LifecycleError LIFECYCLE-044 if a stopped stream's tables have rows of an uncommitted micro-batch.
 
     Args:
-        timeline: of the stopped stream.
-        whole: one that all tables have may be left: who goes on takes it up on the same timeline, and finds it there.
+        timeline: timeline of the stopped stream.
+        whole: True to accept a micro-batch that all tables have: a stream that resumes on the same timeline skips its writes.
     """
     deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
     written = {name: timeline.written(name) for name in deployed.tables} if deployed is not None else {}
@@ -112,10 +112,10 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
 
 @contextmanager
 def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
-    """Hold the locks of operators, so that no run of theirs is at work.
+    """Hold the locks of operators so that none of their runs is active. Completes an interrupted fencing of each.
 
     Raises:
-        LifecycleError: LIFECYCLE-003, one is.
+        LifecycleError: LIFECYCLE-003, a run is active.
     """
     with ExitStack() as stack:
         for name in operators:
@@ -125,10 +125,10 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
 
 
 def perform(lake: Lake, switch: Switch) -> None:
-    """Write a switch down and do it; or do again one that is written down. The streams are stopped.
+    """Journal a switch and perform it, or repeat the journalled one. The streams are stopped.
 
     Raises:
-        LifecycleError: LIFECYCLE-034, another switch in the lake was begun and is not finished.
+        LifecycleError: LIFECYCLE-003 another switch or upkeep of the lake takes too long, LIFECYCLE-034 another switch in the lake is unfinished.
     """
     with (
         exclusive(lake, "actions", "switch", "rollback or rebuild", _PATIENCE_SECONDS),
@@ -139,19 +139,19 @@ def perform(lake: Lake, switch: Switch) -> None:
 
 
 def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str, cut: Cut | None = None) -> str:
-    """Let a stopped stream be what a stopped stream of the same operator in another lake is: its state, and its tables in one commit each.
+    """Replace a stopped stream's state and tables by those of a stopped stream of the same operator in another lake. One commit per table.
 
     Args:
-        lake: the stream runs in.
-        operator: its name.
+        lake: the lake the stream runs in.
+        operator: name of the operator.
         beside: the other lake.
-        again: the command that does it, for whoever has to finish it.
-        back: id of the savepoint to go back to.
-        why: a note for the savepoint by which the state goes over.
-        cut: which results stay as they are; by default none.
+        again: the command that completes an interrupted switch.
+        back: id of the savepoint that would undo the switch.
+        why: note for the savepoint that transfers the state.
+        cut: the cut-over that decides which results stay; by default none stays.
 
     Returns:
-        The id of that savepoint, which is of no use afterwards: it names tables of the other lake.
+        Id of the savepoint that transferred the state. It names tables of the other lake, so it is useless afterwards.
     """
     made = savepoints.create(operator, beside, why=why)
     taken, timeline = savepoints.take_in(lake, made.path).manifest, Timeline.current(lake, operator)
@@ -172,11 +172,11 @@ def _perform(lake: Lake, switch: Switch) -> None:
 
 
 def steps(lake: Lake, switch: Switch) -> list[Switching]:
-    """What a switch does, over what there is. Nothing is changed.
+    """The steps of a switch. Changes nothing.
 
     Args:
-        lake: the streams run in.
-        switch: a dry run may name savepoints that are not made yet, of streams that stay where they are.
+        lake: the lake the streams run in.
+        switch: the switch. In a dry run its savepoints need not exist yet.
     """
     there = savepoints.names(lake)
     return list(turn_steps([_turn(lake, target, there) for target in switch.targets]))
@@ -199,7 +199,7 @@ def _turn(lake: Lake, target: Target, there: Collection[str]) -> Turn:
 
 
 def _origin(source: str, cut: Cut | None) -> str:
-    """Where rows come from, in words."""
+    """The origin of a table's rows, in words."""
     return source if cut is None else f"{source} from {describe(cut.at)} on, and before that what it is"
 
 
@@ -211,15 +211,15 @@ def beside_turn(
     values: Collection[str],
     cut: Cut | None = None,
 ) -> Turn:
-    """How a stream would become what one of the same operator in another lake is.
+    """The steps by which a stream would be replaced by a stream of the same operator in another lake.
 
     Args:
-        lake: it runs in.
-        operator: its name.
-        source: root of the other lake, which need not be there yet.
-        tables: that the other one writes, the main output first.
-        values: those of which it keeps the last values.
-        cut: which results stay as they are; by default none.
+        lake: the lake the stream runs in.
+        operator: name of the operator.
+        source: root of the other lake, which need not exist yet.
+        tables: output tables of the other stream, the main output first.
+        values: the tables among them with last values.
+        cut: the cut-over that decides which results stay; by default none stays.
     """
     timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, _origin(source, cut))
     return Turn(
@@ -236,9 +236,9 @@ def _retired(ended: Identity, values: Collection[str], outputs: Collection[str] 
     """Names of the tables that the ended definition wrote and the new one does not write.
 
     Args:
-        ended: of the timeline that ends.
-        values: outputs of which the new one keeps the last values.
-        outputs: that it writes; None where outputs stay.
+        ended: identity of the timeline that ends.
+        values: outputs with last values in the new definition.
+        outputs: outputs of the new definition; None if no outputs are retired.
     """
     old = set() if outputs is None else _outputs(ended) - set(outputs)
     return tuple(sorted([*(f"{table}__current" for table in ended.result_keys().keys() - set(values)), *old]))
@@ -292,7 +292,13 @@ def _ended(timeline: Timeline, target: Target) -> Timeline:
 
 
 def _record(target: Target, table: str, restored: int) -> Restored:
-    """Of a commit of a switch; ``restored`` is the version that comes back, -1 for none."""
+    """The record of a switch's commit to a table.
+
+    Args:
+        target: the stream's part of the switch.
+        table: name of the table.
+        restored: the restored version; -1 if the rows come from another table.
+    """
     return Restored(
         mode="rebuild" if target.source else "rollback",
         operator=target.operator,
@@ -307,7 +313,7 @@ def _record(target: Target, table: str, restored: int) -> Restored:
 
 
 def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
-    """Make ``<table>__current`` what the changelog is about to say, once: in one commit, after which the old follower can write nothing."""
+    """Replace ``<table>__current`` by the last values of the coming changelog, in one commit that also fences the old follower. Repeatable."""
     lake, table = timeline.lake, f"{wanted.table}__current"
     keys = timeline.identity.result_keys().get(wanted.table)
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
@@ -321,15 +327,15 @@ def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> 
 
 
 def check_cut(lake: Lake, beside: Lake, cut: Cut) -> None:
-    """Make sure that each table can hold rows of both versions.
+    """Check that each table of a cut-over can hold rows of both versions.
 
     Args:
-        lake: of the stream.
-        beside: of the version that comes, which is there.
-        cut: of all tables.
+        lake: lake of the stream.
+        beside: lake of the coming version.
+        cut: the cut-over of all tables.
 
     Raises:
-        LifecycleError: LIFECYCLE-110, one cannot.
+        LifecycleError: LIFECYCLE-110, the column types or the partitioning of a table differ.
     """
     for table in cut.staying:
         path = beside.output(table)
@@ -343,20 +349,20 @@ def _cutover(lake: Lake, cut: Cut, table: str, path: str, version: int) -> Cutov
 
 
 def _coming(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[str, int | None, Part | None]:
-    """Path and version of a table whose rows an output gets, and the files that belong to them as well."""
+    """(path, version, further files) of the table that replaces an output. For a cut-over, writes the mixed table first if needed."""
     origin = Lake(target.source) if target.source else timeline.lake
     path, cut = origin.output(wanted.table), target.cut
     if cut is None or wanted.table not in cut.staying:
         return path, wanted.version, None
     mixed = timeline.folder(_CUTOVER, wanted.table)
     cutover = _cutover(timeline.lake, cut, wanted.table, path, wanted.version)
-    if not derived.whole(mixed):  # the last values, and then the table, are made of it
+    if not derived.whole(mixed):  # used twice: for the last values, then for the table
         cutover.write(mixed)
     return mixed, None, cutover.part
 
 
 def _emptied(timeline: Timeline, target: Target, name: str) -> None:
-    """Empty, once, what the ended definition wrote and the new one does not write."""
+    """Empty a table that the ended definition wrote and the new one does not. Repeatable."""
     path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
     if not DeltaTable.is_deltatable(path) or (writer := Writer(path)).committed(app) is not None:
         return
@@ -366,7 +372,7 @@ def _emptied(timeline: Timeline, target: Target, name: str) -> None:
 
 
 def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
-    """Make a table what it should be, once."""
+    """Restore or replace a table by its target. Repeatable."""
     path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
     record = _record(target, wanted.table, -1 if target.source else wanted.version)
     fences = fence.transactions(_ended(timeline, target), wanted.table)
@@ -381,7 +387,7 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
 
 
 def _switched_at(path: str, timeline: int) -> int:
-    """The version of a table by which it went over to a timeline."""
+    """The version of the commit that switched a table to a timeline."""
     return next(
         commit.version
         for commit in history.every(path)

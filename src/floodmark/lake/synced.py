@@ -1,4 +1,4 @@
-"""Files of rows in memory, in the folder of a table: on disk, also where the machine goes down, before a commit names them."""
+"""Writes rows in memory as files into a table's folder, and syncs them to disk before a commit names them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write(path: str, rows: pa.Table, *, divided: bool) -> str:
-    """Write rows into a new folder of a table, synced; the folder's name.
+    """Write rows into a new folder of a table and sync the files. Returns the folder's name.
 
     Args:
-        path: of the table.
-        rows: in the order in which they are read.
-        divided: they have a column by whose values the table is divided.
+        path: path of the table.
+        rows: rows in the order in which they are to be read.
+        divided: True if the rows have the asset partition column and the table is partitioned by it.
     """
     folder = Path(path, uuid.uuid4().hex)
     folder.mkdir()
@@ -48,11 +48,11 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
 
 
 def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Written:
-    """The same as files for a commit.
+    """Write rows as ``write`` does. Returns the files for a commit.
 
     Args:
-        path: of the table.
-        rows: in the order in which they are read.
+        path: path of the table.
+        rows: rows in the order in which they are to be read.
         partition_by: the table's partition columns.
     """
     folder = write(path, rows, divided=bool(partition_by))
@@ -60,7 +60,7 @@ def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Wr
 
 
 def _repeating(rows: pa.Table) -> list[str]:
-    """The columns but that of which every value is another one."""
+    """The columns for dictionary encoding: all except ``_sequence``, whose values are all distinct."""
     return [name for name in rows.column_names if name != "_sequence"]
 
 

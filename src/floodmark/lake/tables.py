@@ -1,6 +1,6 @@
-"""The tables of an operator: made, checked, emptied where a stream begins, and removed. No JVM.
+"""Creates, checks, empties and removes the tables of an operator. No JVM.
 
-An engine with credentials of its own for tables that are not on a local disk hands in how it makes and empties one.
+An engine with its own credentials for remote tables passes functions that create and empty a table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION
 
 Create = Callable[[str, TableSchema, tuple[str, ...], Mapping[str, str]], None]
-"""Makes an empty table where there is none: path, columns, partition columns, properties."""
+"""(path, columns, partition columns, properties) -> None. Creates an empty table unless it exists."""
 
 
 def create(path: str, columns: TableSchema, partitioned: tuple[str, ...], properties: Mapping[str, str]) -> None:
-    """Make an empty table on a local disk, where there is none."""
+    """Create an empty table on a local disk unless it exists."""
     DeltaTable.create(
         path,
         columns,
@@ -39,25 +39,25 @@ def create(path: str, columns: TableSchema, partitioned: tuple[str, ...], proper
 
 
 def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create, *, replace: bool = False) -> str:
-    """Make an output's table, or check that it has the columns and the division it should have. Its path.
+    """Create an output's table, or check the columns and partitioning of an existing one. Returns its path.
 
-    Columns that an upgrade of its stream was killed before it added are added.
+    Adds columns that an interrupted upgrade of the stream did not add. Deletes and recreates an empty table of another definition that no stream uses.
 
     Args:
-        lake: it is in.
-        operator: whose.
-        output: of the operator, or the table of its last values.
-        make: makes it.
-        replace: all of it will be replaced, columns and all; nothing is checked.
+        lake: lake of the table.
+        operator: operator of the output.
+        output: an output of the operator, or its table of last values.
+        make: creates an empty table; by default on a local disk.
+        replace: True if the caller will replace all rows and columns, so an existing table is not checked.
 
     Raises:
-        PlanError: PLAN-002 the table has other columns, PLAN-003 it is divided by something else.
+        PlanError: PLAN-002 the table has other columns, PLAN-003 the table has other partitions.
     """
     path, wanted = lake.output(output.table), table_schema(output.schema, output.partitions)
     if _is_unused(lake, operator, output, wanted):
         remove(path)
     if not entries.is_table(path):
-        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
+        properties = PROPERTIES if output in operator.outputs else {}  # old versions of last values are never restored
         make(path, wanted, partition_by(output), properties)
         return path
     if replace:
@@ -75,7 +75,7 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
 
 
 def widen(lake: Lake, output: Output) -> None:
-    """Add the columns a table lacks, where it is there; its rows have null in them."""
+    """Add the output's columns that an existing table lacks. They are null in existing rows."""
     path = lake.output(output.table)
     if not DeltaTable.is_deltatable(path):
         return
@@ -88,7 +88,7 @@ def widen(lake: Lake, output: Output) -> None:
 
 
 def _is_unused(lake: Lake, operator: Operator, output: Output, wanted: TableSchema) -> bool:
-    """Whether a table has no row, and no stream that goes on, and is another one than its output should have: of a stream that failed at its first micro-batch."""
+    """True if a table differs from its output's definition, is empty and has no stream, as after a stream failed in its first micro-batch."""
     path = lake.output(output.table)
     if not entries.is_table(path) or Timeline.current(lake, operator.name).identity.deployed() is not None:
         return False
@@ -98,32 +98,32 @@ def _is_unused(lake: Lake, operator: Operator, output: Output, wanted: TableSche
 
 
 def _deployed(lake: Lake, operator: Operator) -> bool:
-    """Whether the stream of an operator goes on under this definition."""
+    """True if the stream of an operator is deployed under this version."""
     deployed = Timeline.current(lake, operator.name).identity.deployed()
     return deployed is not None and deployed.version == operator.version
 
 
 def _own(schema: TableSchema, output: Output) -> dict[str, Any]:
-    """The columns of a table without its stamps, each with its type as Delta writes it in JSON."""
+    """Column name -> type in Delta's JSON form, without stamps."""
     return {field.name: json.loads(field.type.to_json()) for field in schema.fields if field.name not in added(output)}
 
 
 def _described(kind: Any) -> str:
-    """A type as Spark SQL names it."""
+    """Spark SQL's name of a type."""
     if isinstance(kind, str):
         return _SPARK_NAMES.get(kind, kind)
     return f"array<{_described(kind['elementType'])}>" if kind["type"] == "array" else str(kind["type"])
 
 
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
-"""Of Delta's types, those Spark SQL names otherwise."""
+"""Delta type -> Spark SQL's name, where the two differ."""
 
 
-# ---- where a stream begins
+# ---- the start of a stream
 
 
 def forget(operator: Operator, lake: Lake) -> None:
-    """Remove the timelines and the tables of an operator."""
+    """Remove all timelines and output tables of an operator."""
     remove(lake.internal("operators", operator.name, "timelines"))
     for output in operator.outputs:
         remove(lake.output(output.table))
@@ -132,20 +132,20 @@ def forget(operator: Operator, lake: Lake) -> None:
 
 
 def empty(path: str) -> None:
-    """Delete the rows of a table on a local disk, but for its markers."""
+    """Delete all rows of a table on a local disk except its markers."""
     DeltaTable(path).delete("_kind <> 1")
 
 
 def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], None] = empty) -> None:
-    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
+    """Remove the results of bounded runs when a stream starts: the stream computes the whole log, so they would be duplicated.
 
-    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
-    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
+    Last values, one per key, stay until the stream replaces them if the stream computes the same keys, even for windows it has yet to reach. Repeated
+    after a crash, as the stream claims its checkpoint only afterwards.
 
     Args:
-        operator: whose stream begins.
-        timeline: it begins.
-        clear: deletes the rows of a table, but for its markers.
+        operator: operator of the stream.
+        timeline: the new timeline.
+        clear: path -> None; deletes all rows of a table except its markers.
     """
     lake = timeline.lake
     staying = {

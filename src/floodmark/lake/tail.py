@@ -1,7 +1,7 @@
-"""The end of a table's log on a local disk, as its writer knows it: appends are committed without opening the table.
+"""The end of a table's log on a local disk, tracked by its writer so that appends are committed without opening the table.
 
-A commit is one file, which only one writer can make: the draft is synced, and linked to the name of the next version. What other writers have
-committed meanwhile is read from their entries. Where an entry changes the table's columns or protocol, the table has to be opened.
+A commit is one file, which only one writer can create: the draft is synced, then hard-linked to the name of the next version. Commits of other writers
+are read from their entries. If an entry changes the table's columns or protocol, the table must be opened.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from floodmark.lake.paths import is_local
 from floodmark.lake.storage import sync
 
 _PLAIN = (1, 2)
-"""Versions of the protocol, for readers and for writers, of which an append needs no more than files and a transaction."""
+"""Highest (reader, writer) versions of Delta's protocol at which an append needs only add actions and a transaction."""
 _SAFE = "/=._-~"
-"""What stands in a path as it is, beside letters and digits."""
+"""Characters that are not escaped in a path, besides letters and digits."""
 _INTERVAL = "delta.checkpointInterval"
 
 
 @dataclass(slots=True)
 class Tail:
-    """The end of one log.
+    """The tracked end of one log.
 
     Args:
-        path: of the table.
-        version: the newest one that is known.
-        interval: commits from one checkpoint to the next.
-        done: application id -> the last number it has committed, of those asked for; None for none.
+        path: path of the table.
+        version: the newest version that was read or written.
+        interval: commits between checkpoints.
+        done: application id -> last transaction version it committed, None for none. Holds only applications that the writer uses.
     """
 
     path: str
@@ -45,11 +45,11 @@ class Tail:
     interval: int
     done: dict[str, int | None] = field(default_factory=dict)
     links: bool = field(default=True, init=False)
-    """Whether the disk has hard links."""
+    """True unless a commit found that the disk has no hard links."""
 
     @staticmethod
     def of(path: str) -> Tail | None:
-        """The end of a table's log; None where an append takes more than is known here."""
+        """Read the end of a table's log; None if the table is remote or an append needs more than this module supports."""
         head = entries.head_of(path) if is_local(path) else None
         if head is None or head.protocol > _PLAIN:
             return None
@@ -57,7 +57,7 @@ class Tail:
         return Tail(path, head.version, int(interval)) if interval and interval.isdecimal() else None
 
     def follow(self) -> bool:
-        """Read what others have committed; False where the table has to be opened."""
+        """Read commits of other writers. Returns False if the table must be opened."""
         if not Path(self.path, entries.LOG, entries.entry_of(self.version)).is_file():
             return False
         while (entry := entries.entry(self.path, self.version + 1)) is not None:
@@ -70,22 +70,22 @@ class Tail:
         return True
 
     def takes(self, files: Sequence[AddAction]) -> bool:
-        """Whether an append of files may be committed here."""
+        """True if an append of these files can be committed here: hard links work, and no path needs escaping."""
         return self.links and all(file.path == quote(file.path, safe=_SAFE) for file in files)
 
     @property
     def due(self) -> bool:
-        """Whether Delta wants a checkpoint of the newest version that is known."""
+        """True if Delta's checkpoint interval asks for a checkpoint of ``version``."""
         return (self.version + 1) % self.interval == 0
 
     def commit(self, files: Sequence[AddAction], metadata: str, divided: Sequence[str], once: tuple[str, int]) -> bool:
-        """Commit files behind the newest version that is known, synced; False, and nothing is done, when another writer came in between.
+        """Commit files as the next version, synced. Returns False, without a commit, if another writer committed that version or links do not work.
 
         Args:
-            files: to add.
-            metadata: ``userMetadata``.
-            divided: the table's partition columns.
-            once: application id and number of the transaction.
+            files: files to add.
+            metadata: ``userMetadata`` of the commit.
+            divided: partition columns of the table.
+            once: (application id, version) of the transaction.
         """
         info = {
             "timestamp": time.time_ns() // 1_000_000,
@@ -106,7 +106,7 @@ class Tail:
             os.link(draft, log / entries.entry_of(self.version + 1))
         except FileExistsError:
             return False
-        except OSError:  # a disk without links
+        except OSError:  # a disk without hard links
             self.links = False
             return False
         finally:

@@ -1,7 +1,7 @@
-"""Processing time is data too: where the clock stood at each micro-batch is recorded, and a bounded run replays it.
+"""Ticks: records the processing time of each micro-batch, so that a bounded run can replay it.
 
-A small table per timeline of an operator that waits for processing time, ``ticks``, has a row per micro-batch: the clock before its first row,
-the progress in force, and the last sequence of all rows before it.
+The table ``ticks`` of a timeline has a row per micro-batch of an operator that uses processing time: the clock before the first row, the progress at
+that moment, and the last sequence of all earlier rows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ COLUMNS = pa.schema([(name, pa.int64()) for name in ("batch", "clock", "progress
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The clock of a micro-batch, as a row of the table behind the number of the micro-batch.
+    """The processing time of a micro-batch: a row of ``ticks`` without its first column ``batch``.
 
     Args:
-        clock: it ran at, ms UTC.
-        progress: before its first row, ms.
-        sequence: of the last row before it.
-        reached: sequence of its own last row.
+        clock: processing time of the micro-batch, ms UTC.
+        progress: progress before its first row, ms.
+        sequence: ``_sequence`` of the last row before the micro-batch.
+        reached: ``_sequence`` of its last row.
     """
 
     clock: int
@@ -50,18 +50,18 @@ class Recorded:
 
 
 def schema() -> TableSchema:
-    """The columns of the table."""
+    """Columns of ``ticks``, as a Delta schema."""
     return TableSchema.from_arrow(COLUMNS)
 
 
 def reached(path: str) -> int:
-    """The last sequence that ticks have reached; NEVER where there are none."""
+    """The greatest ``reached`` of a table of ticks; NEVER without ticks."""
     last = marks.reached(path)
     return NEVER if last is None else last
 
 
 def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpointer | None = None) -> None:
-    """Append the row of a micro-batch, once, synced; the table is there."""
+    """Append the tick of a micro-batch to the existing table, synced. Does nothing if the tick was recorded before."""
     operator, path = timeline.operator, Path(timeline.folder(TICKS))
 
     def written() -> Written:
@@ -78,20 +78,20 @@ def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpo
 
 
 def application(timeline: Timeline, batch: int) -> tuple[str, int]:
-    """Application id and number of the transaction that records the clock of a micro-batch."""
+    """(application id, version) of the transaction that records the tick of a micro-batch."""
     return f"{timeline.operator}/ticks", batch
 
 
 def folder(operator: Operator, lake: Lake) -> str:
-    """Where the ticks of an operator's stream are."""
+    """Path of the table of ticks of an operator's stream."""
     return Timeline.current(lake, operator.name).folder(TICKS)
 
 
 def recorded(operator: Operator, lake: Lake) -> list[Tick]:
-    """Every tick of the unbounded run, in order; none where there was no such run and no window is of processing time.
+    """All ticks of the operator's unbounded run, in order; empty if the operator uses no processing time, or only optionally and no run recorded any.
 
     Raises:
-        CapabilityError: CAPABILITY-004, its windows are of processing time and there is no record.
+        CapabilityError: CAPABILITY-004, the windows are of processing time and no ticks are recorded.
     """
     step, path = operator.stateful, folder(operator, lake)
     if step is None or not step.clocked:

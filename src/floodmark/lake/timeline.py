@@ -1,7 +1,7 @@
-"""Timelines: one unbroken history of commits of an operator's stream, with a folder of its own for all it has to remember.
+"""Timelines: a timeline is one unbroken history of a stream's commits, with its own folder for checkpoint and marks.
 
-A rollback begins a new one. The transaction ids of its commits carry its number, so that no commit of it is taken for one that was
-undone: Delta keeps the marks of these, also in a table that was restored.
+A rollback begins a new timeline. Transaction ids contain the timeline's number, so that a new commit is not taken for a revoked one: Delta retains the
+transaction versions of a table even when the table is restored.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
 
 CHECKPOINT = "checkpoint"
-"""The folder of the checkpoint."""
+"""Name of the checkpoint's folder."""
 STARTS = "starts"
-"""The folder of the markers that an engine appends at each start."""
+"""Name of the table of markers that an engine appends at each start."""
 TICKS = "ticks"
-"""The folder of what micro-batches were told of processing time."""
+"""Name of the table of processing times of micro-batches."""
 REACHED = "reached.json"
-"""The file that says, beside a checkpoint that a savepoint was made of, which row of each log was the last one read."""
+"""Name of a savepoint's file with the last row read of each log."""
 Beside = Literal["settle", "restate"]
-"""What a stream commits beside its micro-batches: how far it is, and results that an upgrade restates."""
+"""Commits of a stream other than micro-batches: published progress, and results restated after an upgrade."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Of a stream to another lake.
+    """A move of a stream to another lake.
 
     Args:
-        root: of that.
-        savepoint: id of the one it goes on from there.
+        root: root of the other lake.
+        savepoint: id of the savepoint from which the stream resumes there.
     """
 
     root: str
@@ -53,12 +53,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One timeline of an operator's stream; nothing is opened or created here.
+    """One timeline of an operator's stream. Constructing it opens and creates nothing.
 
     Args:
-        lake: the stream's tables lie in.
-        operator: its name.
-        number: 0 for the first.
+        lake: lake of the stream's tables.
+        operator: name of the operator.
+        number: number of the timeline; 0 is the first.
     """
 
     lake: Lake
@@ -67,43 +67,43 @@ class Timeline:
 
     @staticmethod
     def current(lake: Lake, operator: str) -> Timeline:
-        """The one the stream goes on with."""
+        """The timeline on which the stream's next start resumes."""
         return Timeline(lake, operator, int(_pointed(lake, operator).get("timeline", 0)))
 
     def make_current(self, *, ends: Timeline | None = None) -> None:
-        """Go on with this one from the next start on; whole or not at all.
+        """Make this the current timeline, atomically. The next start resumes on it.
 
         Args:
-            ends: that is still to be fenced (``fence.settle``); None for none.
+            ends: the predecessor that is still to be fenced (``fence.settle``); None for none.
         """
         unfenced = {} if ends is None else {"unfenced": ends.number}
         write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, **unfenced}).encode())
 
     @property
     def unfenced(self) -> Timeline | None:
-        """The one before this, where whoever should have fenced it was killed."""
+        """The predecessor that is not fenced yet, because the process was killed; None if there is none."""
         number = _pointed(self.lake, self.operator).get("unfenced")
         return None if number is None else replace(self, number=int(number))
 
     def leave(self, move: Move) -> None:
-        """Go on with none here any more: the stream moves."""
+        """Records that the stream now runs in another lake. Later starts here are refused."""
         write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, "moved": asdict(move)}).encode())
 
     @property
     def moved(self) -> Move | None:
-        """Where the stream has moved, or is on its way to."""
+        """The finished or unfinished move of the stream to another lake; None if it has not moved."""
         target = _pointed(self.lake, self.operator).get("moved")
         return None if target is None else Move(**target)
 
     def next(self) -> Timeline:
-        """One that was never begun."""
+        """A timeline with a number that was never used."""
         return replace(self, number=max([self.number, *_begun(self.lake, self.operator)]) + 1)
 
     def unused(self, tables: Iterable[str]) -> Timeline:
-        """This one, or the next one that has committed nothing to these tables.
+        """The first timeline, from this one on, that has committed nothing to some tables.
 
         Args:
-            tables: names of outputs that are there.
+            tables: names of existing output tables.
         """
         timeline, opened = self, {name: DeltaTable(self.lake.output(name)) for name in tables}
         while any(table.transaction_version(timeline.app(name)) is not None for name, table in opened.items()):
@@ -112,67 +112,67 @@ class Timeline:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Of its query."""
+        """The checkpoint of the timeline's query."""
         return checkpoint_at(self.folder(CHECKPOINT))
 
     @property
     def identity(self) -> Identity:
-        """Of its checkpoint."""
+        """The identity stored in the timeline's checkpoint."""
         return Identity(self.checkpoint)
 
     def written(self, table: str) -> int:
-        """The last micro-batch that a table has rows of; -1 for none."""
+        """The last micro-batch of this timeline that was committed to a table; -1 for none."""
         batch = committed(self.lake.output(table), self.app(table))
         return -1 if batch is None else batch
 
     @property
     def newest_written(self) -> int:
-        """The last micro-batch that any table has rows of; -1 for none."""
+        """The last micro-batch of this timeline that was committed to any output table; -1 for none."""
         deployed = self.identity.deployed()
         return max((self.written(name) for name in deployed.tables), default=-1) if deployed is not None else -1
 
     @property
     def fresh(self) -> bool:
-        """Whether no micro-batch has written or ended: the first one will read all there is."""
+        """True if no micro-batch was committed to the checkpoint or to a table, so the first one will read all rows."""
         return self.checkpoint.last_committed() < 0 and self.newest_written < 0
 
     @property
     def deployed(self) -> Deployed | None:
-        """The definition its stream goes on under; None before the first micro-batch, which any definition of the operator may begin with."""
+        """The definition the stream runs under; None before the first micro-batch, for which any definition of the operator is allowed."""
         definition = self.identity.deployed()
         return None if definition is None or self.fresh else definition
 
     def folder(self, *parts: str) -> str:
-        """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""
+        """Path of a folder of the timeline: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``; without parts, of the timeline itself."""
         return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)
 
     def app(self, table: str, beside: Beside | None = None) -> str:
-        """Application id of the transactions it commits to a table.
+        """Application id of the timeline's transactions to a table.
 
         Args:
-            table: of an output.
-            beside: of what it commits beside its micro-batches; None for these.
+            table: name of the output table.
+            beside: kind of commit; None for micro-batches.
         """
         own = f"{self.operator}/{self.number}/{table}"
         return own if beside is None else f"{own}/{beside}"
 
 
 def positions_at(timeline: Timeline, batch: int) -> dict[str, Position]:
-    """The position in each input at the end of a micro-batch, by the input's name, in the order they are read; nothing where it is not kept."""
+    """Input name -> position at the end of a micro-batch, in the order the inputs are read; empty if the checkpoint does not retain the batch."""
     deployed = timeline.identity.deployed()
     return {} if deployed is None else positions.of_inputs(deployed.graph, timeline.checkpoint.positions(batch))
 
 
 def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
-    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read.
+    """Input name -> table version read at the end of a committed micro-batch, in the order the inputs are read.
 
-    Of an input that is read file by file from a version on, nothing is read completely until all of that version is.
+    While a stream reads its start version file by file, that version counts as read only once all its files are read.
     """
     return inputs_of(timeline, positions_at(timeline, batch))
 
 
 def inputs_of(timeline: Timeline, read: Mapping[str, Position]) -> dict[str, TableVersion]:
-    """As ``inputs_at``, of positions."""
+    """``inputs_at`` for given positions."""
     deployed = timeline.identity.deployed()
     assert deployed is not None
     reads = {name: table for name, table, *_ in deployed.graph["inputs"]}
@@ -188,7 +188,7 @@ def _version_read(path: str, table: str, at: Position) -> TableVersion:
 
 @cache
 def _files(path: str, _id: str, version: int) -> int:
-    """How many files a version of a table has, by its id: of one whose commits are gone none, as nobody can read more of it."""
+    """Number of files of a table version; 0 if its log entries were removed, as nothing more can be read of it. Cached by path, table id and version."""
     try:
         return len(DeltaTable(path, version=version).file_uris())
     except DeltaError:
@@ -196,7 +196,7 @@ def _files(path: str, _id: str, version: int) -> int:
 
 
 def streams(lake: Lake) -> dict[str, Deployed]:
-    """What every stream of a lake was started with, by the operator's name; upstream first."""
+    """Operator -> definition its stream was last started with, for all streams of a lake; upstream first."""
     names = folders(lake.internal("operators"))
     started = {name: Timeline.current(lake, name).identity.deployed() for name in names}
     order: dict[str, Deployed] = {}
@@ -209,10 +209,10 @@ def streams(lake: Lake) -> dict[str, Deployed]:
 
 
 def _pointed(lake: Lake, operator: str) -> dict[str, Any]:
-    """What the pointer of a stream says; nothing where the stream has never left its first timeline.
+    """The content of a stream's pointer file; empty if the stream has never left its first timeline.
 
     Raises:
-        StateError: STATE-030, it says something else than floodmark writes.
+        StateError: STATE-030, the file is malformed.
     """
     path = _pointer(lake, operator)
     content = read(path)
@@ -233,7 +233,7 @@ def _pointed(lake: Lake, operator: str) -> dict[str, Any]:
 
 
 def _begun(lake: Lake, operator: str) -> list[int]:
-    """Numbers of the timelines that have a folder; what else somebody has put beside them does not count."""
+    """Numbers of the timelines that have a folder. Ignores other files and folders beside them."""
     names = folders(lake.internal("operators", operator, "timelines"))
     return [int(name) for name in names if name.isascii() and name.isdecimal()]
 

@@ -1,8 +1,8 @@
-"""Checkpoints of a table without the tombstones that say nothing any more.
+"""Delta checkpoints without obsolete tombstones.
 
-A checkpoint names each file that was removed within a week, so that Delta's VACUUM leaves the file to whoever may be reading it. A stream that commits
-every five seconds removes 100,000 files a week, and whoever opens the table, or writes its next checkpoint, reads all of them. Upkeep has deleted most
-of these files: their tombstones are left out.
+A checkpoint lists each file removed within the last week, so that Delta's VACUUM spares files that may still be read. A stream that commits every five
+seconds removes 100,000 files a week, and opening the table, or writing its next checkpoint, reads all these tombstones. Upkeep has deleted most of the
+files, so their tombstones are dropped.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from floodmark.lake.paths import is_local
 from floodmark.lake.storage import file_system, write
 
 _DRAFT = "checkpoint.draft"
-"""Folder beside a table's log in which its checkpoint is made."""
+"""Folder beside a table's log in which its checkpoint is prepared."""
 
 
 def checkpoint(path: str, version: int) -> bool:
-    """Write the checkpoint of a version of a table, without tombstones of files that are gone, and name it as the last one.
+    """Write the checkpoint of a table version without tombstones of deleted files, and point ``_last_checkpoint`` to it.
 
-    A checkpoint of that version that is there already stays as it is: somebody may be reading it.
+    An existing checkpoint of that version is not changed, as it may be being read.
 
     Args:
-        path: of the table.
-        version: newest one.
+        path: path of the table.
+        version: newest version of the table.
 
     Returns:
-        False where the log does not tell what the version consists of (``versions.hold``): nothing is done then.
+        True if the checkpoint is in place; False if the log lacks entries of the version (``versions.hold``), and nothing was done.
     """
     name, draft = checkpoint_of(version), entries.beside(path, _DRAFT)
     location = f"{path}/{LOG}/{name}"
     if name not in log_files(path):
-        remove(draft)  # of a process that was killed
+        remove(draft)  # left by a killed process
         if not versions.hold(path, version, draft):
             return False
         made = f"{draft}/{LOG}/{name}"
@@ -63,7 +63,7 @@ def checkpoint(path: str, version: int) -> bool:
 
 
 def _leave_out(file: str, path: str) -> None:
-    """Write a checkpoint anew without the tombstones of files that are not in a table's folder."""
+    """Rewrite a checkpoint file without the tombstones of files that are missing from a table's folder."""
     files, checkpoint_path = file_system(file)
     actions = pq.read_table(checkpoint_path, filesystem=files, partitioning=None)
     if "remove" not in actions.column_names or actions["remove"].null_count == len(actions):
@@ -74,7 +74,7 @@ def _leave_out(file: str, path: str) -> None:
 
 
 def _there(path: str, names: list[str | None]) -> list[bool]:
-    """Whether each file of a table is on the disk, by the path its commit says."""
+    """For each path as in a commit, True if the file exists in a table's folder; False for None."""
     files, base = file_system(path)
     asked = sorted({f"{base}/{form}" for name in names if name is not None for form in (name, unquote(name))})
     present = {info.path for info in files.get_file_info(asked) if info.type == FileType.File}

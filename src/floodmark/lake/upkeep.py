@@ -1,9 +1,9 @@
-"""Upkeep of tables: small files become large ones, and what nobody can need any more is removed. No JVM is needed.
+"""Upkeep of tables: compacts small files, and removes files and log entries that no reader needs. No JVM is needed.
 
-What was replaced, what killed writers have left behind, and entries of the tables' logs go. Kept, whatever its age: what the newest version has, what
-a savepoint goes back to, and what a stream has yet to read. Of a log whose files have no order a stream reads every commit, so nothing goes of it that a
-commit names, and no entry. Upkeep knows who needs which entry, Delta's own clean-up does not: where somebody has set a table's properties back, so that
-it would remove entries, they are set again.
+Removed are replaced files, files left by killed writers, and old entries of the tables' logs. Retained regardless of age are files of the newest
+version, of versions that savepoints restore, and files that a stream has yet to read. A log whose files are not in order is read commit by commit, so
+all files and entries that its commits name are retained. Upkeep knows the needs of readers, Delta's own clean-up does not: if another program has
+re-enabled Delta's clean-up in a table's properties, upkeep disables it again.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from floodmark.lake.vacuum import Vacuumed, vacuum
 from floodmark.lake.writer import Writer
 
 HOURS = 168
-"""For which files that were replaced are kept: whoever reads a table meanwhile has so long."""
+"""Hours for which replaced files are retained, so that running queries can finish."""
 _PATIENCE_SECONDS = 60
-"""For a graft that is at work."""
+"""Longest wait for a running graft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What was done to a table.
+    """The result of upkeep for one table.
 
     Args:
-        table: its name; of a log ``logs/<name>``.
-        before: data files of its newest version.
-        after: the same afterwards, or as it would be.
-        removed: data files that are gone, or would be.
-        versions: that savepoints go back to, and that were kept whole.
-        hours: files replaced within these are there.
-        entries: files of the table's log that are gone, or would be.
-        size: of all files that are gone, bytes.
-        mended: the table's properties let Delta remove commits, and now do no more.
-        why: nothing was removed, and why.
+        table: name of the table; for a log ``logs/<name>``.
+        before: number of data files of the newest version before upkeep.
+        after: number of data files after upkeep; in a dry run, the number that upkeep would leave.
+        removed: number of data files removed, or that a dry run would remove.
+        versions: versions that savepoints restore, whose files were retained.
+        hours: hours for which replaced files are retained.
+        entries: number of log files removed, or that a dry run would remove.
+        size: total size of the removed files, bytes.
+        mended: True if the table's properties allowed Delta's own clean-up and were corrected.
+        why: the reason why nothing was removed; empty otherwise.
     """
 
     table: str
@@ -65,17 +65,17 @@ class Kept:
 
 
 def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
-    """Compact and clean every log, quarantine and output of a lake; streams and landings may be at work.
+    """Compact and clean every log, quarantine and output of a lake. Streams and landings may be running.
 
     Args:
-        lake: any.
-        hours: for which files that were replaced are kept, and those that a writer has yet to commit: 0 only where none is at work.
-        dry_run: only say what would be merged and removed.
+        lake: the lake to maintain.
+        hours: hours for which replaced and uncommitted files are retained; 0 is safe only if no writer is running.
+        dry_run: only report what would be merged and removed.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 a rebuild, rollback or fork is at work, LIFECYCLE-004 another writer came in between every time,
-            LIFECYCLE-060 a savepoint cannot be read: nothing is done. Where a checkpoint or a fork cannot be read, nothing is removed, and each
-            table says so.
+        LifecycleError: LIFECYCLE-003 a rebuild, rollback or fork is running, LIFECYCLE-004 every attempt conflicted with another writer,
+            LIFECYCLE-060 a savepoint cannot be read, and nothing is done. If a checkpoint or a fork cannot be read, tables are only compacted, and
+            ``Kept.why`` gives the reason.
     """
     with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
         return _maintained(lake, hours, dry_run=dry_run)
@@ -97,15 +97,15 @@ def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done to each table of a lake.
+    """The upkeep of each table of a lake.
 
     Args:
-        lake: the one.
-        needed: what others need of its tables.
+        lake: the lake to maintain.
+        needed: versions, entries and files that readers and savepoints need.
         compared: path of a table -> versions that bounded runs have read.
-        why: nothing may be removed, and why.
-        hours: for which files that were replaced stay.
-        dry_run: only say what would be removed.
+        why: the reason why nothing may be removed; empty otherwise.
+        hours: hours for which replaced files are retained.
+        dry_run: only report what would be removed.
     """
 
     lake: Lake
@@ -116,7 +116,7 @@ class _Work:
     dry_run: bool
 
     def log(self, name: str) -> Kept:
-        """Make a log few large files."""
+        """Compact and clean a log."""
         path = self.lake.log(name)
         writer = Writer(path)
         work = _Table(writer, before=len(writer.table().file_uris()))
@@ -126,7 +126,7 @@ class _Work:
         _, landing = next(history.standing_of(path, Landing), (None, None))
         if landing is not None and not self.dry_run:
             remember(path, landing)
-        ordered = in_order(writer.table()) is not None  # otherwise a stream begins with the first commit
+        ordered = in_order(writer.table()) is not None  # otherwise a new stream reads from the first commit
         floor = self.needed.floors.get(path) if ordered else -1
         cleaned = self._cleaned("logs", name, work, floor=floor, ordered=ordered)
         if not self.dry_run:
@@ -134,14 +134,14 @@ class _Work:
         return cleaned
 
     def quarantine(self, name: str) -> Kept:
-        """Make the quarantine of a source few large files; nobody reads its commits one by one."""
+        """Compact and clean the quarantine of a source, which is never read commit by commit."""
         writer = Writer(self.lake.log(name))
         work = _Table(writer, before=len(writer.table().file_uris()))
         self._compact(work, compaction.of_quarantine(writer.table()))
         return self._cleaned("logs", name, work, floor=None, read=False)
 
     def output(self, name: str) -> Kept:
-        """Make an output few large files, and remove what nobody needs of it."""
+        """Compact and clean an output."""
         path, current = self.lake.output(name), name.endswith("__current")
         writer = Writer(path)
         work = _Table(writer, before=len(writer.table().file_uris()))
@@ -157,15 +157,15 @@ class _Work:
     def _cleaned(
         self, kind: str, name: str, work: _Table, *, floor: int | None, ordered: bool = True, read: bool = True
     ) -> Kept:
-        """Remove files and entries; no entry of a log whose files have no order.
+        """Remove files and entries that no reader needs. Retains all entries of a log whose files are not in order.
 
         Args:
             kind: ``logs`` or ``outputs``.
-            name: of the table.
-            work: on it.
-            floor: the version up to which its slowest reader has read; None without one.
-            ordered: its files have an order.
-            read: streams or bounded runs may read it.
+            name: name of the table.
+            work: the table's writer and results so far.
+            floor: the version up to which the slowest reader has read; None without readers.
+            ordered: True if the files are in order of their sequences.
+            read: True if streams or bounded runs may read the table.
         """
         path = work.writer.path
         versions = self.needed.restorable.get(path, {})
@@ -189,7 +189,9 @@ class _Work:
                 writer=work.writer,
             )
         if not self.dry_run:
-            history.keep(path, entries.version_of(path) + 1)  # somebody's clean-up may come before this one
+            history.keep(
+                path, entries.version_of(path) + 1
+            )  # another program's clean-up may remove entries before the next upkeep
         if not gone.why:
             reached = history.reached_by(path) if read else None
             needed = [upto, reached, self.needed.entries.get(path), None if ordered else -1]
@@ -212,13 +214,13 @@ class _Work:
 
 @dataclass(slots=True)
 class _Table:
-    """A table upkeep is at.
+    """A table during its upkeep.
 
     Args:
-        writer: of it; it is opened once.
-        before: its data files at first.
-        mended: its properties were set again.
-        fewer: files it has by compaction, or would have.
+        writer: writer of the table, so that the table is opened once.
+        before: number of data files before upkeep.
+        mended: True if the table's properties were corrected.
+        fewer: number of files by which compaction shrank the table, or would in a dry run.
     """
 
     writer: Writer
@@ -228,6 +230,6 @@ class _Table:
 
 
 def _tables(beside: str) -> Iterator[str]:
-    """Names of the tables in the folder of a table."""
+    """Names of all tables in the folder that contains a table path."""
     folder = beside.rsplit("/", 1)[0]
     return (name for name in folders(folder) if DeltaTable.is_deltatable(f"{folder}/{name}"))

@@ -1,10 +1,9 @@
-"""Removal of the data files of a table that nobody needs: those that were replaced, and those that killed writers have left.
+"""Vacuum: removes data files of a table that no reader needs, namely replaced files and files left by killed writers.
 
-A file stays that the newest version has, that a version has to which a savepoint goes back, or that was replaced behind what a reader has
-read: a reader reads commit by commit, and these name files that a compaction has replaced since. What was replaced a short time ago stays
-too, for whoever is reading it now.
+A file is retained if it belongs to the newest version or to a version that a savepoint restores, or if it was replaced after the version a reader has
+read: the reader still reads the commits that added the file. Recently replaced files are retained too, for running queries.
 
-What the commits say of each file is kept in a small file beside the lake's tables, so that each commit is read once, however many there are.
+The facts of commits about each file are cached in a small file of the lake, so that each commit is read once.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _HOUR_MS = 3_600_000
 
 @dataclass(slots=True)
 class Seen:
-    """What the commits of a table say of its files.
+    """The files of a table according to its commits, as far as these were read.
 
     Args:
-        id: of the table.
-        known: the first version whose commit was there to read.
-        next: the version to go on with.
-        at: time of the last commit, ms; it does not go back when a clock does.
-        live: file -> the version that added it; -1 for one before ``known``.
-        gone: file that was replaced -> the versions that added and removed it, and when it was removed, ms.
-        marked: the table's history says that files of old versions were removed.
+        id: id of the table.
+        known: the first version whose commit could be read.
+        next: the next version to read.
+        at: time of the last commit read, ms; never decreases, even if the clock goes back.
+        live: current file -> version that added it; -1 for a version before ``known``.
+        gone: replaced file -> (version that added it, version that removed it, time of the removal in ms).
+        marked: True if the table's history records that files of old versions were removed.
     """
 
     id: str
@@ -58,7 +57,7 @@ class Seen:
     marked: bool = False
 
     def read(self, path: str, newest: int) -> None:
-        """Take in the commits up to a version."""
+        """Read the commits after the last one read, up to version ``newest``."""
         written = {one.version: one.at for name, one in log_files(path).items() if name == entry_of(one.version)}
         first = max(self.next, min(written, default=newest + 1))
         if first > self.next:  # entries were removed before they were read here
@@ -79,18 +78,18 @@ class Seen:
             self.gone[file] = (self.live.pop(file, -1), version, self.at)
         elif "add" in action:
             file = unquote(action["add"]["path"])
-            again = self.gone.pop(file, None)  # a version that had it came back: it is as old as it was first
+            again = self.gone.pop(file, None)  # re-added by a restore: the version that first added the file counts
             self.live[file] = version if again is None else again[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What was removed of a table.
+    """The result of a vacuum.
 
     Args:
-        files: that are gone, or would be.
-        size: of these, bytes.
-        why: files that nobody may need stay: why that is; empty where none do.
+        files: number of files removed, or that a dry run would remove.
+        size: their total size, bytes.
+        why: the reason why nothing was removed; empty otherwise.
     """
 
     files: int = 0
@@ -109,17 +108,17 @@ def vacuum(
     dry_run: bool = False,
     writer: Writer | None = None,
 ) -> Vacuumed:
-    """Remove what nobody needs of a table; the caller holds the lock of the lake's data files.
+    """Remove files of a table that no reader needs. The caller holds the lock of the lake's data files.
 
     Args:
-        path: of the table.
-        seen_at: path of the file with what its commits say.
-        floor: the version up to which its slowest reader has read; None without one.
-        restorable: versions to which savepoints go back, each with the folder that holds what it consists of, or nothing (``versions.hold``).
-        owed: folders in the table's, whose files a stream has yet to commit.
-        hours: for which replaced files stay, and those no commit names.
-        dry_run: only say what would go.
-        writer: of the table, where it is opened already.
+        path: path of the table.
+        seen_at: path of the cache of the commits' facts.
+        floor: the version up to which the slowest reader has read; None without readers.
+        restorable: version that a savepoint restores -> folder that lists its files (``versions.hold``), or "".
+        owed: folders in the table's folder whose files a stream has yet to commit.
+        hours: hours for which replaced and uncommitted files are retained.
+        dry_run: only report what would be removed.
+        writer: writer of the table, if the caller has one; reuses its opened table.
     """
     writer = Writer(path) if writer is None else writer
     table = writer.table()
@@ -160,13 +159,19 @@ def vacuum(
 
 
 def _between(versions: list[int], added: int, removed: int) -> bool:
-    """Whether one of the versions has a file that was added by one and removed by another."""
+    """True if a file lives in one of the ascending versions.
+
+    Args:
+        versions: the versions, ascending.
+        added: version that added the file.
+        removed: version that removed the file.
+    """
     index = bisect_left(versions, added)
     return index < len(versions) and versions[index] < removed
 
 
 def _unknown(path: str, seen: Seen, floor: int, restorable: Mapping[int, str], active: set[str]) -> str:
-    """Why it is not known what somebody needs, or nothing; files of versions whose commits are gone join ``active``."""
+    """The reason why the needed files are unknown; "" if they are known. Adds files of restorable versions with removed commits to ``active``."""
     if floor < seen.known - 1:
         return f"a reader stands at version {floor}, and commits before version {seen.known} are gone"
     for version, folder in restorable.items():
@@ -179,7 +184,7 @@ def _unknown(path: str, seen: Seen, floor: int, restorable: Mapping[int, str], a
 
 
 def _on_disk(path: str) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """Every data file in the folder of a table -> its bytes and when it was written, ms; and every folder of one commit -> when that was written."""
+    """({data file: (bytes, modification time in ms)}, {folder of one commit: modification time in ms}) of a table's folder."""
     files, base = file_system(path)
     data_files, folders = dict[str, tuple[int, int]](), dict[str, int]()
     for info in files.get_file_info(FileSelector(base, recursive=True)):
@@ -194,7 +199,7 @@ def _on_disk(path: str) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
 
 
 def _mark(writer: Writer, seen: Seen, seen_at: str, floor: int) -> None:
-    """Say in the table's history, once and before it is so, that its old versions lack files: who begins to read it takes it as it is."""
+    """Record in the table's history, once and before the removal, that old versions lack files: new readers then start from the current files."""
     if not seen.marked:
         crash.point("vacuum.before_mark")
         if not history.rewritten(writer.path):
@@ -213,8 +218,8 @@ def _delete(path: str, names: Iterable[str]) -> None:
 
 
 def _delete_empty(path: str, folders: Mapping[str, int], held: Iterable[str], before: int) -> None:
-    """Remove folders of commits in which no file is left; those written a short time ago may be of a writer that has yet to fill them."""
-    if not is_local(path):  # what looks like a folder there is none
+    """Remove empty folders of commits that are older than ``before``. A younger one may belong to a writer that has yet to fill it."""
+    if not is_local(path):  # object stores have no folders
         return
     full = {name.split("/")[0] for name in held}
     for name, at in folders.items():
@@ -223,17 +228,17 @@ def _delete_empty(path: str, folders: Mapping[str, int], held: Iterable[str], be
 
 
 def _remove_folders(folder: Path) -> None:
-    """Remove a folder and those in it, where none of them holds anything; a checksum says nothing where its file is gone."""
+    """Remove a folder and its subfolders if they are empty except for checksums of removed files."""
     for inner, _, names in os.walk(folder, topdown=False):
         for name in names:
             if name.startswith(".") and name.endswith(".crc"):
                 Path(inner, name).unlink(missing_ok=True)
-        with suppress(OSError):  # somebody has put something there
+        with suppress(OSError):  # the folder is not empty
             Path(inner).rmdir()
 
 
 def _seen(seen_at: str, table: str) -> Seen:
-    """What is known already; nothing where that is of another table, or cannot be read: the commits tell it again."""
+    """The cached facts; empty if the cache is malformed or belongs to another table, and is then rebuilt from the commits."""
     with suppress(ValueError, TypeError):
         seen = Seen(**json.loads(storage.read(seen_at) or b"null"))
         seen.gone = {file: (added, removed, at) for file, (added, removed, at) in seen.gone.items()}

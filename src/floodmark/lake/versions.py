@@ -1,6 +1,6 @@
-"""Versions of a table that a savepoint goes back to: the files each consists of, kept with the savepoint, and put back where the table's own log has lost it.
+"""File lists of table versions that savepoints restore, stored with the savepoint, and put back if the table's log has lost the version.
 
-What is kept is a Delta log of one checkpoint, so that a version that is put back is one like any other: it can be read, restored and grafted.
+A file list is stored as a Delta log with one checkpoint, so that a version that was put back can be read, restored and grafted like any other.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from floodmark.lake.storage import file_system
 
 
 def hold(path: str, version: int, folder: str) -> bool:
-    """Keep in a folder what a version of a table consists of; the data files stay where they are.
+    """Store the file list of a table version in a folder. The data files are not copied.
 
     Args:
-        path: of the table.
-        version: of it.
-        folder: new; it becomes a table with that one version, whose data files are elsewhere.
+        path: path of the table.
+        version: version of the table.
+        folder: folder to create; its log has this one version, without data files.
 
     Returns:
-        False where the log does not tell, or tells in another way than in one checkpoint and the commits behind it: nothing is kept then.
+        True if the list was stored; False if the log is not one checkpoint file and the entries after it, and nothing was stored.
     """
     there = log_files(path)
     last = max((at for name, (at, *_) in there.items() if at <= version and name == checkpoint_of(at)), default=-1)
@@ -44,16 +44,20 @@ def hold(path: str, version: int, folder: str) -> bool:
 
 
 def files(path: str, version: int | None = None) -> set[str]:
-    """The data files of a version of a table, or of the one that a folder holds, by their paths in the table: as files, and as commits name them.
+    """Paths of the data files of a table version, in decoded and in URL-encoded form.
+
+    Args:
+        path: path of the table, or a folder of ``hold``.
+        version: version of the table; None for the newest, which is the one of a folder of ``hold``.
 
     Raises:
-        DeltaError: the log does not tell any more.
+        DeltaError: the log does not retain the version.
     """
     return named(DeltaTable(path, version=version))
 
 
 def there(path: str, version: int) -> bool:
-    """Whether the log tells of a version of a table, and none of its data files is gone."""
+    """True if the log retains a version of a table and all its data files exist."""
     try:
         actions = pa.table(DeltaTable(path, version=version).get_add_actions())
     except DeltaError:
@@ -62,18 +66,18 @@ def there(path: str, version: int) -> bool:
 
 
 def named(table: DeltaTable) -> set[str]:
-    """The same of a table that is opened."""
+    """Paths of the data files of an opened table, in decoded and in URL-encoded form."""
     files = pa.table(table.get_add_actions())["path"].to_pylist()
     return {name for file in files for name in (file, unquote(file))}
 
 
 def put_back(path: str, version: int, folder: str) -> None:
-    """Let a table have a version again that its log has lost, where a folder holds it; the newest version stays as it is.
+    """Put a version back into a table's log if the log has lost it and a folder holds it. The newest version is unchanged.
 
     Args:
-        path: of the table.
-        version: of it.
-        folder: of ``hold``; it need not be there.
+        path: path of the table.
+        version: version of the table.
+        folder: folder of ``hold``; need not exist.
     """
     name = checkpoint_of(version)
     if name in log_files(folder) and not _log_tells(path, version):

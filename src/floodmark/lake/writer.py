@@ -1,8 +1,7 @@
-"""The writer of a Delta table: each commit of floodmark's to a table of a lake, with its record, once.
+"""The writer of a Delta table: all of floodmark's commits to a table of a lake, each with a record, exactly once.
 
-Engines write Parquet files and hand over their names. A commit takes 10 ms, because delta-rs does not compute the whole state of the table
-for it, as Spark does for a commit with a transaction id (0.6 s of a 1 s append of 6,500 rows, measured); protocol, conflict rules and
-transaction ids are the same.
+Engines write Parquet files and pass their names. A commit takes 10 ms, because delta-rs does not compute the whole state of the table for it, as Spark
+does for a commit with a transaction id (0.6 s of a 1 s append of 6,500 rows, measured). Protocol, conflict rules and transaction ids are the same.
 """
 
 from __future__ import annotations
@@ -27,20 +26,23 @@ from floodmark.lake.ranges import unmeasured
 from floodmark.lake.tail import Tail
 
 FENCE = 1 << 62
-"""Version of the transactions that end a timeline (``fence``)."""
+"""Transaction version that ends a timeline (``fence``)."""
 
 
 def check_open(path: str, app: str, number: int, done: int | None) -> bool:
-    """Whether an application may commit a number: False when it has committed that one or a later one.
+    """Check whether a transaction is still to be committed.
 
     Args:
-        path: of the table.
+        path: path of the table.
         app: application id of the transaction.
-        number: its version.
-        done: the last version the application has committed to the table; None for none.
+        number: version of the transaction.
+        done: last transaction version the application committed to the table; None for none.
+
+    Returns:
+            True if the transaction is new; False if the application committed this or a later version.
 
     Raises:
-        LifecycleError: LIFECYCLE-057, a rollback or a rebuild has ended it.
+        LifecycleError: LIFECYCLE-057, a rollback or a rebuild has fenced the application.
     """
     if done is not None and done >= FENCE:
         fix = "This process can go. See which one the stream is now: floodmark status"
@@ -50,7 +52,7 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
 
 
 def committed(path: str, app: str) -> int | None:
-    """The last version an application id has committed to a table; None for none, also where there is no table."""
+    """Last transaction version that an application id committed to a table; None if it committed none or there is no table."""
     return entries.transaction_of(path, app) if entries.is_table(path) else None
 
 
@@ -59,8 +61,8 @@ class Writer:
     """Commits to one table.
 
     Args:
-        path: of an existing table.
-        checkpointer: writes the checkpoints that are due beside the commits behind them; without one an append waits for its checkpoint.
+        path: path of an existing table.
+        checkpointer: writes due checkpoints in the background; by default an append writes its checkpoint itself.
     """
 
     path: str
@@ -69,7 +71,7 @@ class Writer:
     _tail: Tail | None = field(default=None, init=False)
 
     def committed(self, app: str) -> int | None:
-        """The last version an application id has committed; None for none."""
+        """Last transaction version that an application id committed; None for none."""
         return entries.transaction_of(self.path, app)
 
     def append(
@@ -80,20 +82,19 @@ class Writer:
         *,
         modified: int | None = None,
     ) -> bool:
-        """Append files, once.
+        """Append files exactly once.
 
         Args:
-            write: writes the files; called when there is something to commit.
-            record: of the commit.
-            once: application id and number of the transaction; numbers grow.
-            modified: modification time the commit says of its first file, ms; each other one is a millisecond later than the one before it.
-                By default the clock's.
+            write: () -> written files; called only if the transaction is new.
+            record: record of the commit.
+            once: (application id, version) of the transaction; versions increase.
+            modified: modification time of the first file in the commit, ms; each further file is 1 ms later. By default the current time.
 
         Returns:
-            False when the application has committed the number, or a later one: nothing is written then.
+            True if the files were committed; False if the application had committed this or a later version, and nothing was written.
 
         Raises:
-            LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
+            LifecycleError: LIFECYCLE-004 the commit conflicted with another writer, LIFECYCLE-057 a rollback has fenced the application.
         """
         tail = self._followed(once[0])
         if not check_open(self.path, *once, self._done(once[0], tail)):
@@ -113,16 +114,16 @@ class Writer:
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
         if tail is not None:
-            self._table = None  # which holds the names of all files, and is seldom needed
+            self._table = None  # the opened table holds all file names, and is seldom needed
         return True
 
     def append_wider(self, rows: pa.RecordBatchReader, record: Record, once: tuple[str, int]) -> bool:
-        """Append rows, once, and in the same commit the columns that the table does not have yet.
+        """Append rows exactly once, and add columns that the table lacks in the same commit.
 
         Args:
-            rows: all in one file, in order.
-            record: of the commit.
-            once: as ``append``.
+            rows: rows in order, written as one file.
+            record: record of the commit.
+            once: (application id, version) of the transaction.
 
         Raises:
             LifecycleError: as ``append``.
@@ -146,13 +147,13 @@ class Writer:
         return True
 
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
-        """Put written files in place of those with event times in [first, last], in one commit.
+        """Replace the files with event times in [first, last] by written files, in one commit.
 
         Returns:
-            False when a file there holds other event times too, or a marker: nothing is done then, and rows have to be written anew.
+            True if the files were replaced; False if a file lies only partly in the range or has markers. Nothing is done then; use ``replace_rows``.
 
         Raises:
-            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+            LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
         """
 
         def attempt() -> bool:
@@ -166,16 +167,16 @@ class Writer:
         return retried(attempt, self.path)
 
     def renew(self, written: Written, schema: Schema, record: Record) -> None:
-        """Put written files, and columns, in place of all the table has."""
+        """Replace all files and columns of the table, in one commit."""
         self._commit(
             self.table(), written.actions(), record, mode="overwrite", schema=schema, partition_by=written.partition_by
         )
 
     def replace_rows(self, written: Written, first: datetime, last: datetime, record: Record) -> None:
-        """The same as ``replace`` where files there hold other event times too: what is left of them is written anew, beside ``written``.
+        """Replace the rows with event times in [first, last] by written files, in one commit. Other rows of affected files are rewritten.
 
         Raises:
-            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+            LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
         """
 
         def attempt() -> None:
@@ -186,13 +187,13 @@ class Writer:
         retried(attempt, self.path)
 
     def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> bool:
-        """Put files in place of others that have the same rows; both say ``dataChange=false``.
+        """Replace files by files with the same rows, with ``dataChange=false``.
 
         Returns:
-            False when one of the others is not there any more: nothing is done then.
+            True if the files were replaced; False if an old file is no longer in the table, and nothing was done.
 
         Raises:
-            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+            LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
         """
 
         def attempt() -> bool:
@@ -211,15 +212,15 @@ class Writer:
         record: Record,
         once: tuple[str, int],
     ) -> None:
-        """Put files in place of others, with a record.
+        """Replace files with ``dataChange`` as given by their actions, and with a record.
 
         Args:
-            change: the table -> the files that go, and those that come; asked again where another writer came in between.
-            record: of the commit.
-            once: application id and number of the transaction.
+            change: table -> (files to remove, files to add). Called again after a conflict with another writer.
+            record: record of the commit.
+            once: (application id, version) of the transaction.
 
         Raises:
-            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+            LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
         """
 
         def attempt() -> None:
@@ -230,7 +231,13 @@ class Writer:
         retried(attempt, self.path)
 
     def note(self, record: Record, once: tuple[str, int] | None = None, fences: Sequence[Transaction] = ()) -> None:
-        """Commit a record, and no file."""
+        """Commit a record without files.
+
+        Args:
+            record: record of the commit.
+            once: (application id, version) of the transaction; by default none.
+            fences: further transactions of the commit.
+        """
         self._commit(self.table(), [], record, _transactions(once, fences))
 
     def become(
@@ -243,14 +250,30 @@ class Writer:
         schema: Schema | None = None,
         partition_by: Sequence[str] | None = None,
     ) -> None:
-        """Put files, and columns, in place of all the table has; without files it is empty then."""
+        """Replace all files, and optionally the columns, of the table in one commit.
+
+        Args:
+            files: the new files; without files the table becomes empty.
+            record: record of the commit.
+            once: (application id, version) of the transaction.
+            fences: further transactions of the commit.
+            schema: the new columns; by default unchanged.
+            partition_by: the new partition columns; by default unchanged.
+        """
         transactions = _transactions(once, fences)
         self._commit(
             self.table(), files, record, transactions, mode="overwrite", schema=schema, partition_by=partition_by
         )
 
     def restore(self, version: int, record: Record, once: tuple[str, int], fences: Sequence[Transaction] = ()) -> None:
-        """Make the table what it was at a version; where it is there already, only say so."""
+        """Restore the table to a version. If that is the newest version, only commits the record.
+
+        Args:
+            version: the version to restore.
+            record: record of the commit.
+            once: (application id, version) of the transaction.
+            fences: further transactions of the commit.
+        """
         table = self.table()
         if version < table.version():
             table.restore(version, commit_properties=_properties(record, _transactions(once, fences)))
@@ -265,7 +288,7 @@ class Writer:
             self.checkpointer.start(self.path, version)
 
     def _followed(self, app: str) -> Tail | None:
-        """The end of the log as it is now, with the last number of an application; None where each commit needs the table."""
+        """The current end of the log, with the last transaction version of an application; None if commits need the opened table."""
         if self._tail is None or app not in self._tail.done or not self._tail.follow():
             self._tail = Tail.of(self.path)
             if self._tail is not None:
@@ -276,7 +299,7 @@ class Writer:
         return self.table().transaction_version(app) if tail is None else tail.done[app]
 
     def table(self) -> DeltaTable:
-        """The table as it is now."""
+        """The table, opened or updated to its newest version."""
         if self._table is None:
             self._table = DeltaTable(self.path)
         else:
