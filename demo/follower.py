@@ -23,6 +23,7 @@ FILES_PER_BATCH: dict[Engine, int] = {"spark": 14, "embedded": 4}
 """The year's 54 landing commits become 4 micro-batches, or 14 where one takes less than a second."""
 _KILL_AFTER_COMMITS: dict[Engine, int] = {"spark": 2, "embedded": 5}
 _INTO_THE_BATCH_SECONDS: dict[Engine, float] = {"spark": 0.4, "embedded": 0.03}
+PROGRAM = (sys.executable, "-m", "floodmark.cli.main")
 WATCHED = "hourly_departures"
 """The operator whose run is killed in the middle; the first of the workspace."""
 
@@ -109,7 +110,7 @@ class _Process:
             str(FILES_PER_BATCH[engine]),
         ]
         where = ["--engine", engine, "--lake", places.ran(engine, "unbounded").root, "--json"]
-        command = [sys.executable, "-m", "floodmark.cli.main", *verb, *where]
+        command = [*PROGRAM, *verb, *where]
         environment = {**os.environ, "FLOODMARK_LOGS": places.landed.root, "FLOODMARK_DIVIDED": "false"}
         self.micro_batches = 0
         self._progress = progress

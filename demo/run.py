@@ -157,7 +157,7 @@ def _run_both(workspace: Workspace, places: Places, progress: Progress, outcome:
                 with progress.step(f"{LOSS_OF} bounded, with no row late"):
                     computing.run_bounded(workspace.operator(LOSS_OF), places.complete, ALWAYS, late_rows="all")
             else:
-                _stop_spark()  # not in a finally: an error of Java's can be read only while it runs
+                stop_spark()  # not in a finally: an error of Java's can be read only while it runs
             with progress.step(f"waiting for the unbounded process on {engine}"):
                 outcome.followed[engine] = followed.result()
         except BaseException:  # Ctrl-C too: the other process is in a session of its own and would go on
@@ -165,7 +165,8 @@ def _run_both(workspace: Workspace, places: Places, progress: Progress, outcome:
             raise
 
 
-def _stop_spark() -> None:
+def stop_spark() -> None:
+    """Stop Spark, if it runs, and its Java, so that the unbounded process has the machine to itself."""
     from pyspark.sql import SparkSession
 
     from floodmark.engines.spark.session.builder import stop_session

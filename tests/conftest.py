@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LatePageError]))
+
+
+def pytest_collection_finish() -> None:
+    """From here on look for cycles seldom, as the program does, and never among what the tests have imported: a tenth of their time."""
+    gc.set_threshold(50_000, 20, 100)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,12 +44,17 @@ def borrow() -> None:
     SparkContext(gateway=gateway, jsc=java).pythonExec = os.environ[PYTHON]
 
 
-def take_back(spark: SparkSession) -> None:
-    """After the process has died: its streams have noticed, and Java calls this process again."""
+def wait_for_streams(spark: SparkSession) -> None:
+    """Return once the streams of a killed driver have ended."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while spark.streams.active:
         assert time.monotonic() < end, "a stream goes on without its driver"
         time.sleep(0.05)
+
+
+def take_back(spark: SparkSession) -> None:
+    """After the process has died: its streams have noticed, and Java calls this process again."""
+    wait_for_streams(spark)
     gateway = spark.sparkContext._gateway
     if getattr(gateway, "_callback_server", None) is not None:
         server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)

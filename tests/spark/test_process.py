@@ -200,7 +200,7 @@ def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, 
     wanted = told(MemoryRun(operator).batch(logs.tables()))
     assert sum(wanted.values()) > 20
     stream = SparkCase(spark, operator, str(tmp_path / "unbounded"))
-    places = [0, 51, 110, len(logs.order)]
+    places = [0, 71, len(logs.order)]
     for start, stop in itertools.pairwise(places):
         for one in operator.inputs:
             stream.land(logs.logs[one.name], *logs.bounds(one.name, start, stop), name=one.name)
