@@ -32,6 +32,17 @@ def leader() -> Iterator[int]:
     process.wait()
 
 
+@pytest.fixture
+def dagster() -> Iterator[subprocess.Popen[bytes]]:
+    """This process in Dagster's place, with a child."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen.__new__(subprocess.Popen)
+    process.pid, process.returncode = os.getpid(), 0
+    yield process
+    child.kill()
+    child.wait()
+
+
 def killed(home: Path) -> None:
     """The `up` of the record is no process any more."""
     about = json.loads((home / "up.json").read_text())
@@ -73,7 +84,7 @@ def test_a_port_that_is_taken_is_refused_with_the_process_that_listens():
 
 
 @pytest.mark.parametrize(("serving", "asked"), [(True, 0), (False, 1)])
-def test_definitions_are_loaded_again_only_when_nobody_serves_them(monkeypatch, serving: bool, asked: int):
+def test_definitions_are_loaded_again_only_when_nobody_serves_them(monkeypatch, dagster, serving: bool, asked: int):
     queries = list[str]()
 
     def ask(_url: str, query: str) -> dict[str, dict[str, list[object]]]:
@@ -82,33 +93,19 @@ def test_definitions_are_loaded_again_only_when_nobody_serves_them(monkeypatch, 
 
     monkeypatch.setattr(up, "_ask", ask)
     monkeypatch.setattr(up, "_serves_code", lambda _: serving)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        me = subprocess.Popen.__new__(subprocess.Popen)
-        me.pid, me.returncode = os.getpid(), 0
-        assert up._revive("", me, Console(as_json=True), set()) is bool(asked)
-    finally:
-        child.kill()
-        child.wait()
+    assert up._revive("", dagster, Console(as_json=True), set()) is bool(asked)
     assert sum("reloadWorkspace" in query for query in queries) == asked
 
 
-def test_why_the_definitions_do_not_load_is_said_once(monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_why_the_definitions_do_not_load_is_said_once(monkeypatch, dagster, capsys: pytest.CaptureFixture[str]):
     cause = {"error": {"message": "ModuleNotFoundError: No module named 'pricing'\n"}}
     error = {"className": "DagsterImportError", "message": "Encountered ImportError", "errorChain": [cause]}
     entries = [{"locationOrLoadError": error}, {"locationOrLoadError": {}}]
     monkeypatch.setattr(up, "_ask", lambda *_: {"workspaceOrError": {"locationEntries": entries}})
     monkeypatch.setattr(up, "_serves_code", lambda _: True)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        me = subprocess.Popen.__new__(subprocess.Popen)
-        me.pid, me.returncode = os.getpid(), 0
-        failures = set[str]()
-        for _ in range(2):
-            assert not up._revive("", me, Console(as_json=False), failures)
-    finally:
-        child.kill()
-        child.wait()
+    failures = set[str]()
+    for _ in range(2):
+        assert not up._revive("", dagster, Console(as_json=False), failures)
     assert (
         capsys.readouterr().err.count("the definitions do not load: ModuleNotFoundError: No module named 'pricing'")
         == 1
