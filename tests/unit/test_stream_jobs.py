@@ -13,12 +13,11 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.cli.store import describe_driver
 from floodmark.control.driver import supervised
 from floodmark.control.fleet import Fleet
 from floodmark.control.records import Driver
 from floodmark.control.store import Store
-from floodmark.control.supervisor import LEASE
+from floodmark.control.supervisor import LEASE, describe_driver
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
 from floodmark.lake.locks import STREAM, exclusive
 from floodmark.lake.paths import Lake

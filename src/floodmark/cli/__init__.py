@@ -1,1 +1,1 @@
-"""The command line: one verb, one meaning. Nothing here imports Spark before a verb needs it."""
+"""The command line: one verb, one meaning. No module imports Spark before a verb needs Spark."""

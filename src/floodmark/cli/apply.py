@@ -1,6 +1,6 @@
-"""The verb apply: let streams go on under the definitions the code has now."""
+"""The verb apply: upgrades streams to the current definitions of their operators."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("operators", nargs=-1, required=True)
 @asked(UpgradeRequest)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
 def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: bool, request: UpgradeRequest) -> None:
-    """Let the streams of OPERATORS go on under the definitions the code has now.
+    """Upgrade the streams of OPERATORS to the current code.
 
-    A stream that a supervisor runs is stopped with a savepoint, started in the new version and watched; when that fails, it is taken
-    back. Any other has to be stopped, and stays so.
+    A supervised stream is stopped with a savepoint, started in the new version and watched; if the new version fails, the stream is rolled
+    back. Any other stream must be stopped already, and stays stopped.
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -83,7 +83,7 @@ def _checked(
 
 
 def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: UpgradeRequest) -> list[Step]:
-    """What would be done, one after the other."""
+    """The steps of an upgrade or rebuild, in order."""
     from floodmark.engines.upgrading import rebuild_steps, upgrade_steps
 
     if streams is None:
@@ -99,7 +99,7 @@ def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: Upgra
 
 
 def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
-    """What applying the changes would do, in one line."""
+    """The effect of applying the changes, in one line."""
     changes = would.plan
     if would.savepoint is not None:
         return f"{changes.defined}: the rebuild that was begun and stopped on the way would be finished"

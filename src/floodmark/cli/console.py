@@ -1,6 +1,6 @@
-"""What a verb says: results on stdout (text, or one JSON document), everything about the way there on stderr."""
+"""Output of a verb: results on stdout (text, or one JSON document), progress on stderr."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -20,34 +20,38 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Where a verb writes.
+    """The output of a verb.
 
     Args:
-        as_json: keep stdout for the one document that ``document`` prints.
+        as_json: reserve stdout for the one document that ``document`` prints.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def say(self, text: str = "") -> None:
-        """A line of the result; nothing with ``--json``, where the document holds it."""
+        """Print a line of the result. Prints nothing with ``--json``, where the document holds the result."""
         if not self.as_json:
             click.echo(text)
 
     def note(self, text: str) -> None:
-        """A line about the way there, on stderr."""
+        """Print a line about progress, on stderr."""
         click.echo(text, err=True)
 
     def lake(self, lake: str, environment: str) -> None:
-        """The lake a verb acts on; the first thing it says."""
+        """Print the lake that a verb acts on, before all other output."""
         (self.note if self.as_json else self.say)(f"lake {lake} ({environment})")
 
     def document(self, document: Mapping[str, Any], failure: FloodmarkError | None = None) -> None:
-        """The result as JSON, where that was asked for.
+        """Print the result as JSON, with ``--json`` only.
 
         Args:
-            document: all of it.
-            failure: what the verb ends with all the same; the document holds it as ``error``.
+            document: the whole result.
+            failure: the error that the verb ends with after its result; the document holds the error as ``error``.
+
+        Raises:
+            FloodmarkError: ``failure``, without ``--json``.
+            SystemExit: status 1, for a failure with ``--json``.
         """
         if self.as_json:
             error = {} if failure is None else {"error": failure.as_json()}
@@ -56,7 +60,7 @@ class Console:
             raise SystemExit(1) if self.as_json else failure
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table of the result; whole numbers to the right, with thousands separated."""
+        """Print a table of the result, whole numbers aligned to the right with thousands separated. Prints nothing without rows or with ``--json``."""
         rows = list(rows)
         if self.as_json or not rows:
             return
@@ -68,19 +72,19 @@ class Console:
             self.say("  " + "  ".join(padded).rstrip())
 
     def steps(self, steps: Iterable[object]) -> None:
-        """What would be done, one after the other."""
+        """Print the steps of a dry run, numbered."""
         for number, step in enumerate(steps, 1):
             self.say(f"  {number}. {step}")
 
     def error(self, parts: Mapping[str, str]) -> None:
-        """An error for a person: code, where, expected, got, fix."""
+        """Print an error for a person, on stderr: code, where, expected, got, fix."""
         click.echo(f"{parts['code']} {parts['where']}", err=True)
         for name in ("expected", "got", "fix"):
             click.echo(f"  {name + ':':<9} {parts[name]}", err=True)
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Something that may take over a second: a spinner with the time, then one line with how long it took."""
+        """A context for work that may take over a second: shows a spinner with the elapsed time, then prints a line with the total time."""
         begun = time.monotonic()
         console = _stderr()
         if console.is_terminal:

@@ -1,6 +1,6 @@
-"""The verb diff: what two outputs, versions of one table, or lakes differ in."""
+"""The verb diff: compares two outputs, versions of one table, or tables of two lakes."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -25,24 +25,33 @@ if TYPE_CHECKING:
     from floodmark.spec.workspace import Workspace
 
 _WIDEST = 40
-"""Characters of a value in a table."""
+"""Most characters shown of a value."""
 
 
 @click.command()
 @click.argument("table")
 @click.argument("other", required=False)
-@click.option("--against", metavar="LAKE", help="OTHER is in this lake: a fork, another environment's.")
+@click.option("--against", metavar="LAKE", help="Lake that OTHER is in: a fork, or another environment's.")
 @click.option(
-    "--key", multiple=True, metavar="COLUMN", help="Rows of one key belong together; by default the operator's."
+    "--key", multiple=True, metavar="COLUMN", help="Column by which rows are paired. Default: the operator's keys."
 )
 @asked(ComparisonRequest)
-@click.option("--upto", metavar="TIME", help="Rows before this event time. Default: as far as the slower one is.")
-@click.option("--all", "everything", is_flag=True, help="All rows, however far the two are.")
+@click.option(
+    "--upto",
+    metavar="TIME",
+    help="Compare rows before this event time. Default: up to the progress of the slower table.",
+)
+@click.option("--all", "everything", is_flag=True, help="Compare all rows, whatever the progress of the tables.")
 @click.option(
     "--samples", type=click.IntRange(min=0), default=5, show_default=True, help="Rows shown of each kind of difference."
 )
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
-@click.option("--spill", type=click.Path(exists=True, file_okay=False), metavar="FOLDER", help="... into this folder.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the comparison as an HTML page.",
+)
+@click.option("--spill", type=click.Path(exists=True, file_okay=False), metavar="FOLDER", help="Folder to spill into.")
 @shared
 @pass_invocation
 def diff(  # noqa: PLR0913 - one per option
@@ -59,9 +68,9 @@ def diff(  # noqa: PLR0913 - one per option
     html: Path | None,
     spill: str | None,
 ) -> None:
-    """Compare TABLE with OTHER, each an output or the path of a Delta table, with @VERSION or @SAVEPOINT behind it where it is not the newest.
+    """Compare TABLE with OTHER, each an output or the path of a Delta table, followed by @VERSION or @SAVEPOINT for a version other than the newest.
 
-    The exit status is 0 where the same columns are there and at least --match of the rows are the same, 1 where not.
+    The exit status is 0 if both have the same columns and at least --match of the rows are the same, otherwise 1.
     """
     if other is None and against is None:
         msg = "compare it with what? Give OTHER (hourly@12), or --against LAKE for the table of that name there"
@@ -105,10 +114,10 @@ def diff(  # noqa: PLR0913 - one per option
 
 
 def lake_of(root: str) -> Lake:
-    """The lake at a root, which must be one of floodmark's.
+    """(root) -> the lake of floodmark's at that root.
 
     Raises:
-        LifecycleError: LIFECYCLE-084, there is none.
+        LifecycleError: LIFECYCLE-084, there is no lake at the root.
     """
     from floodmark.lake.paths import Lake
 
@@ -127,7 +136,7 @@ def _side(workspace: Workspace, lake: Lake, reference: str, prefix: str = "") ->
     from floodmark.observe.comparison.sides import Side
 
     name, sign, at = reference.rpartition("@")
-    if not sign or ("/" in reference and DeltaTable.is_deltatable(reference)):  # a path may have that sign
+    if not sign or ("/" in reference and DeltaTable.is_deltatable(reference)):  # a path may contain @
         name, sign = reference, ""
     path = name if "/" in name else lake.output(name)
     operator, output = _written_by(workspace, name.rstrip("/").rsplit("/", 1)[-1])
@@ -136,7 +145,7 @@ def _side(workspace: Workspace, lake: Lake, reference: str, prefix: str = "") ->
 
 
 def _written_by(workspace: Workspace, table: str) -> tuple[Operator | None, Output | None]:
-    """The operator that writes a table, and the output it is; nothing where nobody does."""
+    """(operator that writes a table, its output); (None, None) if no operator writes the table."""
     for operator in workspace.operators:
         for output in operator.outputs:
             for candidate in filter(None, (output, output.current)):
@@ -146,7 +155,11 @@ def _written_by(workspace: Workspace, table: str) -> tuple[Operator | None, Outp
 
 
 def _version(lake: Lake, table: str, at: str) -> int:
-    """The version of a table that a number or a savepoint names."""
+    """(version number, or savepoint) -> the version of a table.
+
+    Raises:
+        LifecycleError: LIFECYCLE-085, the savepoint does not hold the table.
+    """
     from floodmark.lake import savepoints
 
     if at.isdecimal():
@@ -159,7 +172,7 @@ def _version(lake: Lake, table: str, at: str) -> int:
 
 
 def say(console: Console, comparison: Comparison) -> None:
-    """Tell what a comparison has found."""
+    """Print the result of a comparison."""
     counts = comparison.counts
     rows = f"rows before {describe(comparison.upto)}" if comparison.upto is not None else "all rows"
     paired = (

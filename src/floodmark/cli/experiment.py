@@ -1,6 +1,6 @@
-"""The verb experiment: versions of one stream that run side by side, compared while they run; one of them may become the stream."""
+"""The verb experiment: runs versions of one stream side by side and compares their results; one of the versions may become the stream."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 @click.group()
 @shared
 def experiment() -> None:
-    """Versions of one stream side by side from one savepoint; the stream itself goes on and notices nothing."""
+    """Run versions of one stream side by side from one savepoint, without affecting the stream itself."""
 
 
 @experiment.command()
 @click.argument("name")
-@click.option("--of", "operator", required=True, metavar="OPERATOR", help="Whose stream it is about.")
+@click.option("--of", "operator", required=True, metavar="OPERATOR", help="Operator of the stream.")
 @asked(ExperimentRequest)
 @shared
 @pass_invocation
 def start(invocation: Invocation, *, name: str, operator: str, request: ExperimentRequest) -> None:
-    """Let arms run, each a fork in a lake of its own. Again after it was killed, it goes on."""
+    """Start the arms of experiment NAME, each a fork in a lake of its own. If the start is killed, the same command resumes it."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import experiments
 
@@ -67,7 +67,7 @@ def start(invocation: Invocation, *, name: str, operator: str, request: Experime
 @shared
 @pass_invocation
 def listed(invocation: Invocation) -> None:
-    """The experiments of the lake, the oldest first."""
+    """List the experiments of the lake, oldest first."""
     console, opened, streams = _opened(invocation)
     from floodmark.lake import experiments
 
@@ -92,7 +92,7 @@ def listed(invocation: Invocation) -> None:
 @shared
 @pass_invocation
 def show(invocation: Invocation, name: str) -> None:
-    """How the arms of experiment NAME run: progress, rows, processor time, memory, late rows."""
+    """Show how the arms of experiment NAME run: progress, rows, processor time, memory, late rows."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.experiments import operations
     from floodmark.lake import experiments
@@ -108,7 +108,7 @@ def show(invocation: Invocation, name: str) -> None:
 
 
 def _rule(streams: Fleet, made: Experiment) -> Record | None:
-    """What has become of the rule of an experiment; None where it has none."""
+    """The record of the rule of an experiment; None if the experiment has no rule."""
     from floodmark.control.rollout import Rollouts
 
     known = Rollouts(streams.store).of(streams.stream(made.operator))
@@ -117,11 +117,11 @@ def _rule(streams: Fleet, made: Experiment) -> Record | None:
 
 @experiment.command()
 @click.argument("name")
-@click.option("--arm", required=True, metavar="ARM", help="That may become the stream.")
+@click.option("--arm", required=True, metavar="ARM", help="Arm that may become the stream.")
 @shared
 @pass_invocation
 def approve(invocation: Invocation, *, name: str, arm: str) -> None:
-    """Approve that ARM of experiment NAME becomes the stream: all gates of its rule but this one hold."""
+    """Approve that ARM of experiment NAME becomes the stream, which its rule asks for once all other gates hold."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
     from floodmark.lake import experiments
@@ -152,14 +152,19 @@ def _say_operations(console: Console, made: Experiment, arms: Sequence[Operation
 @experiment.command()
 @click.argument("name")
 @asked(ComparisonRequest)
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the report as an HTML page.",
+)
 @shared
 @pass_invocation
 def report(invocation: Invocation, *, name: str, request: ComparisonRequest, html: Path | None) -> None:
-    """Compare what the arms of experiment NAME have found, in all windows that have closed in both; only new ones are read.
+    """Compare the results of the arms of experiment NAME, in all windows that have closed in both arms; reads only windows that are new.
 
-    The exit status is 0 where at least --match of the rows of every output are the same, and no column is
-    missing, 1 where not, or where nothing has closed yet.
+    The exit status is 0 if at least --match of the rows of every output are the same and no column is
+    missing; otherwise, or if no window has closed yet, 1.
     """
     console, opened, streams = _opened(invocation)
     from floodmark.control import experiments
@@ -197,7 +202,7 @@ def report(invocation: Invocation, *, name: str, request: ComparisonRequest, htm
 @shared
 @pass_invocation
 def pause(invocation: Invocation, name: str) -> None:
-    """Let the arms of experiment NAME stop; resume lets them go on where they were."""
+    """Stop the arms of experiment NAME until the verb resume starts the arms again where they stopped."""
     _set(invocation, name, "paused")
 
 
@@ -206,7 +211,7 @@ def pause(invocation: Invocation, name: str) -> None:
 @shared
 @pass_invocation
 def resume(invocation: Invocation, name: str) -> None:
-    """Let the arms of experiment NAME go on."""
+    """Resume the paused arms of experiment NAME."""
     _set(invocation, name, "running")
 
 
@@ -215,7 +220,7 @@ def resume(invocation: Invocation, name: str) -> None:
 @shared
 @pass_invocation
 def stop(invocation: Invocation, name: str) -> None:
-    """End experiment NAME; its tables and what was found stay until it is cleaned."""
+    """End experiment NAME. Its tables and comparisons stay until the verb clean removes them."""
     _set(invocation, name, "stopped")
 
 
@@ -233,7 +238,7 @@ def _set(invocation: Invocation, name: str, state: State) -> None:
 @shared
 @pass_invocation
 def clean(invocation: Invocation, name: str) -> None:
-    """Remove the arms of experiment NAME, which is over, and what was found."""
+    """Remove the arms and comparisons of experiment NAME, which must have ended."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import experiments
 
@@ -245,11 +250,11 @@ def clean(invocation: Invocation, name: str) -> None:
 @experiment.command()
 @click.argument("name")
 @asked(PromotionRequest)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
 def promote(invocation: Invocation, *, name: str, request: PromotionRequest, dry_run: bool) -> None:
-    """Let the stream be what an arm of experiment NAME is: state, code, and tables in one commit each. A rollback takes it back."""
+    """Replace the stream by an arm of experiment NAME: state, code, and tables in one commit each. A rollback undoes the promotion."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import promotion
 

@@ -1,4 +1,4 @@
-"""What verbs accept: all of them the environment, the lake, and whether to answer in JSON; those that act on streams, the options of their request."""
+"""Options of the verbs: environment, lake and JSON output for all verbs; the options of a request for verbs that act on streams."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Invocation:
     """The options shared by all verbs, as given before or after the verb.
 
     Args:
-        environment: which settings of ``resources/`` to use.
-        lake: root of the tables instead of the settings' own.
-        json: answer with one JSON document on stdout.
+        environment: name of the settings in ``resources/`` to use.
+        lake: root of the tables; None for the lake of the settings.
+        json: print one JSON document on stdout.
     """
 
     environment: str = "dev"
@@ -40,7 +40,7 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
 
 
 def shared(command: Command) -> Command:
-    """Add ``--environment``, ``--lake`` and ``--json``; the verb finds them in its ``Invocation``."""
+    """Add the options ``--environment``, ``--lake`` and ``--json``, whose values the verb's ``Invocation`` holds."""
     choice = click.Choice(ENVIRONMENTS)
     options = (
         click.option(
@@ -56,7 +56,7 @@ def shared(command: Command) -> Command:
             metavar="FOLDER",
             callback=_keep,
             expose_value=False,
-            help="Root of the tables; by default the settings'.",
+            help="Root of the tables. Default: the lake of the settings.",
         ),
         click.option(
             "--environment", type=choice, callback=_keep, expose_value=False, help="Settings to use. Default: dev."
@@ -72,10 +72,10 @@ pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
 def asked(request: type) -> Callable[[Command], Command]:
-    """Add the options of a request; the verb gets it as ``request``.
+    """Add the options of a request. The verb receives the request as its argument ``request``.
 
     Args:
-        request: one of ``lifecycle.requests``.
+        request: a class of ``lifecycle.requests``.
     """
 
     def added(command: Command) -> Command:
@@ -118,7 +118,7 @@ def _option(option: Option) -> Callable[[Any], Any]:
 
 
 def _share(option: Option, _: click.Context, __: click.Parameter, text: str) -> float:
-    """``0.1``, or ``10%``, as a number of 0 to 1."""
+    """(``0.1`` or ``10%``) -> a number from 0 to 1."""
     share = parse_share(text)
     if share is None:
         msg = f"{option.option_string} {text}: expected {EXPECTED}"
@@ -127,7 +127,7 @@ def _share(option: Option, _: click.Context, __: click.Parameter, text: str) -> 
 
 
 def _pairs(option: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
-    """``NAME=VALUE``, each name once; None where none is given."""
+    """(texts ``NAME=VALUE``, each name once) -> {name: value}; None for no texts."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Finding and loading the workspace around the current folder."""
+"""Finds and loads the workspace around the current folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
 from floodmark.spec.workspace import Workspace
 
 _DEFINITIONS = "definitions"
-"""The module, unless ``[tool.floodmark]`` names another one, which may be installed elsewhere."""
+"""The module of definitions, unless ``[tool.floodmark]`` names another module, which may be installed elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +25,10 @@ class Opened:
     """A loaded workspace with every path made absolute.
 
     Args:
-        root: the folder of its ``pyproject.toml``.
+        root: the folder of the workspace's ``pyproject.toml``.
         workspace: sources, operators and settings.
         lake: root of the tables to act on.
-        logs: root of another lake whose logs are read; None for its own.
+        logs: root of another lake whose logs are read; None for logs in ``lake``.
     """
 
     root: Path
@@ -45,9 +45,13 @@ class Opened:
 def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     """Find, import and build the workspace.
 
+    Args:
+        invocation: environment, and lake if the command line names one.
+        start: the folder to search from, upwards; by default the current one.
+
     Raises:
-        DefinitionError: DEFINITION-080 no workspace here or above, 081 no such module, 082 no ``workspace`` function,
-            083 it returns something else; and whatever is wrong with the definitions.
+        DefinitionError: DEFINITION-080, no workspace here or above; DEFINITION-081, no such module; DEFINITION-082, no ``workspace``
+            function; DEFINITION-083, the function returns something else; and the codes of invalid definitions.
         SetupError: SETUP-050, the lake is a file.
         UserCodeError: USER-002, the workspace's own code raised.
     """
@@ -83,7 +87,11 @@ def _here() -> Path:
 
 
 def find(start: Path) -> tuple[Path, str]:
-    """The folder of the nearest ``pyproject.toml`` with ``[tool.floodmark]``, and the definitions module it names."""
+    """(folder of the nearest ``pyproject.toml`` with ``[tool.floodmark]``, module of definitions that the file names).
+
+    Raises:
+        DefinitionError: DEFINITION-080, there is no such file; DEFINITION-084, the file is not TOML.
+    """
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
@@ -117,7 +125,7 @@ def _import(name: str, root: Path) -> ModuleType:
 
 
 def _places(module: ModuleType) -> list[str]:
-    """Where a module was imported from: its file, or the folders of a package without one."""
+    """The file of a module, or the folders of a package without a file."""
     return [module.__file__] if module.__file__ else list(getattr(module, "__path__", ()))
 
 
@@ -128,7 +136,7 @@ def _no_module(name: str, root: Path, got: str) -> DefinitionError:
 
 
 class _UserCode:
-    """Around the import of a workspace: floodmark's errors pass, others say file and line of the user's code."""
+    """A context for code of a workspace: floodmark's errors pass, any other exception becomes USER-002 with file and line of the user's code."""
 
     def __init__(self, where: str, root: Path) -> None:
         self.where, self.root = where, root

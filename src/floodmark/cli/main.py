@@ -48,7 +48,7 @@ GROUPS = {
         "maintain": "maintain",
     },
 }
-"""Title in the help -> verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
+"""Title in the help -> verb -> the module of ``floodmark.cli`` that defines the verb. A module is imported when its verb is used."""
 
 VERBS = {verb: module for group in GROUPS.values() for verb, module in group.items()}
 """Verb -> its module."""
@@ -56,19 +56,19 @@ VERBS = {verb: module for group in GROUPS.values() for verb, module in group.ite
 UNEXPECTED = "This is not an error floodmark knows; the traceback above says where it comes from."
 
 NO_SPARK = {"SETUP-001", "SETUP-004"}
-"""No Java, or no Spark."""
+"""Codes of the errors for missing Java and missing Spark."""
 
 _COLLECTIONS = (50_000, 20, 20)
-"""Objects after which Python looks for cycles of garbage, and how often it looks through older ones: what a verb imports stays, and looking is a tenth of it."""
+"""Thresholds of Python's garbage collector, above the defaults: imported modules are no garbage, and collections would take a tenth of a verb's time."""
 _WHOLE = 1000
-"""Characters at which the first sentence of a verb's help is cut: never."""
+"""Limit of the first sentence of a verb's help, in characters: more than any has."""
 
 
 class Program(click.Command):
-    """A command whose errors are told as floodmark tells them."""
+    """A command that reports errors in floodmark's form."""
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **settings: Any) -> Any:
-        """Run it and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
+        """Run the command and exit with status 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
         command_line = list(sys.argv[1:] if args is None else args)
         gc.set_threshold(*_COLLECTIONS)
         try:
@@ -79,21 +79,21 @@ class Program(click.Command):
 
 
 class Verbs(Program, click.Group):
-    """Imports a verb's module when it is asked for, and turns errors into an exit status and words."""
+    """The group of all verbs. Imports the module of a verb when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        """The verbs, in the order of a first day."""
+        """The verbs, in the order of the help."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        """The verb of that name."""
+        """The verb of that name; None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = getattr(import_module(f"floodmark.cli.{VERBS[cmd_name]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs, group by group, with the first sentence of each one's help."""
+        """Write the verbs, group by group, each with the first sentence of its help."""
         for title, group in GROUPS.items():
             commands = {name: self.get_command(ctx, name) for name in group}
             with formatter.section(title):
@@ -102,7 +102,7 @@ class Verbs(Program, click.Group):
                 )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click, with a suggestion for a verb that does not exist."""
+        """As in click, with a suggestion for a verb that does not exist."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             msg = f"no verb '{args[0]}'. {closest(args[0], VERBS)}Verbs: {', '.join(VERBS)}."
             raise click.UsageError(msg, ctx)
@@ -110,7 +110,7 @@ class Verbs(Program, click.Group):
 
 
 def _report(error: BaseException, command_line: Sequence[str]) -> int:
-    """Print an error; the exit status that goes with it."""
+    """Print an error. Returns the exit status."""
     as_json = "--json" in command_line
     error = _foreseen(error, command_line)
     if isinstance(error, SetupError) and error.code in NO_SPARK and (typed := _on_embedded(command_line)):
@@ -141,7 +141,7 @@ def _report(error: BaseException, command_line: Sequence[str]) -> int:
 
 
 def _on_embedded(command_line: Sequence[str]) -> str:
-    """A command line with the embedded engine instead; empty where the verb takes no engine."""
+    """The command line with ``--engine embedded``; empty if the verb has no such option."""
     if not {"land", "run", "replay"} & set(command_line):
         return ""
     words = [word for word in command_line if not word.startswith("--engine=")]
@@ -152,7 +152,7 @@ def _on_embedded(command_line: Sequence[str]) -> str:
 
 
 def _foreseen(error: BaseException, command_line: Sequence[str]) -> BaseException:
-    """What the machine refuses as a FloodmarkError; everything else as it is."""
+    """(exception) -> the SetupError for a refusal of the machine; any other exception unchanged."""
     if isinstance(error, FloodmarkError | click.ClickException | click.Abort | KeyboardInterrupt | BrokenPipeError):
         return error
     verb = " ".join(["floodmark", *(word for word in command_line if word in VERBS)])

@@ -1,6 +1,6 @@
-"""The verb maintain: compact and clean the tables of a lake, and remove what is kept no longer."""
+"""The verb maintain: compacts the tables of a lake, and removes files, packages and records whose retention has ended."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     default=168,
     show_default=True,
     type=click.IntRange(min=1),
-    help="For which files that were replaced are kept, and entries of the tables' logs, these for 24 at most: longer than any query or micro-batch takes.",
+    help="Retention of replaced files, and of entries of the tables' logs (at most 24 hours): longer than any query or micro-batch takes.",
 )
 @click.option(
     "--days",
     type=click.FloatRange(min=0),
-    help="For which packages nobody names, ended timelines, logs of drivers and records are kept. Default: kept_days of the settings.",
+    help="Retention of unused packages, ended timelines, logs of drivers and records. Default: kept_days of the settings.",
 )
 @click.option(
     "--forget",
     metavar="LAKE",
-    help="A lake that is gone for good: what its streams and savepoints needed may go from now on.",
+    help="A lake that no longer exists: files that only its streams and savepoints needed may be removed.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
 @shared
 @pass_invocation
 def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: str | None, dry_run: bool) -> None:
-    """Make large files of small ones in logs and output tables, and remove what neither a savepoint nor a stream can need.
+    """Compact the small files of logs and output tables, and remove files that neither a savepoint nor a stream can need.
 
-    A supervisor does the same by itself: `upkeep_minutes` of the settings.
+    A supervisor does the same every `upkeep_minutes` of the settings.
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)

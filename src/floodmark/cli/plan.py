@@ -1,6 +1,6 @@
-"""The verb plan: what has changed since a stream was started, and what it means for its state and its tables."""
+"""The verb plan: compares the current code with the code of a stream, and states what the changes mean for the stream's state and tables."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("operators", nargs=-1)
 @click.option(
-    "--against", metavar="LAKE", help="Compare with what runs there: the lake of an environment (prod), or a folder."
+    "--against", metavar="LAKE", help="Compare with the streams there: the lake of an environment (prod), or a folder."
 )
 @click.option(
     "--replay",
     "stretch",
     metavar="SPAN",
-    help="Let changed code go on from a savepoint of --against that is so far back ('1 day'), on the embedded engine, and compare the results.",
+    help="Resume changed code from a savepoint of --against of this long ago ('1 day'), on the embedded engine, and compare the results.",
 )
 @asked(ReplayRequest)
-@click.option("--markdown", is_flag=True, help="The result of --replay as a comment for a pull request.")
+@click.option("--markdown", is_flag=True, help="Print the result of --replay as a comment for a pull request.")
 @shared
 @pass_invocation
 def plan(
@@ -50,9 +50,9 @@ def plan(
     request: ReplayRequest,
     markdown: bool,
 ) -> None:
-    """Compare OPERATORS, by default all, with what their streams were started with. Changes nothing.
+    """Compare OPERATORS, by default all, with the code of their streams. Changes nothing.
 
-    With --replay the exit status is 1 where a change cannot be replayed, or less than --match of the rows of an
+    With --replay, the exit status is 1 if a change cannot be replayed, or if less than --match of the rows of an
     output are the same.
     """
     if (stretch is None or against is None) and (markdown or stretch is not None):
@@ -81,7 +81,7 @@ def plan(
 
 
 def _there(invocation: Invocation, against: str) -> Invocation:
-    """Acting on production: an environment of the settings, or a lake."""
+    """The invocation for the environment, or the lake, that ``against`` names."""
     if against in ENVIRONMENTS:
         return replace(invocation, environment=against, lake=None)
     from floodmark.cli.diff import lake_of
@@ -200,5 +200,5 @@ def _ways(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """A plan for programs."""
+    """A plan as a JSON document."""
     return asdict(plan) | {"verdict": plan.verdict}

@@ -1,6 +1,6 @@
-"""The verb prove: is an operator's bounded answer its unbounded one, on the workspace's own rows?"""
+"""The verb prove: checks on the workspace's own rows that the bounded and the unbounded results of an operator are equal."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("operator")
-@click.option("--from", "start_text", metavar="TIME", help="Rows whose results are from here on. Default: all.")
-@click.option("--to", "end_text", metavar="TIME", help="... and before this.")
-@click.option("--timezone", default="UTC", show_default=True, help="Of times without an offset.")
+@click.option("--from", "start_text", metavar="TIME", help="Prove results from this time on. Default: all.")
+@click.option("--to", "end_text", metavar="TIME", help="Prove results before this time. Default: all.")
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of times without an offset.")
 @click.option("--cuts", type=click.IntRange(min=1), default=20, show_default=True, help="Unbounded runs to compare.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first of them.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first unbounded run.")
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=100_000,
     show_default=True,
-    help="At most so many rows of each input, the first to arrive.",
+    help="Most rows of each input, the first to arrive.",
 )
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where they differ, write the smallest sample there as a pytest file.",
+    help="If results differ, write the smallest sample to this file, as a pytest test.",
 )
 @click.option(
     "--spark",
     is_flag=True,
-    help="Also as a stream on Spark that is killed with SIGKILL and started again, and bounded there: about two minutes.",
+    help="Also prove on Spark: a stream that is killed with SIGKILL and restarted, and a bounded run. About two minutes.",
 )
 @click.option(
-    "--embedded", is_flag=True, help="The same on the embedded engine: about ten seconds. Give both to have it on both."
+    "--embedded",
+    is_flag=True,
+    help="Also prove so on the embedded engine: about ten seconds. Can be given with --spark.",
 )
 @shared
 @pass_invocation
@@ -68,7 +70,10 @@ def prove(  # noqa: PLR0913 - one per option
     spark: bool,
     embedded: bool,
 ) -> None:
-    """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Writes nothing; starts Spark with --spark."""
+    """Compare a bounded run of OPERATOR with unbounded runs at random cuts with restarts, on rows of its inputs.
+
+    Writes nothing to the lake; starts Spark only with --spark.
+    """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
@@ -121,7 +126,7 @@ def prove(  # noqa: PLR0913 - one per option
 
 
 def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts: int, seed: int, spark: bool) -> Proof:
-    """In memory; empty if the embedded engine refuses an expression and Spark proves the operator anyway."""
+    """Prove an operator in memory. The proof is empty if the embedded engine refuses an expression and Spark proves the operator anyway."""
     from floodmark.testing.proof import Proof
     from floodmark.testing.proof import prove as proven
 

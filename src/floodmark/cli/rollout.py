@@ -1,6 +1,6 @@
-"""The verb rollout: a changed version runs beside its stream, is judged by a rule, promoted, watched, and taken back where it fails."""
+"""The verb rollout: a changed version runs beside its stream, is judged by a rule, promoted, watched, and rolled back if it fails."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 @click.group()
 @shared
 def rollout() -> None:
-    """A changed version runs beside its stream, and becomes the stream when a rule holds; it is watched then, and taken back if it fails."""
+    """Run a changed version beside its stream, promote it when a rule holds, watch the promoted version, and roll back if it fails."""
 
 
 @rollout.command()
 @click.argument("operator")
-@click.option("--note", default="", help="Why.")
+@click.option("--note", default="", help="Reason for the rollout.")
 @shared
 @pass_invocation
 def start(invocation: Invocation, *, operator: str, note: str) -> None:
-    """Roll out OPERATOR as its code is now, as its asset declares (operator_asset(..., rollout=Rollout(...)))."""
+    """Roll out the current code of OPERATOR, as its asset declares (operator_asset(..., rollout=Rollout(...)))."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
@@ -53,7 +53,7 @@ def start(invocation: Invocation, *, operator: str, note: str) -> None:
 @shared
 @pass_invocation
 def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
-    """How the newest rollouts of OPERATORS are, by default all: state, what they wait for, gates."""
+    """Show the newest rollouts of OPERATORS, by default of all: state, the awaited condition, gates."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.rollout import Rollouts
 
@@ -68,11 +68,11 @@ def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
 
 @rollout.command()
 @click.argument("operator")
-@click.option("--version", default="", metavar="VERSION", help="What is approved; another one is refused.")
+@click.option("--version", default="", metavar="VERSION", help="The version that is approved; any other is refused.")
 @shared
 @pass_invocation
 def approve(invocation: Invocation, *, operator: str, version: str) -> None:
-    """Approve that the new version of OPERATOR becomes the stream: all its other gates hold."""
+    """Approve that the new version of OPERATOR becomes the stream, which is asked for once all other gates hold."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
@@ -84,11 +84,11 @@ def approve(invocation: Invocation, *, operator: str, version: str) -> None:
 
 @rollout.command()
 @click.argument("operator")
-@click.option("--note", default="", help="Why.")
+@click.option("--note", default="", help="Reason for the abort.")
 @shared
 @pass_invocation
 def abort(invocation: Invocation, *, operator: str, note: str) -> None:
-    """End the rollout of OPERATOR: the new version stops, or, after its promotion, the stream goes back to what it was."""
+    """Abort the rollout of OPERATOR: stop the new version, or, after its promotion, roll the stream back."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
@@ -99,11 +99,11 @@ def abort(invocation: Invocation, *, operator: str, note: str) -> None:
 
 @rollout.command()
 @click.argument("operator")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most rollouts to show.")
 @shared
 @pass_invocation
 def history(invocation: Invocation, *, operator: str, limit: int) -> None:
-    """The rollouts of OPERATOR, the newest first, and each state they came to."""
+    """Show the rollouts of OPERATOR, newest first, with each of their states."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.rollout import Rollouts
 
@@ -125,7 +125,7 @@ def _going(opened: Opened, streams: Fleet, operator: str) -> Record:
 
 
 def say_rollout(console: Console, record: Record) -> None:
-    """Tell how a rollout, or the rule of an experiment, is."""
+    """Print the state of a rollout, or of the rule of an experiment."""
     console.say(f"{record.name} to {record.version}: {record.state} since {describe(int(record.since * 1000))}")
     if why := record.reason or record.steps[-1].why:
         console.say(f"  because: {why}")

@@ -1,6 +1,6 @@
 """``floodmark run``: one operator, or all, bounded over an interval or unbounded until stopped."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -31,24 +31,22 @@ if TYPE_CHECKING:
 @click.argument("operators", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every operator, upstream first.")
 @click.option("--from", "start_text", metavar="TIME", help="Bounded: from this date or time on.")
-@click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, which is not part of it.")
-@click.option("--timezone", default="UTC", show_default=True, help="Of --from and --to, where they name no offset.")
+@click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, exclusive.")
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of --from and --to without an offset.")
 @click.option(
     "--late-rows",
     type=click.Choice(["as_landed", "all"]),
-    help="Bounded: late as the log says (default), or none late.",
+    help="Bounded: rows that landed late are late (as_landed, the default), or no row is late (all).",
 )
 @click.option("--force", is_flag=True, help="Bounded: compute again what is covered already.")
-@click.option("--unbounded", is_flag=True, help="As a stream, until Ctrl-C.")
-@click.option("--until-caught-up", is_flag=True, help="Unbounded: end when everything there is has been read.")
+@click.option("--unbounded", is_flag=True, help="Run as a stream, until Ctrl-C.")
+@click.option("--until-caught-up", is_flag=True, help="Unbounded: stop when all landed rows have been read.")
+@click.option("--files-per-batch", type=click.IntRange(min=1), help="Unbounded: most files of a log per micro-batch.")
 @click.option(
-    "--files-per-batch", type=click.IntRange(min=1), help="Unbounded: at most so many files of a log per micro-batch."
+    "--from-scratch", is_flag=True, help="Unbounded: discard checkpoint and output, and read the whole log again."
 )
 @click.option(
-    "--from-scratch", is_flag=True, help="Unbounded: forget checkpoint and output, and read the whole log again."
-)
-@click.option(
-    "--engine", type=click.Choice(["spark", "embedded"]), help="What runs it; by default the settings': spark."
+    "--engine", type=click.Choice(["spark", "embedded"]), help="Engine of the run. Default: the engine of the settings."
 )
 @shared
 @pass_invocation
@@ -137,7 +135,7 @@ def _bounded(
     computed = computing(opened, console, engine)
     for operator in operators:
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
-        if not ready.todo.missing:  # Spark is not needed to say so
+        if not ready.todo.missing:  # no engine is needed for this answer
             results.append(covered(operator, interval, ready.todo))
             _say(console, results[-1])
             continue
@@ -158,7 +156,7 @@ def _bounded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unbounded:
-    """How an unbounded run was asked for."""
+    """The options of an unbounded run."""
 
     until_caught_up: bool
     files_per_batch: int | None
@@ -191,7 +189,7 @@ def _stream(
     stop: threading.Event,
     how: _Unbounded,
 ) -> RunResult:
-    """Run a stream, and say what it does."""
+    """Run a stream, and print its progress and its result."""
     console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
     result = computed.run_unbounded(
         operator,

@@ -1,6 +1,6 @@
-"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. Only a canonical one of Spark's needs Spark."""
+"""The verb savepoint: creates, lists, shows, verifies, compares, pins, exports, imports and deletes savepoints. Only canonical savepoints of Spark need Spark."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.group()
 @shared
 def savepoint() -> None:
-    """Savepoints of streams: state, positions, versions of the outputs and the definition, kept until they are deleted."""
+    """Manage savepoints of streams: state, positions, versions of the outputs and the definition, retained until deleted."""
 
 
 @savepoint.command()
@@ -38,7 +38,7 @@ def savepoint() -> None:
 @shared
 @pass_invocation
 def create(invocation: Invocation, operator: str, *, request: SavepointRequest) -> None:
-    """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
+    """Create a savepoint of the stream of OPERATOR. A running stream keeps running."""
     console, opened, _ = _opened(invocation)
     from floodmark.control.saving import save
 
@@ -103,7 +103,7 @@ def list_(invocation: Invocation, operator: str | None) -> None:
 @shared
 @pass_invocation
 def show(invocation: Invocation, name: str) -> None:
-    """Show what SAVEPOINT holds."""
+    """Show the contents of SAVEPOINT."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
@@ -153,7 +153,7 @@ def verify(invocation: Invocation, name: str) -> None:
 @shared
 @pass_invocation
 def diff(invocation: Invocation, first: str, second: str) -> None:
-    """Show in what two savepoints differ."""
+    """Show the differences of two savepoints."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
@@ -172,11 +172,11 @@ def diff(invocation: Invocation, first: str, second: str) -> None:
 
 @savepoint.command()
 @click.argument("name", metavar="SAVEPOINT")
-@click.option("--off", is_flag=True, help="Allow it to be deleted again.")
+@click.option("--off", is_flag=True, help="Allow the savepoint to be deleted again.")
 @shared
 @pass_invocation
 def pin(invocation: Invocation, name: str, *, off: bool) -> None:
-    """Keep SAVEPOINT from being deleted."""
+    """Protect SAVEPOINT from deletion."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
@@ -187,7 +187,7 @@ def pin(invocation: Invocation, name: str, *, off: bool) -> None:
 
 @savepoint.command()
 @click.argument("name", metavar="SAVEPOINT")
-@click.option("--unreadable", is_flag=True, help="Delete it although its manifest cannot be read.")
+@click.option("--unreadable", is_flag=True, help="Delete a savepoint whose manifest cannot be read.")
 @shared
 @pass_invocation
 def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
@@ -209,12 +209,14 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
 @click.argument("name", metavar="SAVEPOINT")
 @click.argument("folder")
 @click.option(
-    "--canonical", is_flag=True, help="With state in a format of no engine, for another engine or version of Spark."
+    "--canonical",
+    is_flag=True,
+    help="Write state in an engine-independent format, for another engine or version of Spark.",
 )
 @shared
 @pass_invocation
 def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) -> None:
-    """Copy SAVEPOINT into FOLDER, a folder or URI, where it shares nothing with the lake."""
+    """Copy SAVEPOINT into FOLDER, a folder or URI. The copy shares no file with the lake."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
     from floodmark.lake.checkpoint import engine_of
@@ -241,12 +243,12 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
 @click.option(
     "--engine",
     type=click.Choice(["spark", "embedded"]),
-    help="That shall go on from a canonical one; by default the settings'.",
+    help="Engine that will resume from a canonical savepoint. Default: the engine of the settings.",
 )
 @shared
 @pass_invocation
 def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> None:
-    """Copy an exported savepoint from FOLDER into the lake; of a canonical one, make one of the engine that shall go on from it."""
+    """Copy an exported savepoint from FOLDER into the lake. A canonical savepoint is converted for the engine that will resume from it."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
@@ -302,7 +304,7 @@ def _document(savepoint: Savepoint) -> dict[str, Any]:
 
 
 def code_of(root: Path) -> dict[str, object]:
-    """The commit of the workspace's code, and whether there are changes to it; nothing where git has none."""
+    """{``commit``, ``dirty``} of the workspace's code in git; empty if git has no commit of it."""
     commit = _git(root, "rev-parse", "HEAD")
     return {} if commit is None else {"commit": commit, "dirty": bool(_git(root, "status", "--porcelain", "--", "."))}
 

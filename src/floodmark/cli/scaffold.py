@@ -1,4 +1,4 @@
-"""Writing a new workspace from the templates beside this module."""
+"""Writes a new workspace from the templates beside this module."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"
 BOUND = "1 hour"
-"""How far behind the newest row others may come, where the data says nothing else."""
+"""Bound of the watermark in a new workspace, unless rows of the data come later."""
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
-    """Write a workspace: the sample shop, or one over data that was looked at.
+    """Write a workspace: the sample shop, or a workspace over inspected data.
 
     Args:
-        folder: new, or empty.
-        looked: data that was looked at; None for the sample.
+        folder: a new or empty folder.
+        looked: the result of inspecting data; None for the sample shop.
 
     Returns:
         The files written, relative to the folder.
 
     Raises:
-        LifecycleError: LIFECYCLE-020, the folder holds something already.
+        LifecycleError: LIFECYCLE-020, the folder is not empty, or is a file.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fix = "Choose another name, or empty it first; nothing was changed."
@@ -47,13 +47,13 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
 
 
 def wait_for(folder: Path, source: str, milliseconds: int) -> None:
-    """Have the watermark of a source wait for rows that come so far behind the newest one."""
+    """Raise the bound of a source's watermark, in its file of a new workspace, from ``BOUND`` to a number of milliseconds."""
     assets = folder / "assets" / f"{source}.py"
     assets.write_text(assets.read_text("utf-8").replace(f'"{BOUND}"', f'"{describe_span(milliseconds)}"'), "utf-8")
 
 
 def _project(folder: str) -> str:
-    """A folder's name as one pip takes for a project: letters, digits, and dots or dashes between them."""
+    """(name of a folder) -> a name of a project that pip accepts: letters and digits, with dashes between them."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-") or "workspace"
 
 
@@ -91,7 +91,7 @@ def _values(looked: Looked) -> dict[str, str]:
 
 
 def _files(connector: Files) -> str:
-    """The connector as its author would write it: what differs from the defaults."""
+    """The source text of a connector, with only the arguments that differ from their defaults."""
     plain = Files(connector.path)
     field_values = {f.name: getattr(connector, f.name) for f in fields(connector)[1:]}
     arguments = [f"{name}={_literal(value)}" for name, value in field_values.items() if value != getattr(plain, name)]

@@ -1,6 +1,6 @@
-"""The processes of one `floodmark up`: written down, so that the next one finds what a killed one left."""
+"""The processes of one `floodmark up`, recorded in a file, so that the next `up` finds the processes that a killed `up` has left."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ _POLL_SECONDS = 0.05
 
 
 def record(home: Path, leader: int, url: str) -> None:
-    """Write down who runs Dagster with this state, and the leader of Dagster's session."""
+    """Record that this process runs Dagster.
+
+    Args:
+        home: folder of Dagster's own state.
+        leader: process number of the leader of Dagster's session.
+        url: address of Dagster's web server.
+    """
     import psutil
 
     born = {"up": psutil.Process().create_time(), "leader": psutil.Process(leader).create_time()}
@@ -34,15 +40,15 @@ def record(home: Path, leader: int, url: str) -> None:
 
 
 def forget(home: Path) -> None:
-    """Nothing of it is left."""
+    """Remove the record, when no process of it is left."""
     (home / _FILE).unlink(missing_ok=True)
 
 
 def settle(home: Path, console: Console) -> bool:
-    """Stop the Dagster that an `up` which was killed has left on this machine; whether one was.
+    """Stop the Dagster that a killed `up` has left on this machine. Returns True if there was a killed `up`.
 
     Raises:
-        SetupError: SETUP-060, that `up` is still at work.
+        SetupError: SETUP-060, the recorded `up` still runs.
     """
     file = home / _FILE
     if not file.exists():
@@ -66,11 +72,11 @@ def settle(home: Path, console: Console) -> bool:
 
 
 def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
-    """The processes of a session.
+    """The processes of a session, without zombies.
 
     Args:
-        leader: number of its first process, which may have ended.
-        since: when that process was made, s since 1970: older processes belong to another session of that number.
+        leader: number of the session's first process, which may have ended.
+        since: start time of that process, s since 1970. Older processes belong to another session of the same number.
     """
     import psutil
 
@@ -84,7 +90,7 @@ def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
 
 
 def end(leader: int, since: float = 0.0) -> None:
-    """Make sure that no process of a session is left; a zombie has ended, whenever its parent looks."""
+    """End all processes of a session: SIGTERM, then SIGKILL, each with 10 s to end. A zombie counts as ended, as its parent may never reap it."""
     import psutil
 
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -97,7 +103,7 @@ def end(leader: int, since: float = 0.0) -> None:
 
 
 def listener(port: int) -> str:
-    """Who listens on a port: ``", by process 12 (python)"``; nothing where this system does not say."""
+    """The process that listens on a port, in words: ``", by process 12 (python)"``; empty if the system does not say."""
     import psutil
 
     with suppress(psutil.Error, PermissionError):

@@ -13,13 +13,13 @@ from floodmark.cli.console import Console
 
 @contextmanager
 def stopping(console: Console, boundary: str) -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; a second signal raises KeyboardInterrupt.
+    """A context with an event that SIGINT and SIGTERM set. A second signal raises KeyboardInterrupt.
+
+    Enter the context after Spark's session has started: Spark installs a handler of its own at its start.
 
     Args:
-        console: says so.
-        boundary: what is finished first, for the message.
-
-    Enter it after the session has started: Spark installs a handler of its own then.
+        console: prints a note at the first signal.
+        boundary: the work that is finished before the stop, for the note.
     """
     stop = threading.Event()
 

@@ -1,6 +1,6 @@
 """The engine of a verb, and the lake it writes."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
 
     Args:
         opened: the workspace.
-        console: says that it starts.
-        writes: the verb writes into the lake, which must be possible.
+        console: shows that Spark starts.
+        writes: whether the verb writes into the lake, which must then be writable.
 
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-051 a lake that cannot be written, SETUP-054 no such master.
+        SetupError: SETUP-001, no Java; SETUP-003, Delta's jars cannot be fetched; SETUP-004, no Spark; SETUP-051, a lake that cannot be
+            written; SETUP-054, no such master.
     """
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
@@ -39,12 +40,12 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
 
 
 def computing(opened: Opened, console: Console, engine: Engine | None = None) -> Computing:
-    """The engine of the workspace, or another one; its session starts when it is needed.
+    """The engine of the workspace, or another engine. The session of the engine starts on first use.
 
     Args:
         opened: the workspace.
-        console: says that it starts.
-        engine: another one than the settings say.
+        console: shows that the session starts.
+        engine: the engine to use; None for the engine of the settings.
 
     Raises:
         SetupError: SETUP-051, a lake that cannot be written.

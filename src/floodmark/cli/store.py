@@ -1,6 +1,6 @@
-"""The control store of a workspace, and how its streams are."""
+"""The control store of a workspace: its supervised streams, their states, and upkeep."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from floodmark.core.time import describe
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
-    from floodmark.control.records import Driver
     from floodmark.control.supervisor import Supervisor
 
 
 def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
-    """The streams of a workspace that run by themselves."""
+    """The supervised streams of a workspace; ``say`` is called with each line about an action."""
     from floodmark.control.fleet import Fleet
 
     return Fleet(workspace=opened.workspace, root=opened.root, say=say)
 
 
 def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
-    """A supervisor of the streams of a workspace, which keeps up their lakes too."""
+    """A supervisor of the streams of a workspace, which also does the upkeep of their lakes."""
     from floodmark.control.supervisor import supervisor as made
 
     settings = opened.workspace.settings
@@ -32,7 +31,7 @@ def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Su
 
 
 def upkeep(opened: Opened) -> dict[str, Any] | None:
-    """When the last upkeep ended and what it did, in words; None where none was written down."""
+    """{``at``, ``what``, ...}: time and result of the last upkeep in words, and its numbers; None if no upkeep is recorded."""
     there = known(opened, print)
     if there is None:
         return None
@@ -45,23 +44,19 @@ def upkeep(opened: Opened) -> dict[str, Any] | None:
 
 
 def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
-    """The same where a stream was ever started to run by itself in this lake; otherwise None, and nothing is made."""
+    """The supervised streams if a stream was ever started in this lake. Otherwise None, and no control store is created."""
     from floodmark.control.package import has_store
 
     known_fleet = fleet(opened, say) if has_store(opened.workspace.settings, opened.root) else None
     return known_fleet if known_fleet is not None and known_fleet.here else None
 
 
-def describe_driver(driver: Driver) -> str:
-    """How a driver is, for people."""
-    from floodmark.control.supervisor import describe_driver
-
-    return describe_driver(driver)
-
-
 def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The streams that were started, and how they are; operator -> what an output without any commit waits for. Nothing where none ever was."""
-    from floodmark.control.supervisor import awaited
+    """(a row per started stream, operator -> state of its outputs that have no commit). Both are empty if no stream was ever started.
+
+    Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state) and ``state`` in words.
+    """
+    from floodmark.control.supervisor import awaited, describe_driver
 
     there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:

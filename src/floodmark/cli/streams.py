@@ -1,6 +1,6 @@
-"""The verbs rollback, fork, move and rescale: what can be made of a stream's savepoints."""
+"""The verbs rollback, fork, move and rescale, which restore a stream, copy it or change where and how it runs, by savepoints."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("operator")
-@click.option("--to", "name", metavar="SAVEPOINT", required=True, help="Of the operator: floodmark savepoint list.")
+@click.option(
+    "--to", "name", metavar="SAVEPOINT", required=True, help="Savepoint of the operator: floodmark savepoint list."
+)
 @asked(RollbackRequest)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
 def rollback(invocation: Invocation, *, operator: str, name: str, request: RollbackRequest, dry_run: bool) -> None:
-    """Take the stream of OPERATOR back to a savepoint: state, positions and tables, with every stream that reads it.
+    """Roll the stream of OPERATOR back to a savepoint: state, positions and tables, with every stream that reads it.
 
-    Those that a supervisor runs are stopped for it, and run again in the code of their savepoints; others have to be stopped.
+    Supervised streams are stopped, and started again with the code of their savepoints. Other streams must be stopped already.
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -91,13 +93,15 @@ def rollback(invocation: Invocation, *, operator: str, name: str, request: Rollb
 
 @click.command()
 @click.argument("operator")
-@click.option("--from", "name", metavar="SAVEPOINT", required=True, help="Of the operator: floodmark savepoint list.")
-@click.option("--into", metavar="LAKE", required=True, help="Folder or URI of a lake of its own.")
-@click.option("--fresh", is_flag=True, help="Begin with empty outputs instead of those of the savepoint.")
+@click.option(
+    "--from", "name", metavar="SAVEPOINT", required=True, help="Savepoint of the operator: floodmark savepoint list."
+)
+@click.option("--into", metavar="LAKE", required=True, help="Folder or URI of a lake for the fork alone.")
+@click.option("--fresh", is_flag=True, help="Start with empty outputs instead of those of the savepoint.")
 @shared
 @pass_invocation
 def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: bool) -> None:
-    """Begin a stream of OPERATOR where a savepoint stands, in a lake of its own, which reads what this one reads and never writes it."""
+    """Start a stream of OPERATOR from a savepoint in another lake. The fork reads the inputs of this lake and never writes into it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake import savepoints
@@ -121,12 +125,12 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
 
 @click.command()
 @click.argument("operator")
-@click.option("--into", metavar="LAKE", required=True, help="Folder or URI of a lake of its own.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--into", metavar="LAKE", required=True, help="Folder or URI of the other lake.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
 def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> None:
-    """Let the stopped stream of OPERATOR go on in another lake, and not here any more; it reads what it has read."""
+    """Move the stopped stream of OPERATOR to another lake. The stream keeps reading the same inputs, and no longer runs here."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake.fork import move as moved
@@ -150,8 +154,8 @@ def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> 
 
 @click.command()
 @click.argument("operator")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="State partitions from now on.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--partitions", type=click.IntRange(min=1), required=True, help="New number of state partitions.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
 def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: bool) -> None:
@@ -181,7 +185,7 @@ def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: 
 
 
 def _would(console: Console, opened: Opened, sentence: str, steps: Iterable[Step]) -> None:
-    """A dry run."""
+    """Print a dry run: a sentence, and the steps."""
     steps = list(steps)
     console.say(sentence if steps else "nothing to do")
     console.steps(steps)
@@ -189,7 +193,7 @@ def _would(console: Console, opened: Opened, sentence: str, steps: Iterable[Step
 
 
 def _steps(lake: Lake, streams: Fleet | None, prepared: Prepared) -> list[Step]:
-    """What a rollback would do, one after the other."""
+    """The steps of a rollback, in order."""
     if streams is None:
         from floodmark.lake import switch
 

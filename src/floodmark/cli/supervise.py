@@ -1,6 +1,6 @@
-"""The verbs supervise, start, stop, restart and logs: streams that run by themselves."""
+"""The verbs supervise, start, stop, restart and logs, for supervised streams."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.signals import stopping
-from floodmark.cli.store import describe_driver, fleet, supervisor
+from floodmark.cli.store import fleet, supervisor
 from floodmark.cli.workspace import opened_lake
 from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
@@ -28,7 +28,7 @@ _TAIL_BYTES = 64_000
 @shared
 @pass_invocation
 def supervise(invocation: Invocation) -> None:
-    """Run the streams that should run, start them again when they crash; Ctrl-C ends the supervisor and leaves them running."""
+    """Run all started streams, and restart streams that crash. Ctrl-C ends the supervisor and leaves the streams running."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     streams = fleet(opened, console.say)
@@ -42,10 +42,10 @@ def supervise(invocation: Invocation) -> None:
 @shared
 @pass_invocation
 def start(invocation: Invocation, operators: tuple[str, ...]) -> None:
-    """Let the streams of OPERATORS run, from the code as it is now: later changes of files make no difference to them."""
+    """Start the streams of OPERATORS with a package of the current code. Later changes of files do not affect the streams."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")  # else the driver would say so, when nobody looks
+    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")  # the driver would report it in its log alone
     streams, chosen = fleet(opened, console.say), [opened.workspace.operator(name) for name in operators]
     package = streams.start(chosen)
     _supervised(streams)
@@ -60,7 +60,7 @@ def start(invocation: Invocation, operators: tuple[str, ...]) -> None:
 @shared
 @pass_invocation
 def stop(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
-    """Let the streams of OPERATORS stop, each at its next micro-batch boundary."""
+    """Stop the streams of OPERATORS, each at its next micro-batch boundary."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     names = _stop(fleet(opened, console.say), operators, wait)
@@ -75,7 +75,7 @@ def stop(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> 
 @shared
 @pass_invocation
 def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
-    """Stop the streams of OPERATORS and let them run again, from the same package; crashes before it do not count any more."""
+    """Restart the streams of OPERATORS from their deployed package. Resets the count of crashes."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
@@ -90,13 +90,15 @@ def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) 
 
 @click.command()
 @click.argument("operator")
-@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until Ctrl-C.")
 @shared
 @pass_invocation
 def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
-    """Show the end of what the last driver of OPERATOR has said."""
+    """Show the end of the log of OPERATOR's last driver."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    from floodmark.control.supervisor import describe_driver
+
     streams = fleet(opened, console.say)
     name = streams.named(operator)
     driver = streams.driver(name)
@@ -115,7 +117,7 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
 
 
 def _silent(streams: Fleet, name: str) -> LifecycleError:
-    """LIFECYCLE-050: a stream that was never started, or whose driver has yet to come."""
+    """The error LIFECYCLE-050 for a stream without a driver: it was never started, or its driver is about to start."""
     from floodmark.control.fleet import never
     from floodmark.control.supervisor import awaited
 
@@ -133,6 +135,8 @@ def _supervised(streams: Fleet) -> None:
 
 
 def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
+    from floodmark.control.supervisor import describe_driver
+
     names = [streams.named(name) for name in operators]
     streams.check_idle(names)
     for name, driver in streams.stop(names, wait).items():
@@ -141,7 +145,7 @@ def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
 
 
 def _tail(path: Path, since: int | None) -> tuple[str, int]:
-    """What a file has behind a place, by default its end; and the place behind it."""
+    """(text of a file from byte ``since`` on, by default its last 64,000 bytes; size of the file in bytes)."""
     if not path.exists():
         return "", 0
     size = path.stat().st_size

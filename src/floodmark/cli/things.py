@@ -1,6 +1,6 @@
-"""Verbs about things: quarantine."""
+"""The verb quarantine: shows and replays quarantined rows."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from floodmark.spec.workspace import Engine
 @click.group()
 @shared
 def quarantine() -> None:
-    """Rows that broke their contract, or that a function failed for: show them, replay them."""
+    """Show or replay quarantined rows: rows that broke their contract, or for which a function failed."""
 
 
 @quarantine.command()
 @click.argument("name")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows, newest first."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most rows to show, newest first."
 )
 @shared
 @pass_invocation
 def show(invocation: Invocation, name: str, limit: int) -> None:
-    """Show what is in the quarantine of the source or operator NAME, and why."""
+    """Show the quarantined rows of the source or operator NAME, with reasons."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     if any(name == operator.name for operator in opened.workspace.operators):
@@ -75,11 +75,15 @@ def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> N
 
 @quarantine.command()
 @click.argument("source")
-@click.option("--engine", type=click.Choice(["spark", "embedded"]), help="What lands it; by default the settings'.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "embedded"]),
+    help="Engine that lands the rows. Default: the engine of the settings.",
+)
 @shared
 @pass_invocation
 def replay(invocation: Invocation, source: str, engine: Engine | None) -> None:
-    """Check the quarantined rows of SOURCE against today's contract; land those that keep it."""
+    """Check the quarantined rows of SOURCE against the current contract, and land the rows that keep the contract."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     if any(source == operator.name for operator in opened.workspace.operators):

@@ -1,6 +1,6 @@
 """``floodmark up``: Dagster with the workspace's assets, on this machine, until Ctrl-C."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 20
 _WATCH_SECONDS = 5
 _RELOAD_SECONDS = 30
-"""Until the definitions are looked at again after they were asked to load: that takes a while, and once is enough."""
+"""Time from a reload of the definitions, which takes a while, to the next look at them."""
 _UNREACHABLE = "DagsterUserCodeUnreachableError"
 
 
@@ -48,16 +48,16 @@ _UNREACHABLE = "DagsterUserCodeUnreachableError"
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on. There is no login: keep it local."
 )
 @click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
-@click.option("--state", metavar="FOLDER", help="Dagster's own state. Default: .floodmark/dagster in the workspace.")
 @click.option(
-    "--supervise/--no-supervise", default=True, show_default=True, help="Run the streams that should run too."
+    "--state", metavar="FOLDER", help="Folder of Dagster's own state. Default: .floodmark/dagster in the workspace."
 )
+@click.option("--supervise/--no-supervise", default=True, show_default=True, help="Also run all started streams.")
 @shared
 @pass_invocation
 def up(invocation: Invocation, *, host: str, port: int, state: str | None, supervise: bool) -> None:
-    """Start Dagster with this workspace's assets, and the streams that should run; Ctrl-C stops all of it.
+    """Run Dagster with this workspace's assets, and all started streams. Ctrl-C stops both.
 
-    Streams stop at a micro-batch boundary, and run again with the next ``up`` or ``supervise``.
+    Streams stop at a micro-batch boundary, and resume with the next ``up`` or ``supervise``.
     """
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
@@ -106,7 +106,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
 
 @contextmanager
 def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[None]:
-    """A supervisor in a thread, which waits while another one is at work; the streams stop with it."""
+    """Run a supervisor in a thread, if ``wanted``. The supervisor waits while another one is at work; its streams stop when the context ends."""
     if not wanted:
         yield
         return
@@ -125,7 +125,11 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
 
 
 def _check_installed(root: Path) -> None:
-    """What Dagster needs is there."""
+    """Check that Dagster's packages are installed, and that the workspace has a ``workspace.yaml``.
+
+    Raises:
+        SetupError: SETUP-030, a package is missing; SETUP-031, there is no ``workspace.yaml``.
+    """
     missing = [name for name in ("dagster", "dagster_webserver", "psutil") if find_spec(name) is None]
     if missing:
         fix = "Install them: pip install 'floodmark[dagster]'"
@@ -138,7 +142,11 @@ def _check_installed(root: Path) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Nobody else listens where Dagster should."""
+    """Check that no process listens on the port.
+
+    Raises:
+        SetupError: SETUP-032, the port is taken.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -150,7 +158,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _settings(home: Path) -> None:
-    """Write Dagster's settings once; what is there stays."""
+    """Write Dagster's settings, unless the file exists."""
     home.mkdir(parents=True, exist_ok=True)
     file = home / "dagster.yaml"
     if not file.exists():
@@ -158,7 +166,7 @@ def _settings(home: Path) -> None:
 
 
 def _give_up_runs(home: Path, console: Console) -> None:
-    """End the runs that an `up` which was killed has left: they would hold the places of others for minutes."""
+    """End the runs that a killed `up` has left, which would hold slots of the queue for minutes."""
     command = [sys.executable, "-m", "floodmark.orchestration.lost_runs", str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:  # Dagster ends them too, later
@@ -171,10 +179,10 @@ def _give_up_runs(home: Path, console: Console) -> None:
 def _running(
     command: list[str], root: Path, environment: dict[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Dagster in a session of its own; when this ends, no process of that session is left.
+    """Run Dagster in a session of its own. When the context ends, no process of that session is left.
 
-    The caller handles SIGINT and SIGTERM (``stopping``), so both have their default in Dagster, also where a script has started this process
-    in its background with SIGINT ignored. A ``preexec_fn`` would run between fork and exec, where another thread's lock may be held.
+    The caller handles SIGINT and SIGTERM (``stopping``), so both signals have their default action in Dagster, even if a script has started
+    this process in its background with SIGINT ignored. A ``preexec_fn`` would run between fork and exec, where another thread's lock may be held.
     """
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -193,7 +201,7 @@ def _running(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask Dagster to stop, then make sure: runs and their Java too. A second Ctrl-C ends the patience, not the making sure."""
+    """Interrupt Dagster, wait up to 20 s, then end all processes of its session: runs and their Java too. A second Ctrl-C ends the wait alone."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -203,7 +211,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.Event) -> bool:
-    """True when the web server answers; False when it ended, took too long, or was not wanted any more."""
+    """True once the web server answers; False if Dagster ends first, if two minutes pass, or if ``stop`` is set."""
     deadline = time.monotonic() + _FIRST_PAGE_SECONDS
     while process.poll() is None and time.monotonic() < deadline and not stop.is_set():
         try:
@@ -215,16 +223,16 @@ def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.E
 
 
 def _revive(url: str, process: subprocess.Popen[bytes], console: Console, failures: set[str]) -> bool:
-    """Load the definitions again when the process that serves them has died: Dagster does not by itself. Say why definitions do not load.
+    """Reload the definitions if the process that serves them has died, which Dagster itself does not. Print why definitions do not load.
 
     Args:
-        url: of Dagster's GraphQL.
+        url: address of Dagster's GraphQL.
         process: Dagster.
-        console: is told.
-        failures: why definitions do not load, as it was said already; new reasons are added.
+        console: prints the notes.
+        failures: reasons why definitions do not load that were printed already; new reasons are added.
 
     Returns:
-        Whether the definitions were asked to load again.
+        True if a reload was requested.
     """
     import psutil
 
@@ -247,12 +255,12 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console, failur
             _ask(url, "mutation { reloadWorkspace { __typename } }")
             return True
     except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
-        console.note(f"Dagster does not answer: {error}")  # it may be stopping; the next look tells
+        console.note(f"Dagster does not answer: {error}")  # Dagster may be stopping; the next look decides
     return False
 
 
 def _root_cause(error: dict[str, Any]) -> str:
-    """The message of the error that a Python error of Dagster's comes from."""
+    """The message of the root cause of a Python error that Dagster reports."""
     messages = [error["message"], *(link["error"]["message"] for link in error["errorChain"])]
     return str(messages[-1]).strip()
 

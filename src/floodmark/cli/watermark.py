@@ -1,6 +1,6 @@
-"""The verb watermark: what a source's bound costs, what its landings have learned, and the line to write."""
+"""The verb watermark: shows the cost of bounds for a source's watermark, the bound learned from its landings, and the line to write."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -20,17 +20,23 @@ if TYPE_CHECKING:
     from floodmark.observe.bounds import BoundReport
 
 _WORST = 10
-"""Windows shown; --json has all that lose rows."""
+"""Windows shown that lose most rows; --json has all windows that lose rows."""
 
 
 @click.command()
 @click.argument("source")
 @click.option(
-    "--bound", "bounds", metavar="SPAN", multiple=True, help="Weigh this bound, not the quantiles. May repeat."
+    "--bound",
+    "bounds",
+    metavar="SPAN",
+    multiple=True,
+    help="Bound to weigh instead of the quantiles of delays. May be repeated.",
 )
 @click.option("--window", metavar="SPAN", help="Also count the rows that windows of this size would drop.")
-@click.option("--allowed-lateness", "lateness", metavar="SPAN", help="Of those windows. Default: none.")
-@click.option("--svg", metavar="FILE", help="Write a picture: share of rows late, by bound.")
+@click.option(
+    "--allowed-lateness", "lateness", metavar="SPAN", help="Allowed lateness of those windows. Default: none."
+)
+@click.option("--svg", metavar="FILE", help="Write a picture to FILE: share of late rows by bound.")
 @shared
 @pass_invocation
 def watermark(
@@ -42,7 +48,7 @@ def watermark(
     lateness: str | None,
     svg: str | None,
 ) -> None:
-    """Weigh bounds for the watermark of SOURCE: latency against late rows. Starts no Spark."""
+    """Weigh bounds for the watermark of SOURCE: added latency against late rows. Starts no Spark."""
     if lateness is not None and window is None:
         msg = "--allowed-lateness means nothing without --window"
         raise click.UsageError(msg)
@@ -76,7 +82,7 @@ def _span(text: str, option: str, *, least: int) -> int:
 
 
 def line(source: Source, bound: int) -> str:
-    """What to write into the source for that bound to be in force."""
+    """(source, bound in ms) -> the argument to write into the source for the bound to come into force."""
     quantile = source.watermark.quantile if isinstance(source.watermark, Learned) else 0.999
     return f'watermark=Learned({quantile:g}, bound="{describe_span(bound)}")'
 
@@ -152,7 +158,7 @@ def _latency(against: int) -> str:
 
 
 def _briefly(span: int) -> str:
-    """To the minute from an hour on, to the second from a minute on."""
+    """A length of time in ms, in words: cut to minutes from an hour on, to seconds from a minute on."""
     step = next((step for above, step in ((3_600_000, 60_000), (60_000, 1000)) if span >= above), 1)
     return describe_span(span - span % step)
 

@@ -1,6 +1,6 @@
 """Verbs about the workspace: init, validate, explain, status, land."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     "--from",
     "data",
     metavar="FILES",
-    help="CSV, JSON or Parquet: a file, folder or glob to write a first contract for.",
+    help="CSV, JSON or Parquet data (a file, folder or glob) to infer a first contract from.",
 )
 @click.option(
     "--time-format",
     "time_formats",
     multiple=True,
     metavar="FORMAT",
-    help="How --from's times are written: '%d.%m.%Y %H:%M', 'epoch ms'. May be repeated.",
+    help="Format of times in --from: '%d.%m.%Y %H:%M', 'epoch ms'. May be repeated.",
 )
 @shared
 @pass_invocation
 def init(invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...]) -> None:
-    """Make a workspace: a folder NAME that works at once."""
+    """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.scaffold import BOUND, scaffold, wait_for
 
     console = Console(as_json=invocation.json)
@@ -118,7 +118,7 @@ def _say_looked(console: Console, looked: Looked, tried: Trial, *, unordered: bo
 
 
 def _say_times(console: Console, looked: Looked, tried: Trial, *, unordered: bool) -> None:
-    """From when to when the rows are, how late the latest is, and which fields may mean something else."""
+    """Print the range of event times, how far rows come behind, and notes about fields that may mean something else."""
     if looked.event_time is not None and tried.event_times is not None:
         console.say(f"{looked.event_time} is the event time: {' to '.join(map(iso, tried.event_times))}")
         if unordered:
@@ -133,7 +133,7 @@ def _say_times(console: Console, looked: Looked, tried: Trial, *, unordered: boo
 @shared
 @pass_invocation
 def validate(invocation: Invocation) -> None:
-    """Load the workspace and check everything against everything."""
+    """Load the workspace and check all its definitions."""
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     workspace = opened.workspace
@@ -168,7 +168,7 @@ def validate(invocation: Invocation) -> None:
 
 
 def _refused_in(workspace: Workspace) -> list[str]:
-    """What the engine of the environment would refuse to run; the other engine may run it."""
+    """Refusals of the embedded engine for operators and expectations, as texts; empty if the environment has another engine."""
     if workspace.settings.engine != "embedded":
         return []
     from floodmark.engines.embedded.parity.check import check_expectations, check_operator
@@ -192,7 +192,7 @@ def _expectations(workspace: Workspace) -> list[Expectation]:
 
 
 def _unknown(workspace: Workspace) -> list[str]:
-    """Expectations that Great Expectations does not have; it says so itself when the first asset partition is judged."""
+    """Warnings about expectations that Great Expectations does not have. Great Expectations itself fails at the first asset partition only."""
     kinds = sorted({one.kind for one in _expectations(workspace)} - GALLERY)
     return [
         f"expectation '{kind}': Great Expectations 1 has none of this name. {closest(kind, GALLERY)}".rstrip()
@@ -201,10 +201,10 @@ def _unknown(workspace: Workspace) -> list[str]:
 
 
 def _missing(workspace: Workspace) -> list[str]:
-    """Folders of sources that are not there; they may still come, and ``land`` asks for them.
+    """Warnings about folders of sources that do not exist yet. The verb ``land`` refuses a source whose folder is missing.
 
     Raises:
-        ConnectorError: CONNECTOR-003, a source names a single file.
+        ConnectorError: CONNECTOR-003, the path of a source is a single file.
     """
     from floodmark.connectors.files import FileReader
 
@@ -243,7 +243,7 @@ def _operator_document(operator: Operator) -> dict[str, Any]:
 @shared
 @pass_invocation
 def explain(invocation: Invocation, operator: str) -> None:
-    """Show what OPERATOR is made of: steps, state, time, outputs."""
+    """Show the steps, state, time and outputs of OPERATOR."""
     from floodmark.compiler.explain import explain as explained
 
     console = Console(as_json=invocation.json)
@@ -256,7 +256,7 @@ def explain(invocation: Invocation, operator: str) -> None:
 @shared
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show how far every source and operator is. Starts no Spark."""
+    """Show the progress of every source and operator. Starts no Spark."""
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
@@ -296,15 +296,19 @@ def status(invocation: Invocation) -> None:
 @click.command()
 @click.argument("sources", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every source of the workspace.")
-@click.option("--continuous", is_flag=True, help="Keep looking for more, until Ctrl-C. One source.")
+@click.option("--continuous", is_flag=True, help="Keep landing new rows of one source, until Ctrl-C.")
 @click.option(
     "--end",
     is_flag=True,
-    help="Then land the end of input: every window fires, and nothing lands any more until --reopen.",
+    help="Then land the end of input: every window fires, and no row lands until --reopen.",
 )
-@click.option("--reopen", is_flag=True, help="First take back an end of input, while no stream has read it.")
-@click.option("--limit-commits", type=click.IntRange(min=1), help="At most so many landing commits per source.")
-@click.option("--engine", type=click.Choice(["spark", "embedded"]), help="What lands it; by default the settings'.")
+@click.option("--reopen", is_flag=True, help="First undo an end of input that no stream has read.")
+@click.option("--limit-commits", type=click.IntRange(min=1), help="Most landing commits per source.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "embedded"]),
+    help="Engine that lands the rows. Default: the engine of the settings.",
+)
 @shared
 @pass_invocation
 def land(
@@ -318,7 +322,7 @@ def land(
     limit_commits: int | None,
     engine: Engine | None,
 ) -> None:
-    """Land what is new at SOURCES into their logs."""
+    """Land new rows of SOURCES into their logs."""
     _check_landing(sources, everything=everything, continuous=continuous, end=end)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -334,7 +338,7 @@ def land(
     for source in chosen:
         check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder), reopen=reopen)
     computed, lake, results = computing(opened, console, engine), Lake.of(workspace.settings), []
-    if computed.name == "spark":  # its handlers of signals come before ours
+    if computed.name == "spark":  # its signal handlers are installed before ours
         computed.start()
     with stopping(console, "this landing commit") as stop:
         for source in chosen:
@@ -393,7 +397,7 @@ def _say_landed(console: Console, source: Source, result: LandingResult, seconds
 
 
 def opened_lake(invocation: Invocation, console: Console) -> Opened:
-    """The workspace, its lake said; the first thing every writing verb does."""
+    """Open the workspace and print its lake. Every verb that writes does this first."""
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
     return opened

@@ -1,4 +1,4 @@
-"""A first contract by looking at data: names, types, nulls, how times are written, and what would be set aside."""
+"""Infers a first contract from data: names, types, nulls, formats of times, and the rows that would be quarantined."""
 
 from floodmark.cli.inference.fields import LookedField, Model
 from floodmark.cli.inference.look import Looked, look

@@ -16,7 +16,7 @@ from floodmark.cli.inference.times import named_like_time, written
 _LARGEST = (1 << 63) - 1
 _MAX_DIGITS = 38
 _TOLERATED = 0.01
-"""Share of values that may be no number in a column of numbers; their rows would be set aside."""
+"""Greatest share of other values in a column of numbers; rows with such values would be quarantined."""
 _NUMBERS = (
     ("int", r"^-?(0|[1-9][0-9]{0,17})$"),
     ("Decimal", r"^-?(0|[1-9][0-9]{0,37})$"),
@@ -28,9 +28,9 @@ _FRACTION = r"^[-+]?[0-9]*,[0-9]+$|^[-+]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"
 NULL_TEXTS = frozenset(
     ["N/A", "n/a", "na", "null", "NULL", "None", "none", "nil", "-", "--", "?", "\\N", "#N/A", "#NV", "NaN", "nan", "."]
 )
-"""Texts that mean null where a column of numbers or times has them beside its values."""
+"""Texts that mean null in a column whose other values are numbers or times."""
 _MANY_KEYS, _SELDOM = 20, 0.3
-"""An object with more different names than this, each of them in fewer than this share of the rows, is a map."""
+"""Objects with more different names than this, which on average occur in fewer than this share of the rows, are maps."""
 _RESERVED = {"copy", "json", "dict", "schema", "construct", "validate", "date", "datetime"}
 
 
@@ -39,16 +39,16 @@ class LookedField:
     """One column as a field.
 
     Args:
-        column: its name in the data; of a field from deeper in a JSON document the names on the way to it, with points between.
-        name: the field's; differs where the column's is no Python name.
-        type: Python text.
-        nullable: nulls were seen.
-        digits: precision and scale of a decimal.
-        format: how a time is written, where not as ISO 8601.
-        misfits: values that are not of the type; their rows would be set aside.
-        absent: rows without a value.
+        column: name in the data; for a field deeper in a JSON document, the names of its path, joined by points.
+        name: name of the field; differs from ``column`` if that is no Python name.
+        type: the Python type, as text.
+        nullable: whether there are nulls in the data.
+        digits: (precision, scale) of a decimal.
+        format: format of times; None for ISO 8601 and for other types.
+        misfits: number of values that are not of the type; their rows would be quarantined.
+        absent: number of rows without a value.
         note: a comment for the author.
-        path: the names on the way to it, where there are several.
+        path: names of the path to a field deeper in a document; empty for other fields.
     """
 
     column: str
@@ -65,7 +65,7 @@ class LookedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A nested model: its name, and its fields."""
+    """A nested model of a contract."""
 
     name: str
     fields: tuple[LookedField, ...]
@@ -73,15 +73,15 @@ class Model:
 
 @dataclass(slots=True)
 class Fields:
-    """Fields as they are found.
+    """Infers fields, and collects the facts that belong to the contract as a whole.
 
     Args:
-        time_formats: of the author's, tried first.
-        taken: names of classes that are in use.
-        models: nested ones, inner ones first.
+        time_formats: formats that the author names, tried first.
+        taken: names of classes in use.
+        models: nested models, inner models first.
         null_values: further texts that mean null in CSV.
-        comma: numbers of a CSV text have a decimal comma.
-        left_out: columns a contract cannot hold, and why.
+        comma: whether numbers of a CSV text have a decimal comma.
+        left_out: columns that a contract cannot hold, with reasons.
     """
 
     time_formats: Sequence[str] = ()
@@ -94,7 +94,7 @@ class Fields:
     # ---- CSV and Parquet
 
     def of_table(self, table: pa.Table) -> list[LookedField]:
-        """The columns as fields."""
+        """(table) -> a field for each column that a contract can hold."""
         fields = list[LookedField]()
         for column, values in zip(table.column_names, table.columns, strict=True):
             if not column:
@@ -138,7 +138,7 @@ class Fields:
         return next((name for is_kind, name in _ARROW if is_kind(kind)), None)
 
     def _model(self, column: str, parts: Sequence[tuple[str, str]]) -> str | None:
-        """A nested model of fields that may all be null."""
+        """(column, (name, type) of each part) -> the name of a new nested model, whose fields are all nullable; None if there are no parts."""
         fields = list[LookedField]()
         for part, text in parts:
             name = python_name(part, {f.name for f in fields})
@@ -155,7 +155,7 @@ class Fields:
         return name
 
     def _of_texts(self, column: str, name: str, values: pa.ChunkedArray) -> LookedField:
-        """A column of texts: what all or nearly all of them are."""
+        """The field of a column of texts, by the type that all or nearly all texts have."""
         some = values.drop_null()
         plain = LookedField(column=column, name=name, type="str", nullable=False)
         if len(some) == 0:
@@ -191,14 +191,14 @@ class Fields:
         return replace(plain, type=times.type, format=times.format, misfits=times.misfits, note=note)
 
     def _is_day(self, name: str, some: pa.ChunkedArray) -> bool:
-        """Whether whole numbers are days such as 20240131."""
+        """True if whole numbers, in a column named like a time, are days such as 20240131."""
         days = pc.sum(
             pc.match_substring_regex(some, r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$")
         ).as_py()
         return named_like_time(name) and days == len(some)
 
     def _as_epoch(self, numbers: LookedField) -> LookedField:
-        """A whole number since 1970 where the author has said so."""
+        """The field as a time since 1970, if the author names such a format and the field is named like a time; else unchanged."""
         form = next((form for form in self.time_formats if form.startswith("epoch")), None)
         if form is None or numbers.type not in {"int", "float"} or not named_like_time(numbers.name):
             return numbers
@@ -207,7 +207,7 @@ class Fields:
     # ---- JSON
 
     def of_objects(self, objects: Sequence[Mapping[str, Any]]) -> list[LookedField]:
-        """What the objects hold, name by name in the order in which they come."""
+        """(JSON objects) -> a field for each name, in the order of first occurrence."""
         fields = list[LookedField]()
         for column in dict.fromkeys(name for one in objects for name in one):
             values = [value for one in objects if (value := one.get(column)) is not None]
@@ -218,7 +218,7 @@ class Fields:
         return fields
 
     def _of_json(self, column: str, values: Sequence[Any]) -> LookedField:
-        """One field by its values, none of which is null."""
+        """The field of JSON values, none of which is null."""
         plain = LookedField(column=column, name=column, type="JsonText", nullable=False)
         kinds = {type(value) for value in values}
         if kinds == {str}:
@@ -280,16 +280,16 @@ _ARROW = (
     (pa.types.is_string, "str"),
     (pa.types.is_large_string, "str"),
 )
-"""Kinds of Arrow and the Python types of their values."""
+"""(test of an Arrow type, Python type of its values), the first that applies."""
 
 
 def _singular(name: str) -> str:
-    """A name for one of several: ``tags`` -> ``tag``."""
+    """A name for an element of a list: ``tags`` -> ``tag``."""
     return name[:-1] if len(name) > 3 and name.endswith("s") and not name.endswith("ss") else f"{name}_item"  # noqa: PLR2004 - not `is`
 
 
 def python_name(column: str, taken: Iterable[str]) -> str:
-    """A Python name for a column that a contract may use; differs from those taken in more than case."""
+    """(column) -> a name for a contract's field. Differs from the names in ``taken`` even without regard to case."""
     name = (
         column
         if column.isidentifier() and column.isascii() and not column.startswith("_")

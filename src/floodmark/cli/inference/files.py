@@ -1,4 +1,4 @@
-"""The files that `--from` names: one, those of a folder, those of a glob; their format and encoding."""
+"""The files that `--from` names, by a path, folder or glob; their format and encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.connectors.files import ENDINGS, Format
 from floodmark.core.errors import ConnectorError, closest
 
 _TEXTS = {".txt", ".log", ".dat", ".data", ".psv", ""}
-"""Endings that say nothing: the text itself is looked at."""
+"""Endings that do not give the format; the format is inferred from the text."""
 _SIGNS = ",;\t|"
 _WEB_LOG = re.compile(r'\S+ \S+ \S+ \[[^\]]+\] "')
 """The beginning of a line of a web server's log: client, identity, user, time, request."""
@@ -28,13 +28,13 @@ class Found:
     """Files of one format.
 
     Args:
-        paths: in the order of their names.
-        glob: that names them for ``Files``.
-        name: of the file, the folder, or the folder of the glob.
-        format: of all of them.
-        explicit_format: the format has to be said, as their ending says nothing.
-        encoding: of their text.
-        left_out: how many files beside them have another ending.
+        paths: paths, sorted by name.
+        glob: pattern that names the files for ``Files``.
+        name: name of the file, the folder, or the folder of the glob.
+        format: format of all files.
+        explicit_format: whether ``Files`` needs ``format``, because the ending does not give it.
+        encoding: encoding of the text.
+        left_out: number of other files there, with another ending.
     """
 
     paths: tuple[Path, ...]
@@ -47,10 +47,10 @@ class Found:
 
 
 def find(path_or_glob: str) -> Found:
-    """The files of a path or glob.
+    """(path of a file or folder, or glob) -> its files.
 
     Raises:
-        ConnectorError: CONNECTOR-080 there is none, 081 another kind of file.
+        ConnectorError: CONNECTOR-080, there is no file; CONNECTOR-081, files of another kind; CONNECTOR-082, a file cannot be read.
     """
     path = Path(path_or_glob).expanduser().absolute()
     if path.is_file():
@@ -77,12 +77,12 @@ def _takes(file: Path) -> bool:
 
 
 def ending(file: Path) -> str:
-    """What a file's name ends with, without ``.gz``."""
+    """The ending of a file's name in lower case, without ``.gz``."""
     return Path(file.name.removesuffix(".gz")).suffix.lower()
 
 
 def _most(files: list[Path], pattern: Path, name: str) -> Found:
-    """The files with the ending most of them have."""
+    """The files with the most common ending."""
     endings = Counter("".join((ending(file), ".gz" if file.name.endswith(".gz") else "")) for file in files)
     most = endings.most_common(1)[0][0]
     chosen = [file for file in files if file.name.endswith(most)]
@@ -126,7 +126,7 @@ def _head(file: Path) -> bytes:
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding of a text by its first bytes: what its mark says, UTF-8, or that of Windows."""
+    """(first bytes of a text) -> its encoding: UTF-16 with a byte order mark; else the first of UTF-8, Windows-1252 and Latin-1 that decodes them."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
@@ -139,7 +139,11 @@ def encoding_of(head: bytes) -> str:
 
 
 def _format_of(text: str, file: Path) -> Format:
-    """The format of a text whose ending says nothing."""
+    """The format of a text whose ending does not give it.
+
+    Raises:
+        ConnectorError: CONNECTOR-081, the text is neither JSON nor CSV.
+    """
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     if ending(file) in _TEXTS and lines:
         if lines[0].lstrip()[0] in "{[":
@@ -153,7 +157,7 @@ def _format_of(text: str, file: Path) -> Format:
 
 
 def _to_json(file: Path, fields: str) -> str:
-    """The command that makes a JSON object of every line of a text."""
+    """Advice with the command that makes a JSON object of every line of a text."""
     made = shlex.quote(f"{file.stem}.jsonl")
     cat = "zcat" if file.name.endswith(".gz") else "cat"
     return (

@@ -1,4 +1,4 @@
-"""Looking at files: their fields, and which of them is the event time and an example of a key."""
+"""Inspects files: their fields, the field with the event time, and an example of a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from floodmark.spec.annotations import TimeFormat
 from floodmark.spec.source import Files
 
 _KEYS = 50
-"""A text column with at most so many different values is taken as an example key."""
+"""Most different values of a text column that serves as an example key."""
 _TAKEN = {"count", "operator", "settings", "workspace", "annotations"}
 _IMPORTED = {
     "Contract",
@@ -39,20 +39,20 @@ _IMPORTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What was seen.
+    """The result of inspecting files.
 
     Args:
-        files: that were looked at.
-        source: a name for them.
-        fields: in the data's order.
-        models: nested ones, inner ones first.
-        event_time: the field that could be it; None when there is none.
-        key: a field with few different values.
-        rows: looked at.
-        whole: these were all.
-        connector: how ``Files`` reads them.
-        left_out: columns a contract cannot hold, and why.
-        times: other fields that hold times, with how many rows have none.
+        files: the inspected files.
+        source: a name for the source.
+        fields: fields in the data's order.
+        models: nested models, inner models first.
+        event_time: name of the field that can be the event time; None if there is none.
+        key: name of a text field with few different values; None if there is none.
+        rows: number of rows inspected.
+        whole: whether these are all rows.
+        connector: the connector that reads the files.
+        left_out: columns that a contract cannot hold, with reasons.
+        times: (name, number of rows without a time) of other fields that hold times.
     """
 
     files: Found
@@ -69,25 +69,26 @@ class Looked:
 
     @property
     def contract(self) -> str:
-        """A name for the contract."""
+        """The name of the contract."""
         return contract_name(self.source)
 
 
 def contract_name(source: str) -> str:
-    """The name of the contract of a source."""
+    """(name of a source) -> the name of its contract: ``web_orders`` -> ``WebOrdersRow``."""
     return "".join(part.capitalize() for part in source.split("_")) + "Row"
 
 
 def look(path: str | Path, time_formats: Sequence[str] = ()) -> Looked:
-    """Look at a file, the files of a folder, or those of a glob.
+    """Inspect a file, or the files of a folder or glob.
 
     Args:
         path: the file, the folder or the glob.
-        time_formats: how times are written, as of ``TimeFormat``, tried before all others.
+        time_formats: formats of times, as of ``TimeFormat``, tried before all others.
 
     Raises:
-        ConnectorError: CONNECTOR-080 nothing there, 081 another kind of file, 082 it cannot be read, 083 no rows, 084 one object.
-        DefinitionError: DEFINITION-150, a format that is none.
+        ConnectorError: CONNECTOR-080, no file; CONNECTOR-081, files of another kind; CONNECTOR-082, a file cannot be read; CONNECTOR-083, no
+            rows; CONNECTOR-084, a single object that holds the rows.
+        DefinitionError: DEFINITION-150, an invalid format of times.
     """
     for form in time_formats:
         TimeFormat(form)
@@ -132,9 +133,10 @@ def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> File
 
 
 def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, list[LookedField]]:
-    """The best candidate: a time, then a number since 1970, then a date; one that differs, without gaps, and named like a time, first.
+    """(name of the event time, or None; the fields). Candidates are times, then numbers since 1970, then dates.
 
-    Where no column is one, a field from deeper in the documents, which then comes first among the fields.
+    Among equals, a field whose values differ comes first, then a field without gaps, then a field named like a time. If no column is a
+    candidate, a field deeper in the documents can be the event time, and is added as the first field.
     """
     ranked = []
     for position, field in enumerate(fields):
@@ -170,7 +172,7 @@ def _rank(field: LookedField, sample: Sample) -> tuple[int, bool, bool, bool] | 
 
 
 def _same(field: LookedField, sample: Sample) -> bool:
-    """Whether all of several rows have the same value: when the file was written, not when its rows happened."""
+    """True if several rows all have the same value: such a time is when the file was written, not when its rows happened."""
     return sample.rows > 1 and len(set(map(str, _values(field, sample)))) == 1
 
 
@@ -181,12 +183,12 @@ def _values(field: LookedField, sample: Sample) -> list[Any]:
 
 
 def _epoch(field: LookedField, sample: Sample) -> str | None:
-    """The unit of a column of numbers that are moments."""
+    """The format of a column of numbers that are instants: ``epoch ms``; None if the numbers are not."""
     return _unit(_values(field, sample))
 
 
 def _unit(values: Sequence[Any]) -> str | None:
-    """The unit in which all numbers among some values are moments; None where there is none."""
+    """The format in which all numbers among the values are instants; None if there is no such format."""
     numbers = []
     for value in values:
         try:
@@ -197,7 +199,7 @@ def _unit(values: Sequence[Any]) -> str | None:
 
 
 def _deeper(field: LookedField, sample: Sample) -> LookedField | None:
-    """A time one or two levels down in nearly every document."""
+    """A time one or two levels below a field, in nearly every document; None if there is none."""
     if sample.columns is not None or field.type in {"JsonText", "str"} or field.type.startswith(("list", "dict")):
         return None
     return _inside([one.get(field.column) for one in sample.objects], (field.column,))

@@ -1,4 +1,4 @@
-"""The first rows of files, as they are written: a column of texts, of Arrow values, or JSON objects."""
+"""The first rows of files: columns of texts from CSV, columns of Arrow values from Parquet, or JSON objects."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from floodmark.core.errors import ConnectorError
 from floodmark.lake.storage import open_hashed
 
 ROWS = 100_000
-"""Rows that are looked at, at most."""
+"""Most rows that are inspected."""
 NULLS = ("", "NA")
-"""Texts that mean null in CSV unless more are said."""
+"""Texts that always mean null in CSV."""
 _SNIFFED = 2_000
-"""Lines the dialect of a CSV text is guessed from."""
+"""Lines from which the dialect of a CSV text is inferred."""
 _SIGNS = ",;\t|"
 _FIELDS = 3
-"""Lines of so many fields each, and so many lines, from which on a space may be a delimiter."""
+"""Least number of lines, and of fields per line, for a space to be a delimiter."""
 _TYPED = re.compile(r"\s*([-+]?[0-9][0-9.,:/T -]*)?\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a CSV text is written.
+    """The dialect of a CSV text.
 
     Args:
-        delimiter: between fields.
-        skip: lines before the header, or before the first row where there is none.
-        header: names of the columns, where the text does not say them, or says one twice.
+        delimiter: text between fields.
+        skip: number of lines before the header; before the first row if ``header`` is set.
+        header: names of the columns, if the text has no header or repeats a name; else empty.
     """
 
     delimiter: str = ","
@@ -52,13 +52,13 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The first rows.
+    """The first rows of files.
 
     Args:
-        columns: of CSV (as texts) and Parquet.
-        objects: of JSON.
-        whole: these are all rows.
-        dialect: of CSV.
+        columns: rows of CSV (as texts) and Parquet; None for JSON.
+        objects: rows of JSON.
+        whole: whether these are all rows.
+        dialect: dialect of CSV; None for other formats.
     """
 
     columns: pa.Table | None = None
@@ -68,15 +68,15 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.objects) if self.columns is None else self.columns.num_rows
 
 
 def read(files: Found) -> Sample:
-    """The first rows of some files.
+    """Read the first rows of files.
 
     Raises:
-        ConnectorError: CONNECTOR-082 a file cannot be read, 083 there is no row, 084 it is one object.
+        ConnectorError: CONNECTOR-082, a file cannot be read; CONNECTOR-083, no rows; CONNECTOR-084, a single object that holds the rows.
     """
     where = f"--from {files.paths[0]}"
     if not any(path.stat().st_size for path in files.paths):
@@ -129,7 +129,7 @@ def _json(files: Found, where: str) -> Sample:
 
 
 def _value(raw: bytes) -> object:
-    """A broken record is None; it will be set aside."""
+    """The JSON value of a record; None for a broken record, which a landing would quarantine."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -165,7 +165,7 @@ def _csv(files: Found) -> Sample:
 
 
 def _texts(text: bytes, dialect: Dialect) -> pa.Table:
-    """Every column as text; what it means is decided by all of its values."""
+    """The table of a CSV text with every column as text: the type of a column depends on all its values."""
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n", dialect.skip + 1)
     names = list(dialect.header) or _split(lines[dialect.skip].decode(errors="replace"), dialect.delimiter)
     body = lines[dialect.skip + (0 if dialect.header else 1) :]
@@ -185,7 +185,15 @@ def _texts(text: bytes, dialect: Dialect) -> pa.Table:
 
 
 def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
-    """The dialect of a text by its first lines: DuckDB's guess, where the lines bear it out."""
+    """(first lines of a CSV text) -> its dialect: DuckDB's guess, where the lines confirm the guess.
+
+    Args:
+        lines: first lines of the text.
+        tabs: whether the delimiter is known to be a tab.
+
+    Raises:
+        ValueError: the text is empty.
+    """
     texts = [line.decode(errors="replace").removeprefix("\ufeff").rstrip("\r\n") for line in lines]
     if not any(texts):
         msg = "it is empty"
@@ -209,13 +217,13 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
 
 
 def _spaced(texts: Sequence[str]) -> bool:
-    """Whether a space divides every line into the same number of fields: prose has lines of any length."""
+    """True if spaces divide every line into the same number of fields, as they do not in prose."""
     counts = {len(text.split(" ")) for text in texts if text.strip()}
     return len(counts) == 1 and counts.pop() >= _FIELDS and len(texts) >= _FIELDS
 
 
 def _different(names: Iterable[str]) -> Iterator[str]:
-    """Names of which none comes twice."""
+    """The names, made unique by numbers; an empty name becomes ``column_N``."""
     seen: dict[str, int] = {}
     for name in (name or f"column_{place}" for place, name in enumerate(names, start=1)):
         seen[name] = seen.get(name, 0) + 1
@@ -223,13 +231,13 @@ def _different(names: Iterable[str]) -> Iterator[str]:
 
 
 def _sniffed(texts: Sequence[str]) -> tuple[str, int, bool]:
-    """Delimiter, lines before the header, and whether there is one."""
+    """(delimiter, number of lines before the header, True if there is a header), as DuckDB guesses."""
     with NamedTemporaryFile("w", suffix=".csv", encoding="utf-8", newline="") as file, duckdb.connect() as connection:
         file.write("\n".join(texts) + "\n")
         file.flush()
         try:
             row = connection.execute("SELECT Delimiter, SkipRows, HasHeader FROM sniff_csv(?)", [file.name]).fetchone()
-        except duckdb.Error:  # it has no shape
+        except duckdb.Error:  # no dialect fits
             row = None
     return (str(row[0]), int(row[1]), bool(row[2])) if row else ("", 0, True)
 

@@ -1,4 +1,4 @@
-"""How times are written: ISO 8601, other spellings as formats of ``strptime``, numbers since 1970."""
+"""Formats of times: ISO 8601, other spellings as formats of ``strptime``, numbers since 1970."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from floodmark.core.sql import literal
 from floodmark.spec.annotations import EPOCHS
 
 TOLERATED = 0.1
-"""Share of values that may be no time in a column of times; their rows would be set aside."""
+"""Greatest share of other values in a column of times; rows with such values would be quarantined."""
 _DATES = (
     "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%m-%d-%y",
     "%d/%b/%Y", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d %Y", "%b-%d-%Y", "%b %d, %Y", "%B %d, %Y", "%B %d %Y", "%Y-%m-%d", "%Y %m %d",
@@ -34,11 +34,11 @@ _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _WORDS = {word.lower() for word in (*calendar.month_name, *calendar.month_abbr, *calendar.day_abbr)}
 _WORDS |= {"am", "pm", "t", "z", "gmt", "utc"}
 _LONGEST, _DIGITS = 40, 3
-"""Characters of a time at most, and digits at least: a text with other words, or without digits, is tried on no format."""
+"""Most characters, and fewest digits, of a time. Other texts, and texts with words that no time has, are not tried with any format."""
 _LOOKED = 20
-"""Values of a column that a format is tried on before it is tried on all."""
+"""Values of a column that a format must fit before it is tried on all values."""
 _FIRST, _LAST = 946_684_800, 4_102_444_800
-"""2000 to 2100, in seconds: a number between them, named like a time, is one."""
+"""2000 to 2100, in seconds since 1970: a number in this range, in a field named like a time, is an instant."""
 _NAMES = re.compile(
     r"(^|_)(event_?time|time(stamp)?|ts|at|when|datetime|date|created|occurred|observed|epoch|pickup|pubdate|published)($|_)"
 )
@@ -46,14 +46,14 @@ _NAMES = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """How the times of a column are written.
+    """The format of the times in a column.
 
     Args:
         type: ``datetime`` or ``date``.
-        format: of ``TimeFormat``; None for ISO 8601.
-        misfits: values that are not written so.
-        zoned: they have an offset.
-        note: for the author.
+        format: format for ``TimeFormat``; None for ISO 8601.
+        misfits: number of values in another format.
+        zoned: whether the times have an offset.
+        note: a comment for the author.
     """
 
     type: str
@@ -64,17 +64,17 @@ class Written:
 
 
 def named_like_time(name: str) -> bool:
-    """Whether a name is one of a time: ``ordered_at``, ``pickupTime``."""
+    """True if a name suggests a time: ``ordered_at``, ``pickupTime``."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace(".", "_").replace("-", "_")
     return _NAMES.search(snake) is not None or snake.endswith(("time", "date", "_on"))
 
 
 def written(texts: pa.ChunkedArray, preferred: Sequence[str] = ()) -> Written | None:
-    """How a column of texts without nulls is written; None where it holds no times.
+    """(column of texts without nulls) -> the format of its times; None if the column does not hold times.
 
     Args:
-        texts: values.
-        preferred: formats of the author's, tried first.
+        texts: the values.
+        preferred: formats that the author names, tried first.
     """
     size = len(texts)
     for form in preferred:
@@ -130,7 +130,7 @@ def _fits(text: str, form: str) -> bool:
 
 
 def _hits(texts: pa.ChunkedArray, form: str) -> int:
-    """Values written in a format."""
+    """The number of values in a format."""
     if form in EPOCHS:
         return int(pc.sum(pc.match_substring_regex(texts, r"^-?[0-9]+(\.[0-9]+)?$")).as_py() or 0)
     with duckdb.connect() as connection:
@@ -149,5 +149,5 @@ def _in_order(texts: pa.ChunkedArray, form: str) -> bool:
 
 
 def epoch_of(low: float, high: float) -> str | None:
-    """The unit in which numbers from ``low`` to ``high`` are moments of this century; None where they are none."""
+    """The format (``epoch ms``) in which numbers from ``low`` to ``high`` are instants of this century; None if there is none."""
     return next((form for form, unit in EPOCHS.items() if _FIRST * unit <= low and high <= _LAST * unit), None)

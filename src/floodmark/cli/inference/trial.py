@@ -1,4 +1,4 @@
-"""The rows that were looked at, checked as a landing checks them: how many would be set aside, and why."""
+"""Checks the inspected rows as a landing would: how many rows would be quarantined, and why."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _MOST = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a first landing would do.
+    """The outcome of a first landing.
 
     Args:
-        rows: checked.
-        set_aside: of them.
-        examples: (file, row, reason) of the first ones.
-        unreadable: why a file cannot be landed at all; empty when all can.
-        event_times: the earliest and the latest of the others, in milliseconds; None where no row is left.
-        behind: milliseconds by which they come behind the newest row before them, rounded up; without the last row in a hundred if
-            that is behind by more than twice as much as the others.
+        rows: number of rows checked.
+        set_aside: number of rows that would be quarantined.
+        examples: (file, row, reason) of the first of these rows.
+        unreadable: why a file cannot be landed at all; empty if all files can.
+        event_times: (earliest, latest) event time of the other rows, ms; None if there are no other rows.
+        behind: greatest delay of a row behind the newest row before it, ms, rounded up. If that is more than twice the delay of 99% of the
+            rows, the delay of 99% of the rows.
     """
 
     rows: int
@@ -46,11 +46,11 @@ class Trial:
 
 
 def trial(module: Path, looked: Looked) -> Trial:
-    """Check the first rows against the contract that was written for them.
+    """Check the first rows against the contract that was inferred from them.
 
     Args:
-        module: with the contract.
-        looked: what was seen in the files.
+        module: file with the contract.
+        looked: result of inspecting the files.
     """
     contract: type[Contract] = runpy.run_path(str(module))[looked.contract]
     source = Source(
