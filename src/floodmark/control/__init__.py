@@ -1,1 +1,1 @@
-"""Who runs what: desired state, packages of code, the supervisor and its drivers."""
+"""The control plane: desired state of streams, code packages, the supervisor and its drivers, and actions on streams."""

@@ -1,7 +1,7 @@
-"""Upgrades and rollbacks of streams that run by themselves, each from stopping them to having seen them run again.
+"""Upgrades, rebuilds and rollbacks of supervised streams, from the stop to the verified restart.
 
-Every step is written down before it is done. Whoever asks next, after one was killed, finishes the rollback or undoes the upgrade first; an
-upgrade that is asked for again once its version has started is verified instead.
+Every step is recorded in the control store before it is done. If an action was killed, the next action on the stream completes a rollback or undoes an
+upgrade first. An upgrade that is repeated after its version has started is verified instead.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from floodmark.spec.operator import Operator
 
 _POLL_SECONDS = 0.2
 _CATCH_UP_SECONDS = 30.0
-"""For readers of a stopped stream to reach what it has written, so that there is one cut through all."""
+"""Longest wait for the readers of a stopped stream to read all its results, so that there is a consistent cut."""
 
 _READERS_SECONDS = {"upgrade": 300.0, "rollback": LEASE_SECONDS + 5}
-"""Kind of action -> for how long it waits for actions on readers of a stream that it takes back; at least until a killed one is over."""
+"""Kind of action -> longest wait for actions on downstream streams that it rolls back; at least until the lease of a killed action expires."""
 _RUNS_SECONDS = 60.0
-"""After which a version that runs, and gets on, is not taken back because whoever watched it was killed."""
+"""Running time after which a version counts as verified although its verification was killed."""
 _LATER = (LOST, "LIFECYCLE-053", "SETUP-040")
-"""Why an upgrade may not be taken back now, and may be later."""
+"""Codes of errors after which an upgrade cannot be rolled back now, but perhaps later."""
 _FORWARD = ("stopping", "upgrading", "verifying")
-"""Steps of an upgrade in place, or of any that is done but for its verification."""
+"""Steps of an in-place upgrade, and of any upgrade that is done except for its verification."""
 
 
 def upgrade(
@@ -53,23 +53,23 @@ def upgrade(
     why: str = "",
     verification: Verification | None = None,
 ) -> tuple[Plan, Action | None]:
-    """Let a stream go on under the code's definition: stop with a savepoint, start the new version, verify it, else roll back.
+    """Upgrade a stream to the code's definition: stop it with a savepoint, start the new version, verify it; roll back if that fails.
 
     Args:
-        fleet: it runs in.
-        operator: as the code defines it.
-        forward_only: accept that open windows hold what the old definition let through.
-        why: a note.
-        verification: of the new version.
+        fleet: the fleet of the stream.
+        operator: the operator as the code defines it.
+        forward_only: accept that open windows contain rows admitted by the old definition; refused by default.
+        why: note stored with the action and its savepoint.
+        verification: the checks of the new version.
 
     Returns:
-        What has changed, and what was done: an action that ended as ``done`` or ``rolled back``; None where nothing had changed.
-        The code is what should run then, too.
+        The plan, and the action that was done, ended as ``done`` or ``rolled back``; None instead of an action if the definition has not changed. In
+        that case too, the deployment is updated to the code.
 
     Raises:
-        LifecycleError: LIFECYCLE-050 the stream was never started, 053 it cannot be stopped, 054 another action on it is at work,
-            055 this one has lost its turn.
-        PlanError: PLAN-011, its state cannot go on, or only if that is accepted; nothing was stopped.
+        LifecycleError: LIFECYCLE-050 the stream was never started, 053 the stream cannot be stopped, 054 another action on it is running,
+            055 another process has taken this action over.
+        PlanError: PLAN-011, the state does not fit the definition, or only with ``forward_only``; the stream was not stopped.
         CapabilityError: CAPABILITY-031 or 035, the workspace's engine cannot run the code's definition; nothing was stopped.
     """
     name, verification = operator.name, verification or Verification()
@@ -110,15 +110,15 @@ def rebuild(
     stop: threading.Event | None = None,
     verification: Verification | None = None,
 ) -> tuple[Upgraded, Action]:
-    """Compute all of a stream's input with the code's definition beside it, stop it for the switch, start and verify; else roll back.
+    """Rebuild a stream: compute all its input with the code's definition in a shadow lake, stop the stream, switch, start and verify; else roll back.
 
     Args:
-        fleet: it runs in; those that read it stay stopped, as they have to be computed anew.
-        run: ``run_unbounded`` of an engine, with its session.
-        operator: as the code defines it.
-        why: a note.
-        stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
-        verification: of the new version.
+        fleet: the fleet of the stream. Downstream streams stay stopped, as they must be computed from scratch.
+        run: ``run_unbounded`` of an engine, bound to a session.
+        operator: the operator as the code defines it.
+        why: note stored with the action and its savepoint.
+        stop: when set, the rebuild ends at the next micro-batch boundary without a switch.
+        verification: the checks of the new version.
 
     Raises:
         LifecycleError: as ``upgrade``.
@@ -159,16 +159,19 @@ def rebuild(
 def roll_back(
     fleet: Fleet, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False
 ) -> tuple[rollback.Prepared, Action]:
-    """Take a stream back to a savepoint, with those that read it; streams that ran do so again, in the code of their savepoints.
+    """Roll a stream back to a savepoint, with its downstream streams. Streams that were running restart with the code of their savepoints.
 
     Args:
-        fleet: they run in.
-        savepoint: to go back to.
-        backfills: bounded runs since may be undone too.
-        alone: leave the streams that read it; they stay stopped, as they would refuse to go on.
+        fleet: the fleet of the streams.
+        savepoint: the savepoint to restore.
+        backfills: True to revoke bounded runs since the savepoint too.
+        alone: True to leave downstream streams out. They stay stopped, as they would refuse to start.
+
+    Returns:
+        What was done to state and tables, and the finished action.
 
     Raises:
-        LifecycleError: as ``upgrade``, and whatever a rollback raises; then what ran runs on.
+        LifecycleError: as ``upgrade`` and ``lake.rollback.roll_back``. The streams then keep running as before.
     """
     manifest = savepoint.manifest
     name = manifest.operator
@@ -183,7 +186,7 @@ def roll_back(
             settle(fleet, name, turn)
             old = wanted(fleet, names, need=False)
         check_supervised(fleet, old)
-        if switch.pending(fleet.lake) is None:  # what would be refused is refused before anything is stopped
+        if switch.pending(fleet.lake) is None:  # refuse before any stream is stopped
             rollback.prepare(fleet.lake, savepoint, backfills=backfills, alone=alone, keep=False)
         request = asdict(RollbackRequest(undo_backfills=backfills, leave_readers=alone))
         about: dict[str, Any] = {"step": "rolling back", "savepoint": manifest.id, "request": request}
@@ -196,17 +199,17 @@ def roll_back(
         return prepared, fleet.store.close(action.id, "done")
 
 
-# ---- what they would do
+# ---- steps for a dry run
 
 
 def upgrade_steps(fleet: Fleet, operator: Operator, why: str, verification: Verification) -> list[Step]:
-    """The steps of an upgrade that would succeed.
+    """The steps of an upgrade, if all succeed. Changes nothing.
 
     Args:
-        fleet: the stream runs in.
-        operator: as the code defines it.
-        why: a note for the savepoint.
-        verification: of the new version.
+        fleet: the fleet of the stream.
+        operator: the operator as the code defines it.
+        why: note for the savepoint.
+        verification: the checks of the new version.
     """
     name = operator.name
     old = wanted(fleet, [name])
@@ -215,7 +218,7 @@ def upgrade_steps(fleet: Fleet, operator: Operator, why: str, verification: Veri
 
 
 def rebuild_steps(fleet: Fleet, operator: Operator, why: str, verification: Verification) -> list[Step]:
-    """The steps of a rebuild that would succeed. As ``upgrade_steps``."""
+    """The steps of a rebuild, if all succeed. Changes nothing. Arguments as for ``upgrade_steps``."""
     name, lake = operator.name, fleet.lake
     names = [name, *cuts.readers(name, streams(lake))]
     old = wanted(fleet, names, need=False)
@@ -224,11 +227,11 @@ def rebuild_steps(fleet: Fleet, operator: Operator, why: str, verification: Veri
 
 
 def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
-    """The steps of a rollback with streams that a supervisor runs.
+    """The steps of a rollback of supervised streams, if all succeed. Changes nothing.
 
     Args:
-        fleet: they run in.
-        prepared: what it would do to tables and state.
+        fleet: the fleet of the streams.
+        prepared: the planned changes of tables and state.
     """
     name, lake = prepared.switch.operators[0], fleet.lake
     names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
@@ -236,11 +239,17 @@ def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
     return [*stopping(names, old), *switch.steps(lake, prepared.switch), *running(prepared, old)]
 
 
-# ---- what was killed
+# ---- interrupted actions
 
 
 def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
-    """Finish or undo what was killed."""
+    """Complete or undo an interrupted action on a stream; does nothing if there is none.
+
+    Args:
+        fleet: the fleet of the stream.
+        name: name of the operator.
+        turn: raises if another process has taken the turn over.
+    """
     left = fleet.store.unfinished(fleet.stream(name))
     if left is None:
         return
@@ -258,7 +267,7 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
 def _verified(
     fleet: Fleet, operator: Operator, verification: Verification, turn: Callable[[], None]
 ) -> tuple[Plan, Action] | None:
-    """The same action, killed while its version was verified, verified to its end; None where there is none, or it cannot be taken back."""
+    """Verify the version of an interrupted upgrade to the same version; None if there is none, or it has run long enough or cannot be rolled back."""
     left = fleet.store.unfinished(fleet.stream(operator.name))
     if left is None or (left.kind, left.step, left.version) != ("upgrade", "verifying", operator.version):
         return None
@@ -275,7 +284,7 @@ def _killed(left: Action) -> str:
 
 
 def _settle_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> None:
-    """Finish a killed rollback; one that has switched nothing, and is refused by now, is over: whoever wants it asks again."""
+    """Complete an interrupted rollback. If it has switched nothing and is refused now, close it; the user may repeat the command."""
     try:
         _rolled_back(fleet, left, turn)
     except FloodmarkError as error:
@@ -288,7 +297,7 @@ def _settle_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> No
 
 
 def _settle_rebuild(fleet: Fleet, left: Action) -> None:
-    """Let what a killed rebuild has switched to run, or what there was before."""
+    """Deploy the version an interrupted rebuild has switched to; if it has not switched, restore the previous deployments."""
     name = left.operator
     if has_switched(fleet, left):
         package = left.old[name].get("next") or fleet.pack()
@@ -299,7 +308,7 @@ def _settle_rebuild(fleet: Fleet, left: Action) -> None:
 
 
 def _runs(fleet: Fleet, action: Action) -> bool:
-    """Whether the new version of an upgrade has run for a while, and never crashed."""
+    """True if the new version of an upgrade has run for ``_RUNS_SECONDS`` and never crashed."""
     deployed = fleet.deployments([action.operator]).get(action.operator)
     if deployed is None or deployed.version != action.version:
         return False
@@ -315,13 +324,13 @@ def _runs(fleet: Fleet, action: Action) -> bool:
 
 
 def has_switched(fleet: Fleet, action: Action) -> bool:
-    """Whether a stream is what a killed rebuild or promotion was to make of it, whole."""
+    """True if the switch of an interrupted rebuild or promotion is complete."""
     deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     return switch.pending(fleet.lake) is None and deployed is not None and deployed.version == action.version
 
 
 def before_switch(fleet: Fleet, name: str) -> Old | None:
-    """What should have run before a rebuild or promotion that was killed, also one that was refused in its switch since; None for none."""
+    """The deployments before an interrupted rebuild or promotion, or before one that failed within its switch; None if there is none."""
     newest = fleet.action(name)
     if newest is None or "next" not in newest.old.get(name, {}):
         return None
@@ -332,7 +341,16 @@ def before_switch(fleet: Fleet, name: str) -> Old | None:
 
 
 def begin(fleet: Fleet, kind: str, name: str, version: str, old: Old, **values: Any) -> Action:
-    """Write an action down, before anything is done; one that finishes a switch goes back to the savepoint that was made before it."""
+    """Record an action before its first step. An action that completes an unfinished switch inherits the savepoint made before that switch.
+
+    Args:
+        fleet: the fleet of the stream.
+        kind: ``upgrade`` or ``rollback``.
+        name: name of the operator.
+        version: version of the operator after the action.
+        old: the deployments before the action.
+        values: further fields of the action: ``step``, ``why``, ``savepoint``, ``request``.
+    """
     who, left = getpass.getuser(), switch.pending(fleet.lake)
     finishes = left is not None and left.operators[:1] == (name,) and left.back
     values = {"savepoint": finishes, **values} if finishes else values
@@ -348,7 +366,19 @@ def go_over(
     verification: Verification,
     turn: Callable[[], None],
 ) -> Action:
-    """The version of an action started and verified, or taken back to the savepoint that was made before it."""
+    """Deploy and verify the version of an action. If the verification fails, undo the action.
+
+    Args:
+        fleet: the fleet of the stream.
+        package: package with the code of the version.
+        savepoint: the savepoint made before the action.
+        action: the action.
+        verification: the checks of the new version.
+        turn: raises if another process has taken the turn over.
+
+    Returns:
+        The action, ended as ``done``, ``rolled back`` or ``refused``.
+    """
     name, version, reasons = action.operator, action.version, list[str | None]()
     fleet.store.go_on(action.id, "verifying")
 
@@ -370,9 +400,18 @@ def go_over(
 
 
 def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
-    """Stop those of the streams that run by themselves, and remember which ran; the savepoint to go back to, with those of the readers.
+    """Stop the supervised ones of some streams, and record which were running. Creates a savepoint for a rollback, coordinated with the readers.
 
-    The first one stops first, so that its readers come to where it is.
+    The first stream stops first, so that its readers can read all its results.
+
+    Args:
+        fleet: the fleet of the streams.
+        names: names of the operators, the upstream one first.
+        action: id of the open action.
+        why: note for the savepoint.
+
+    Returns:
+        The savepoint of the first stream.
     """
     open_action = fleet.store.action(action)
     old, made = wanted(fleet, names, need=False) | open_action.old, list[Savepoint]()
@@ -394,14 +433,14 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
 
 
 def abandon(fleet: Fleet, action: Action, reason: str) -> None:
-    """A rebuild that has switched nothing: streams it has stopped run on. A switch that was begun only a rebuild can finish."""
+    """Close a failed rebuild as refused. Restarts the streams it stopped, unless a switch is unfinished, which only a rebuild can complete."""
     if switch.pending(fleet.lake) is None:
         _restored(fleet, action.old)
     fleet.store.close(action.id, "refused", reason)
 
 
 def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: Callable[[], None]) -> Savepoint:
-    """The stream stopped, and its state under the new definition; the savepoint to go back to."""
+    """Stop a stream, and convert its state to the new definition. Returns the savepoint for a rollback."""
     made = list[Savepoint]()
 
     def each(step: Step) -> None:
@@ -421,7 +460,7 @@ def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: 
 
 
 def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
-    """Of a stopped stream, and at one cut of those that read it, so that a rollback can take them along."""
+    """Create a savepoint of a stopped stream, coordinated with its readers if they share a consistent cut, so that a rollback can include them."""
     until = time.monotonic() + _CATCH_UP_SECONDS
     codes = fleet.codes()
     while True:
@@ -437,36 +476,36 @@ def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
 
 
 def _may_catch_up(fleet: Fleet, name: str) -> bool:
-    """Whether a stream that reads one is at work."""
+    """True if a stream that reads the operator's outputs should be running."""
     reading = fleet.deployments(cuts.readers(name, streams(fleet.lake)))
     return any(one.desired == "running" for one in reading.values())
 
 
 def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:
-    """The stream as it was before an upgrade."""
+    """Undo an upgrade: restore the stream and its deployment. Closes the action as ``rolled back``, or ``refused`` if that is impossible."""
     fleet.store.go_on(action.id, "rolling back", reason=reason)
     deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
         fleet.stop([action.operator])
-        _restored(fleet, action.old)  # nothing had been changed
+        _restored(fleet, action.old)  # the state was not changed yet
     else:
         try:
             _rolled_back(fleet, fleet.store.action(action.id), turn)
         except FloodmarkError as error:
             if error.code in _LATER or switch.pending(fleet.lake) is not None:
-                raise  # whoever asks next finishes it
+                raise  # the next action on the stream completes the rollback
             fleet.say(f"{action.version} stays: {error}")
             return fleet.store.close(action.id, "refused", f"{reason}; it cannot be taken back: {error}")
     return fleet.store.close(action.id, "rolled back", reason)
 
 
 def _rolled_back(fleet: Fleet, action: Action, turn: Callable[[], None]) -> rollback.Prepared:
-    """Streams stopped, taken back to the savepoint of an action, and those that ran started again; or as they were, where it is refused."""
+    """Stop streams, roll them back to the savepoint of an action, and restart those that were running. If the rollback is refused, restore them."""
     assert action.savepoint is not None
     lake, name, request = fleet.lake, action.operator, RollbackRequest(**(action.request or {}))
     reading = cuts.begun(lake, cuts.readers(name, streams(lake)))
     with ExitStack() as turns:
-        for reader in reading:  # upstream first: nobody waits for one that waits for it
+        for reader in reading:  # upstream first, to avoid deadlocks
             turns.enter_context(taking_turn(fleet, reader, _READERS_SECONDS[action.kind]))
         old = action.old | {
             n: one for n, one in wanted(fleet, [name, *reading], need=False).items() if n not in action.old
@@ -480,14 +519,14 @@ def _rolled_back(fleet: Fleet, action: Action, turn: Callable[[], None]) -> roll
             prepared = rollback.roll_back(lake, savepoint, codes=fleet.codes(), **options)
         except FloodmarkError as error:
             if error.code != LOST and switch.pending(lake) is None:
-                _go_on(fleet, old)
+                _restart(fleet, old)
             raise
         take(running(prepared, old), lambda step: _redeploy(fleet, prepared, old, step))
     return prepared
 
 
-def _go_on(fleet: Fleet, old: Old) -> None:
-    """Streams that were stopped for nothing run on, in the code they have now where that is the code of their state."""
+def _restart(fleet: Fleet, old: Old) -> None:
+    """Restart streams that were stopped for a refused rollback, if their deployed code matches their state."""
     for name, deployment in fleet.deployments(old).items():
         deployed = Timeline.current(fleet.lake, name).identity.deployed()
         if deployed is None or deployed.version == deployment.version:
@@ -495,11 +534,11 @@ def _go_on(fleet: Fleet, old: Old) -> None:
 
 
 def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deploy) -> None:
-    """Let a stream run in the code of its savepoint, if it should run and that code is known."""
+    """Deploy a stream with the code of its savepoint if the package exists; otherwise report that the stream stays stopped."""
     target = next(one for one in prepared.switch.targets if one.operator == step.operator)
     manifest, old = savepoints.find(fleet.lake, target.savepoint).manifest, known[step.operator]
     packages = {o.version: fleet.pack() for o in fleet.workspace.operators if o.name == manifest.operator}
-    packages[old["version"]] = old["package"]  # what ran, rather than what the files say now
+    packages[old["version"]] = old["package"]  # the deployed package takes precedence over the current files
     package = str(manifest.code.get("package") or packages.get(manifest.version, ""))
     if not package or not (fleet.home / "packages" / package).is_dir():
         fleet.say(
@@ -510,6 +549,6 @@ def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deplo
 
 
 def _restored(fleet: Fleet, old: Old) -> None:
-    """What should run is what should have run before."""
+    """Restore the deployments before an action."""
     for name, entry in old.items():
         fleet.deploy(name, entry["package"], entry["version"], desired_of(entry))

@@ -1,4 +1,4 @@
-"""An arm made ready in a process of its own, which loads the arm's code: ``python -m floodmark.control.arm``. Its stream has forked, and is stopped."""
+"""Prepares the forked, stopped stream of an arm in a separate process, which loads the arm's code: ``python -m floodmark.control.arm``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from floodmark.lifecycle.plan import Plan, plan
 
 
 def main(wanted: str) -> int:
-    """Let the stream of an arm go on under the arm's code; prints its version and what it writes, or why it cannot."""
+    """Prepare the stream of an arm for the arm's code. Prints a line of JSON: version and results, or ``refused`` with the reason.
+
+    Args:
+        wanted: the request as JSON.
+    """
     request = json.loads(wanted)
     try:
         answer = _prepared(request)
@@ -50,7 +54,7 @@ def _prepared(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begin_anew(operator: str, lake: Lake) -> None:
-    """Forget state and outputs of an arm: its stream computes all input from the first row. Its timelines go last, by which it is a fork."""
+    """Remove state and outputs of an arm, so that its stream computes all input. Removes the timelines last: they show that the arm was forked."""
     deployed = Timeline.current(lake, operator).identity.deployed()
     for table in deployed.tables if deployed is not None else ():
         remove(lake.output(table))
@@ -59,7 +63,7 @@ def _begin_anew(operator: str, lake: Lake) -> None:
 
 
 def _differs(change: Plan) -> Iterator[str]:
-    """In what the code is another than that of the savepoint; done again after a crash, it is the same."""
+    """The differences between the code and the definition in the savepoint, in words."""
     for difference in change.changes:
         yield f"{difference.where}: {difference.before or 'nothing'} -> {difference.after or 'nothing'}"
     for name, how in change.code:

@@ -1,7 +1,7 @@
-"""The comparisons of the running experiments of a lake, carried on: ``python -m floodmark.control.comparing`` does one, with an arm's code.
+"""Advances the comparisons of a lake's running experiments. ``python -m floodmark.control.comparing`` advances one, with an arm's code.
 
-Upkeep does so now and then, so that a report has little left to read. What nobody has asked for yet is not begun: who asks first says how the
-arms are compared.
+Upkeep does this periodically, so that a report has little left to read. Comparisons that no report has started are not begun: the first report decides
+how the arms are compared.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _Request:
 
 
 def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
-    """Carry on with the comparisons of all running experiments of a lake, one after the other; why one could not be.
+    """Advance the comparisons of all running experiments of a lake, one after the other. Yields a message per failure.
 
     Args:
         store: the control store.
         home: folder of packages.
-        lake: the experiments' own, not an arm's.
+        lake: the lake of the experiments, not of an arm.
     """
     for made in experiments.known(lake):
         deployment = store.deployment(StreamId(made.operator, made.arms[-1].root))
@@ -61,7 +61,11 @@ def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
 
 
 def main(wanted: str) -> int:
-    """Carry on with the comparison of one experiment; 1 where it cannot be, and why on stderr."""
+    """Advance the comparison of one experiment. Returns the exit code: 0, or 1 with the error on stderr.
+
+    Args:
+        wanted: the request as JSON.
+    """
     request = _Request(**json.loads(wanted))
     try:
         workspace = load(Path(request.package), request.environment, request.root, request.lake)

@@ -1,4 +1,4 @@
-"""Cut-overs of a stream to an arm of an experiment: which results stay, as far as both have come."""
+"""Cut-overs of a stream to an arm of an experiment: the instant before which the stream's results stay."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from floodmark.spec.schema import first_sequence
 
 
 def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:
-    """Make sure that results of a stream are final where a cut-over is wanted; how far the arm is does not count yet.
+    """Check that a stream's results before a cut-over are final. The progress of the arm is not checked yet.
 
     Args:
-        lake: of the stream.
+        lake: lake of the stream.
         made: the experiment.
-        arm: that shall become the stream.
-        cutover: an instant, ISO 8601, or ``closed`` for the latest there may be; empty for none.
+        arm: the arm that is to become the stream.
+        cutover: an instant in ISO 8601, or ``closed`` for the latest possible one; empty for no cut-over.
 
     Raises:
-        LifecycleError: LIFECYCLE-110 it cannot be cut over by event time, LIFECYCLE-111 results are not final then.
+        LifecycleError: LIFECYCLE-110 a cut-over by event time is impossible, LIFECYCLE-111 results before the instant are not final.
     """
     if cutover:
         parted = savepoints.find(lake, made.savepoint).manifest
@@ -32,13 +32,13 @@ def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:
 
 
 def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | None:
-    """Which results of a stream stay; None for those from before the versions parted, which are the arm's too.
+    """The cut-over that decides which results of a stream stay; None without a cut-over: then only results before the common savepoint stay.
 
     Args:
-        lake: of the stream.
+        lake: lake of the stream.
         made: the experiment.
-        arm: that shall become the stream.
-        cutover: as ``check_cutover`` takes it.
+        arm: the arm that is to become the stream.
+        cutover: as in ``check_cutover``.
 
     Raises:
         LifecycleError: as ``check_cutover``.
@@ -59,7 +59,7 @@ def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | N
 
 
 def _instant(parted: Manifest, made: Experiment, arm: Arm, cutover: str, timelines: list[Timeline]) -> int:
-    """The instant before which results are final in all of some streams, the original first."""
+    """The instant of a cut-over, ms, at which results are final in all given timelines. The first timeline is the original stream's."""
     where = f"experiment '{made.name}', cut-over to arm '{arm.name}'"
     if arm.anew or timelines[0].number != parted.timeline:
         fix = "Leave the cut-over out: all its results are the new version's then."

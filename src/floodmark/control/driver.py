@@ -1,4 +1,4 @@
-"""A driver: a process that runs one stream from a package, until SIGTERM. Started by the supervisor: ``python -m floodmark.control.driver``."""
+"""The driver: a process that runs one stream from a package until SIGTERM. The supervisor starts ``python -m floodmark.control.driver``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ _LOOK_SECONDS = 1.0
 
 
 def main(number: str, packages: str) -> int:
-    """Run the stream; 0 when it was stopped, 1 when it could not go on."""
+    """Run the stream of a driver. Returns the exit code: 0 if it was stopped, 1 if it failed.
+
+    Args:
+        number: id of the driver in the control store.
+        packages: folder of packages.
+    """
     store = Store(os.environ[CONTROL])
     driver, stop = store.driver(int(number)), threading.Event()
-    if driver.ended_at is not None:  # given up before it was started
+    if driver.ended_at is not None:  # the supervisor ended the record before the process started
         _log(f"driver {number} is not wanted any more: {driver.reason}")
         return 1
     ended, meter = threading.Event(), Meter()
@@ -42,7 +47,7 @@ def main(number: str, packages: str) -> int:
         store.end(driver.id, "crashed", str(error))
         traceback.print_exc()
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever it was is written down, and the supervisor decides
+    except Exception as error:  # noqa: BLE001 - any failure is recorded, and the supervisor decides about a restart
         store.end(driver.id, "crashed", f"{type(error).__name__}: {error}")
         traceback.print_exc()
         return 1
@@ -75,7 +80,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
     engine.check_deployed(operator, Lake.of(settings))  # before a checkpoint of the other engine is replaced
     engine.take_over(operator, Lake.of(settings))
     engine.start(operator)
-    _stop_at(stop)  # Spark has set handlers of its own
+    _stop_at(stop)  # Spark has replaced the signal handlers
     _update(store, driver, state="running")
 
     quarantines = {output.table for output in operator.outputs if output.side == "quarantine"}
@@ -92,7 +97,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
 
 
 def supervised(error: ExecutionError, name: str) -> ExecutionError:
-    """The failure of a stream's query, with advice for a stream that a supervisor runs."""
+    """Replace the advice in a query's failure (EXECUTION-004) by advice for a supervised stream. Returns other errors unchanged."""
     if error.code != "EXECUTION-004":
         return error
     fix = f"Nothing is lost or double. The supervisor starts it again, five times; then mend the cause: floodmark restart {name}"
@@ -105,7 +110,7 @@ def _stop_at(stop: threading.Event) -> None:
 
 
 def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool:
-    """Wait until every table the stream reads is there: a source may not have landed yet, the stream before it not have begun."""
+    """Wait until all input tables exist: a source may not have landed yet, or an upstream stream not have started. Returns False if ``stop`` was set."""
     from deltalake import DeltaTable  # noqa: PLC0415 - as above
 
     logged = ""
@@ -119,10 +124,13 @@ def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool
 
 
 def _beat(store: Store, driver: Driver, meter: Meter, ended: threading.Event, stop: threading.Event) -> None:
-    """Say that it lives; stop where another one has taken its place, or something else should run: signals reach no other machine."""
+    """Send heartbeats until ``ended``. Sets ``stop`` if another driver has replaced this one or its deployment has changed.
+
+    The supervisor may run on another machine, from which signals do not arrive.
+    """
     while not ended.wait(BEAT_SECONDS):
         _update(store, driver, heard=True, usage=asdict(meter.read()))
-        with suppress(FloodmarkError):  # the store is away: a stream goes on
+        with suppress(FloodmarkError):  # the store is unreachable: the stream keeps running
             wanted = store.deployment(driver.stream)
             if store.driver(driver.id).ended_at is not None:
                 _log("another driver has taken its place")
@@ -132,7 +140,7 @@ def _beat(store: Store, driver: Driver, meter: Meter, ended: threading.Event, st
 
 
 def _update(store: Store, driver: Driver, *, heard: bool = False, **values: object) -> None:
-    """Say how it goes; the stream goes on without the store."""
+    """Update the driver's record. Logs errors: the stream keeps running without the store."""
     try:
         store.update(driver.id, heard=heard, **values)
     except FloodmarkError as error:

@@ -1,4 +1,4 @@
-"""The engine of a workspace, which lands, runs and stops for callers that do not know which one it is."""
+"""The engine of a workspace behind one protocol, so that callers land, run and stop without depending on the engine."""
 
 # ruff: noqa: PLC0415 - definitions, drivers and verbs load without an engine, which is slow to import
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 """Result of a piece of work with a session."""
 Step = Callable[[str], AbstractContextManager[None]]
-"""Told that something that may take a while begins, and when it is over."""
+"""Description -> context manager entered for the duration of a slow step, such as the start of Spark."""
 
 
 class Computing(Protocol):
-    """An engine; a session of it starts when it is needed."""
+    """An engine. Its session starts lazily."""
 
     @property
     def name(self) -> Engine:
-        """Of the engine."""
+        """Name of the engine."""
         ...
 
     def start(self, *operators: Operator) -> None:
         """Start the session now.
 
         Args:
-            operators: that will run on it.
+            operators: operators that will run in the session.
         """
         ...
 
@@ -61,19 +61,19 @@ class Computing(Protocol):
         ...
 
     def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
-        """What can be said of the start of a stream before a session is needed; as ``check_start`` of both engines."""
+        """Check what a stream's start requires, without a session; as ``check_start`` of both engines."""
         ...
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
-        """What can be said of a stream before its inputs are there: that this engine can run it.
+        """Check that this engine can run a stream. The stream's inputs need not exist.
 
         Raises:
-            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
+            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the stream.
         """
         ...
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
-        """Let a stopped stream that another engine has begun go on with this one; as ``engines.transfer.transfer``."""
+        """Convert the checkpoint of a stopped stream from another engine to this one; as ``engines.transfer.transfer``."""
         ...
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
@@ -81,30 +81,30 @@ class Computing(Protocol):
         ...
 
     def with_session(self, work: Callable[[SparkSession], Made]) -> Made:
-        """Result of a piece of work with the session: Spark's, or a Spark Connect session of Sail.
+        """Run a function with the session: Spark's, or a Spark Connect session of Sail. Returns its result.
 
         Args:
-            work: only reads; the embedded engine calls it again where its server dies meanwhile.
+            work: session -> result. Must only read: the embedded engine calls the function again if its server dies meanwhile.
 
         Raises:
-            ServerLost: EXECUTION-070, the server of the embedded engine has died each time.
+            ServerLost: EXECUTION-070, the server of the embedded engine died at each attempt.
         """
         ...
 
     def cancel(self) -> None:
-        """Let what runs end soon, with an error; nothing where nothing runs. It may be called again and again."""
+        """Cancel running work, which then ends with an error. Does nothing if nothing runs. May be called repeatedly."""
         ...
 
 
 @dataclass(slots=True)
 class OnSpark:
-    """Spark.
+    """Spark as the engine of a workspace.
 
     Args:
-        settings: of the workspace.
+        settings: settings of the workspace.
         app: name of the session.
-        step: told that Spark starts.
-        session: one that has started.
+        step: entered while jars are fetched and while Spark starts.
+        session: the session, once started; None before.
     """
 
     settings: Settings
@@ -115,7 +115,7 @@ class OnSpark:
 
     @property
     def spark(self) -> SparkSession:
-        """The session.
+        """The session; started by the first access.
 
         Raises:
             SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-054 no such master.
@@ -171,7 +171,7 @@ class OnSpark:
         check_start(operator, lake, **options)
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
-        """As ``Computing``: Spark runs them all."""
+        """As ``Computing``. Spark can run every stream."""
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
         """As ``Computing``."""
@@ -195,7 +195,7 @@ class OnSpark:
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
-        context = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+        context = SparkContext._active_spark_context  # noqa: SLF001 - there is no public accessor
         if context is not None:
             with suppress(Py4JError, OSError):  # it may be stopping already
                 context.cancelAllJobs()
@@ -203,11 +203,11 @@ class OnSpark:
 
 @dataclass(slots=True)
 class OnEmbedded:
-    """The embedded engine.
+    """The embedded engine (Sail) as the engine of a workspace.
 
     Args:
-        settings: of the workspace.
-        step: told that it starts.
+        settings: settings of the workspace.
+        step: entered while the engine starts.
     """
 
     settings: Settings
@@ -216,15 +216,15 @@ class OnEmbedded:
     _used: list[Sail] = field(default_factory=list, init=False)
 
     def sail(self, *operators: Operator) -> Sail:
-        """Sessions of this process.
+        """The Sail server of this process; started by the first call.
 
         Args:
-            operators: that run on it.
+            operators: operators that will run on the server. Operators with functions inside the server get a server of their own.
 
         Raises:
             SetupError: SETUP-070 and 071, pysail is missing or of another version.
         """
-        check_installed()  # before anything that needs it is imported
+        check_installed()  # before modules that need pysail are imported
         alone = any(_has_functions(operator) for operator in operators)
         with nullcontext() if self._used else self.step("starting the embedded engine"):
             from floodmark.engines.embedded.session import shared
@@ -273,7 +273,7 @@ class OnEmbedded:
         check_supported(operator, lake)
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
-        """As ``Computing``; Spark is started for it, and stopped behind it."""
+        """As ``Computing``. Starts Spark if the conversion needs it, and stops Spark afterwards."""
         from floodmark.engines.transfer import transfer
 
         spark = OnSpark(self.settings, f"floodmark {operator.version}", self.step)
@@ -309,20 +309,20 @@ class OnEmbedded:
 
 
 def _has_functions(operator: Operator) -> bool:
-    """Whether functions of the user run in the server; all others run in processes of their own."""
+    """True if user functions of the operator run inside the server (``FlatMap``); all other user functions run in separate processes."""
     return any(isinstance(step, steps.FlatMap) for _, result in operator.results for step in steps.walk(result))
 
 
 def computing(
     settings: Settings, *, engine: Engine | None = None, app: str = "floodmark", step: Step | None = None
 ) -> Computing:
-    """The engine of a workspace.
+    """Create the engine of a workspace. Starts no session.
 
     Args:
-        settings: of the workspace.
-        engine: another one than the settings say.
-        app: name of a session of Spark.
-        step: told that the engine starts.
+        settings: settings of the workspace.
+        engine: engine to use instead of the one in the settings.
+        app: name of the Spark session.
+        step: entered while the engine starts; by default nothing is reported.
     """
     step = step or (lambda _: nullcontext())
     return OnEmbedded(settings, step) if (engine or settings.engine) == "embedded" else OnSpark(settings, app, step)

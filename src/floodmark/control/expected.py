@@ -1,4 +1,4 @@
-"""What an asset expects of the rows a version of its operator has written: its blocking expectations, judged on the engine of the workspace."""
+"""Blocking expectations of an asset, evaluated on the workspace's engine over the rows that a version of the operator has written."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def blocking(asset: OperatorAsset) -> dict[str, list[Expectation]]:
-    """Output -> its expectations that block; without outputs that have none."""
+    """Output -> its blocking expectations, for outputs that have any."""
     by_output = {name: [one for one in wanted if one.blocking] for name, wanted in asset.expectations.items()}
     return {name: wanted for name, wanted in by_output.items() if wanted}
 
 
 def expected(asset: OperatorAsset, computing: Computing, lake: Lake, *, anew: bool) -> Iterable[Check]:
-    """A check of what was written since a savepoint; none where nothing blocks.
+    """The check of the rows written since a savepoint, for a verification; empty without blocking expectations.
 
     Args:
-        asset: of the operator.
-        computing: an engine.
-        lake: of the outputs.
-        anew: all rows were written since.
+        asset: the operator's asset.
+        computing: the engine that evaluates expectations.
+        lake: lake of the outputs.
+        anew: True if all rows were written since the savepoint, as by a rebuild.
     """
 
     def look(savepoint: Savepoint) -> Iterator[str]:
@@ -44,12 +44,12 @@ def expected(asset: OperatorAsset, computing: Computing, lake: Lake, *, anew: bo
 
 
 def unmet(asset: OperatorAsset, computing: Computing, lake: Lake, after: int) -> Iterator[str]:
-    """Which blocking expectations the rows behind a micro-batch do not meet, with numbers.
+    """Descriptions of the blocking expectations that rows written after a micro-batch do not meet, with numbers.
 
     Args:
-        asset: of the operator.
-        computing: an engine.
-        lake: of the outputs.
+        asset: the operator's asset.
+        computing: the engine that evaluates expectations.
+        lake: lake of the outputs.
         after: number of the micro-batch; -1 for all rows.
     """
     for name, wanted in blocking(asset).items():
@@ -73,7 +73,9 @@ def _judged(
     output = asset.operator.output(name)
     first = first_sequence(after + 1) if after >= 0 else 0
     table = session.read.format("delta").load(lake.output(output.table))
-    rows = table.filter(f"_kind <> {MARKER} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # no bounded run's
-    if output.current is not None:  # the table of last values follows a moment later
+    rows = table.filter(
+        f"_kind <> {MARKER} AND _sequence >= {first} AND _sequence < {BOUNDED}"
+    )  # without rows of bounded runs
+    if output.current is not None:  # computed here, as the table of last values lags
         rows = latest(rows, output)
     return evaluate(plain(rows.filter(f"_kind = {ROW}")), wanted)

@@ -1,4 +1,4 @@
-"""Experiments: versions of one stream side by side, each a fork of one savepoint that a supervisor runs; one of them may become the stream."""
+"""Experiments: several versions of one stream run side by side as supervised forks of one savepoint. One of them may be promoted to the stream."""
 
 from __future__ import annotations
 
@@ -44,28 +44,29 @@ from floodmark.spec.rollout import PromoteWhen, Rollout
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _HERE = "."
 _FEWEST = 2
-"""Arms."""
+"""Least number of arms."""
 _DESIRED: dict[State, Desired] = {"running": "running", "paused": "stopped", "stopped": "stopped"}
 
 
 def start(
     fleet: Fleet, name: str, operator: str, request: ExperimentRequest, rule: PromoteWhen | None = None
 ) -> Experiment:
-    """Let several versions of a stream run side by side, beside the stream itself. Done again after a crash, it goes on.
+    """Start an experiment: several versions of a stream run beside the stream itself. Repeating the call after a crash completes it.
 
     Args:
-        fleet: of the stream, which goes on and notices nothing.
-        name: of the experiment.
-        operator: whose stream it is.
-        request: what is asked for.
-        rule: when an arm becomes the stream by itself; by default as is asked for.
+        fleet: fleet of the stream, which keeps running unchanged.
+        name: name of the experiment.
+        operator: name of the stream's operator.
+        request: arms and options.
+        rule: the rule that promotes an arm automatically; by default the request's rule.
 
     Raises:
-        DefinitionError: DEFINITION-162, the rule names a column that the code as it is now lacks.
-        LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 none runs whose code ``@current`` could be,
-            LIFECYCLE-116 its arms cannot run over a sample of the keys, LIFECYCLE-091 the name is taken or the operator has an experiment, LIFECYCLE-093 the arms are not what an experiment
-            is made of, LIFECYCLE-092 the candidate is none of them or the first, LIFECYCLE-094 the code of one cannot go on from the
-            savepoint, LIFECYCLE-100 a rollout of the operator goes on, LIFECYCLE-112 the rule can never hold. Nothing runs then.
+        DefinitionError: DEFINITION-162, the rule names a column that the current code lacks.
+        LifecycleError: LIFECYCLE-030 the stream has no committed micro-batch, LIFECYCLE-050 no deployed stream has code for ``@current``,
+            LIFECYCLE-116 the arms cannot run over a sample of the keys, LIFECYCLE-091 the name is taken or the operator has an experiment,
+            LIFECYCLE-093 names or number of the arms are invalid, LIFECYCLE-092 the candidate is no arm or the first one, LIFECYCLE-094 the code of an
+            arm cannot resume from the savepoint, LIFECYCLE-100 the operator has an open rollout, LIFECYCLE-112 the rule can never hold. No arm runs
+            after an error.
     """
     codes, rule = request.arms, rule or request.rule
     if rule is not None:
@@ -140,7 +141,7 @@ def _begun(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -
 
 
 def _candidate(name: str, arms: list[str], candidate: str) -> str:
-    """The arm a rule is about."""
+    """Name of the arm that a rule promotes."""
     if candidate in arms[1:]:
         return candidate
     if candidate or len(arms) != _FEWEST:
@@ -151,7 +152,7 @@ def _candidate(name: str, arms: list[str], candidate: str) -> str:
 
 
 def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: PromoteWhen | None) -> Sample | None:
-    """The keys that the arms run over; None for all."""
+    """The sample of keys that the arms run over; None for all keys."""
     if request.sample == 1:
         return None
     where, share, step = f"experiment '{name}'", request.sample, operator.stateful
@@ -165,7 +166,7 @@ def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: Pro
 
 
 def _package(fleet: Fleet, name: str, operator: str, code: str) -> str:
-    """The package that an arm's code is kept in."""
+    """Name of the package with an arm's code: ``.`` packs the current code, ``@current`` is the deployed package."""
     if code == _HERE:
         return fleet.pack()
     if code == CURRENT:
@@ -207,7 +208,7 @@ def _set_up(fleet: Fleet, made: Experiment, request: ExperimentRequest) -> Exper
 
 
 def _follow(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None:
-    """Let supervisors see to the rule of an experiment, unless it is a rollout's."""
+    """Record the rule of an experiment so that supervisors evaluate it, unless the experiment belongs to a rollout."""
     known, stream = Rollouts(fleet.store), fleet.stream(made.operator)
     there = known.open(stream)
     if there is None or there.named != made.name:
@@ -228,7 +229,7 @@ def _follow(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None
 
 
 def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentRequest) -> tuple[Arm, Results]:
-    """Its stream goes on under its own code, which a process of its own loads; and what it writes."""
+    """Prepare an arm's stream for its code, in a process that loads that code. Returns the arm with its version, and its results."""
     folder = fleet.home / "packages" / arm.package
     arm_request = {
         "package": str(folder),
@@ -260,32 +261,32 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentReque
 
 
 def _want(fleet: Fleet, made: Experiment) -> None:
-    """Let the supervisor know what its arms should do."""
+    """Deploy the arms of an experiment with the desired state of the experiment."""
     for arm in made.arms:
         of(fleet, arm).deploy(made.operator, arm.package, arm.version, _DESIRED[made.state])
 
 
 def _all_known(fleet: Fleet, made: Experiment) -> bool:
-    """Whether the supervisor knows of every arm; False where the start was killed before it was told."""
+    """True if every arm is deployed; False if the start was killed before."""
     return all(of(fleet, arm).deployments([made.operator]) for arm in made.arms)
 
 
 def _stop(fleet: Fleet, made: Experiment) -> None:
-    """Wait until no arm runs."""
+    """Stop all arms, and wait until none runs."""
     for arm in made.arms:
         of(fleet, arm).stop([made.operator])
 
 
 def of(fleet: Fleet, arm: Arm) -> Fleet:
-    """The stream of an arm, in the store of the fleet."""
+    """The fleet of an arm's lake, with the same control store."""
     return replace(fleet, workspace=fleet.workspace.at(str(fleet.root), lake=arm.root))
 
 
 def set_state(fleet: Fleet, name: str, state: State) -> Experiment:
-    """Let all arms run, pause, or stop for good.
+    """Set the state of all arms of an experiment: ``running``, ``paused``, or ``stopped`` for good. Waits until stopped arms have ended.
 
     Raises:
-        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 it is over, or has not started, LIFECYCLE-053 an arm does not stop.
+        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 the experiment is over or has not started, LIFECYCLE-053 an arm does not stop.
     """
     with _alone(fleet.lake):
         made = experiments.find(fleet.lake, name)
@@ -301,10 +302,10 @@ def set_state(fleet: Fleet, name: str, state: State) -> Experiment:
 
 
 def clean(fleet: Fleet, name: str) -> Experiment:
-    """Remove the tables of all arms, what was found, and the record of an experiment that is over; the stream itself is not touched.
+    """Remove the lakes of all arms, the comparisons and the record of a finished experiment. Does not change the stream itself.
 
     Raises:
-        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 it goes on.
+        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 the experiment is not over.
     """
     with _alone(fleet.lake):
         made = experiments.find(fleet.lake, name)
@@ -315,7 +316,7 @@ def clean(fleet: Fleet, name: str) -> Experiment:
 
 
 def give_up(fleet: Fleet, made: Experiment) -> None:
-    """Remove what there is of an experiment whose start was killed."""
+    """Remove the remains of an experiment whose start was killed."""
     with _alone(fleet.lake):
         _forget(fleet, made)
 
@@ -335,7 +336,7 @@ def _withdraw(fleet: Fleet, made: Experiment) -> None:
 
 
 def promoted(fleet: Fleet, made: Experiment, arm: str) -> Experiment:
-    """End an experiment of which an arm has become the stream."""
+    """End an experiment after the promotion of one of its arms. Waits until all arms have stopped."""
     with _alone(fleet.lake):
         ended = time.time_ns() // 1_000_000
         made = experiments.keep(fleet.lake, replace(made, state="promoted", promoted=arm, ended_at=ended))
@@ -344,20 +345,20 @@ def promoted(fleet: Fleet, made: Experiment, arm: str) -> Experiment:
 
 
 def check_running(made: Experiment) -> None:
-    """Make sure that the arms of an experiment should run.
+    """Check that an experiment is running.
 
     Raises:
-        LifecycleError: LIFECYCLE-095, it is paused, over, or has not started.
+        LifecycleError: LIFECYCLE-095, the experiment is paused, over, or has not started.
     """
     if made.state != "running":
         raise _not(made, "one whose arms run")
 
 
 def check_whole(made: Experiment) -> None:
-    """Make sure that the arms of an experiment run over all keys.
+    """Check that the arms of an experiment run over all keys.
 
     Raises:
-        LifecycleError: LIFECYCLE-117, they run over a sample.
+        LifecycleError: LIFECYCLE-117, the arms run over a sample.
     """
     if made.sample is not None:
         fix = (
@@ -374,15 +375,15 @@ def _not(made: Experiment, expected: str, fix: str = "") -> LifecycleError:
 
 
 def _alone(lake: Lake) -> AbstractContextManager[None]:
-    """The only change of an experiment of a lake."""
+    """Lock that admits one change of experiments in a lake at a time."""
     return exclusive(lake, "actions", "experiment", "change of an experiment")
 
 
-# ---- how they are
+# ---- operations of the arms
 
 
 def operations(fleet: Fleet, made: Experiment) -> list[Operations]:
-    """How the arms run, in their order."""
+    """Progress, lag and resource usage of the arms, in their order."""
     arms = [_operations(of(fleet, arm), made.operator, arm) for arm in made.arms]
     foremost = max((one.progress for one in arms if one.progress is not None), default=None)
     if foremost is None:
@@ -408,7 +409,7 @@ def _operations(there: Fleet, operator: str, arm: Arm) -> Operations:
 
 
 def lag(lake: Lake, timeline: Timeline) -> int | None:
-    """How far a stream is behind the slowest of its inputs, ms of event time; None where an input does not say, or has ended."""
+    """Lag of a stream behind its slowest input, ms of event time; None before the first micro-batch, if an input has no progress, or if all have ended."""
     deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
     if deployed is None or last < 0:
         return None
@@ -420,27 +421,27 @@ def lag(lake: Lake, timeline: Timeline) -> int | None:
 
 
 def _size(folder: str) -> int | None:
-    """Bytes of the files of a folder of this machine."""
+    """Total size of the files in a local folder, bytes; None if the folder does not exist here."""
     if not Path(folder).is_dir():
         return None
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # the stream has removed it meanwhile
+            with suppress(FileNotFoundError):  # the stream removed the file meanwhile
                 size += Path(parent, name).stat().st_size
     return size
 
 
 def report(fleet: Fleet, name: str, request: ComparisonRequest) -> Report:
-    """Compare what the arms have found, in all that has closed in both since the last look, and say how they run.
+    """Compare the results of the arms, in all windows that closed in both since the last comparison, and report their operations.
 
     Args:
-        fleet: of the stream.
-        name: of the experiment.
-        request: how the arms are compared; what the first look was asked for stays.
+        fleet: fleet of the stream.
+        name: name of the experiment.
+        request: how the arms are compared. The settings of the first comparison stay in force.
 
     Raises:
-        LifecycleError: LIFECYCLE-090 no such experiment; as ``advance``.
+        LifecycleError: LIFECYCLE-090, no such experiment; and the errors of ``advance``.
     """
     made = experiments.find(fleet.lake, name)
     operator = next((one for one in fleet.workspace.operators if one.name == made.operator), None)

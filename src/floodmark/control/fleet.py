@@ -1,4 +1,4 @@
-"""The streams of a workspace that run by themselves: let them run, let them stop, and wait until they do."""
+"""The supervised streams of a workspace: starts and stops them through the control store, and waits until the drivers follow."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from floodmark.spec.workspace import Workspace
 
 _POLL_SECONDS = 0.2
 STOP_SECONDS = 150.0
-"""Until a stream that was asked to stop has stopped."""
+"""Longest wait for a stream to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The streams of a workspace, and the supervisor's store of what should run.
+    """The supervised streams of a workspace, with the control store.
 
     Args:
-        workspace: with absolute paths.
-        root: its folder.
-        say: told what happens.
+        workspace: the workspace, with absolute paths.
+        root: folder of the workspace.
+        say: called with lines of progress.
         store: the control store.
     """
 
@@ -48,7 +48,7 @@ class Fleet:
         """Open the store.
 
         Raises:
-            SetupError: SETUP-040, it cannot be reached or written.
+            SetupError: SETUP-040, the store cannot be reached or written.
         """
         url = self.workspace.settings.control or f"sqlite:///{self.home / 'control.db'}"
         object.__setattr__(self, "store", Store(url))
@@ -61,24 +61,25 @@ class Fleet:
 
     @property
     def lake(self) -> Lake:
-        """Where the tables lie."""
+        """The lake of the workspace."""
         return Lake.of(self.workspace.settings)
 
     def pack(self) -> str:
-        """Keep the code of the workspace as it is now; the name of its package."""
+        """Pack the current code of the workspace. Returns the package's name."""
         return pack(self.root, self.home / "packages", Data.of(self.workspace), self.say)
 
     def start(self, operators: Iterable[Operator]) -> str:
-        """Let streams run from the code as it is now; the package it is kept in.
+        """Pack the current code and deploy streams from it. Returns the package's name.
 
         Raises:
-            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since.
-            StateError: STATE-003, one was started with another definition.
-            CapabilityError: CAPABILITY-031 and 035, only Spark can run one.
+            LifecycleError: LIFECYCLE-034 a rollback of a stream is not finished, 042 a stream has moved, 054 an action on a stream is running, 038 an
+                input was replaced after a stream read it.
+            StateError: STATE-003, a stream was started with another definition.
+            CapabilityError: CAPABILITY-031 and 035, only Spark can run a stream.
         """
         chosen = list(operators)
         self.check_idle(operator.name for operator in chosen)
-        for operator in chosen:  # what would make the stream stop at once is said now
+        for operator in chosen:  # report now what would make the driver fail at once
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
             self.check_engine(operator)
@@ -94,15 +95,22 @@ class Fleet:
         return package
 
     def check_engine(self, operator: Operator) -> None:
-        """Make sure that the workspace's engine can run the stream of an operator.
+        """Check that the workspace's engine can run the stream of an operator.
 
         Raises:
-            CapabilityError: CAPABILITY-031 and 035 only Spark can run it, CAPABILITY-036 only the engine that has begun it.
+            CapabilityError: CAPABILITY-031 and 035 only Spark can run the stream, CAPABILITY-036 only the engine that started it can.
         """
         computing(self.workspace.settings).check_deployed(operator, self.lake)
 
     def deploy(self, name: str, package: str, version: str, desired: Desired) -> None:
-        """Say what should run of an operator from now on."""
+        """Record the package, version and desired state of an operator's stream.
+
+        Args:
+            name: name of the operator.
+            package: package with its code.
+            version: version of the operator in the package.
+            desired: ``running`` or ``stopped``.
+        """
         deployment = Deployment(
             operator=name,
             root=str(self.root),
@@ -117,10 +125,10 @@ class Fleet:
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
 
     def check_idle(self, names: Iterable[str]) -> None:
-        """Make sure that no upgrade or rollback is at work on these streams: it stops and starts them itself.
+        """Check that no upgrade or rollback of some streams is running, which stops and starts them itself.
 
         Raises:
-            LifecycleError: LIFECYCLE-054, one is.
+            LifecycleError: LIFECYCLE-054, an action on a stream is running.
         """
         for name in names:
             holder = self.store.holder(self.stream(name).action)
@@ -130,29 +138,29 @@ class Fleet:
                 raise LifecycleError(where, "no upgrade or rollback at work", got, fix, code="LIFECYCLE-054")
 
     def named(self, name: str) -> str:
-        """The name of an operator of the workspace, or of one that was removed from the code and whose stream was started here.
+        """Check the name of an operator of the workspace, or of a removed operator whose stream was started here. Returns the name.
 
         Raises:
-            DefinitionError: DEFINITION-074, it is neither.
+            DefinitionError: DEFINITION-074, there is no such operator.
         """
         gone = name not in {one.name for one in self.workspace.operators} and self.deployments([name])
         return name if gone else self.workspace.operator(name).name
 
     def want(self, name: str, desired: Desired) -> None:
-        """Say whether a stream should run.
+        """Set the desired state of a stream.
 
         Raises:
-            LifecycleError: LIFECYCLE-050, it was never started.
+            LifecycleError: LIFECYCLE-050, the stream was never started.
         """
         if not self.store.want(self.stream(name), desired):
             raise never(name, self.elsewhere(name))
         self.store.note(getpass.getuser(), desired, name)
 
     def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> dict[str, Driver | None]:
-        """Let streams stop, each at its next micro-batch boundary, and wait until no driver of theirs lives; the last drivers.
+        """Stop streams, each at its next micro-batch boundary, and wait until their drivers have ended. Returns name -> its last driver.
 
         Raises:
-            LifecycleError: LIFECYCLE-050 one was never started, LIFECYCLE-053 one has not stopped in time, or nobody is there to stop it.
+            LifecycleError: LIFECYCLE-050 a stream was never started, LIFECYCLE-053 a stream has not stopped in time, or no supervisor is running.
         """
         for name in names:
             self.want(name, "stopped")
@@ -170,10 +178,13 @@ class Fleet:
         return last_drivers
 
     def check_supervised(self, names: Iterable[str]) -> None:
-        """Make sure that somebody is there to start and stop these streams.
+        """Check that a supervisor is running.
+
+        Args:
+            names: streams that the caller wants to stop and start, for the error.
 
         Raises:
-            LifecycleError: LIFECYCLE-053, no supervisor is at work.
+            LifecycleError: LIFECYCLE-053, no supervisor is running.
         """
         if not self.supervised:
             fix = "Start one in another terminal, and try again: floodmark supervise"
@@ -181,12 +192,12 @@ class Fleet:
             raise LifecycleError(where, "a supervisor that starts and stops them", "none", fix, code="LIFECYCLE-053")
 
     def await_start(self, name: str, since: float, wait_seconds: float) -> Driver | None:
-        """Wait until a driver of a stream runs; the newest driver, in whatever state it is when the time is over.
+        """Wait until a driver of a stream is running. Returns the newest driver, in any state once the time is over; None if there is none.
 
         Args:
-            name: of the stream.
-            since: when the stream was deployed, s since 1970: earlier drivers do not count.
-            wait_seconds: at most.
+            name: name of the operator.
+            since: time of the deployment, s since 1970. Crashes of earlier drivers are ignored.
+            wait_seconds: longest wait.
 
         Raises:
             LifecycleError: LIFECYCLE-070, the driver has crashed.
@@ -205,7 +216,7 @@ class Fleet:
 
     @property
     def supervised(self) -> bool:
-        """Whether a supervisor is at work."""
+        """True if a supervisor holds its lease."""
         return self.store.holder(LEASE) is not None
 
     def driver(self, name: str) -> Driver | None:
@@ -218,30 +229,30 @@ class Fleet:
 
     @property
     def here(self) -> list[Deployment]:
-        """What should run in this lake, by name: a store knows those of other environments, and of forks, too."""
+        """The deployments in this lake, by name. The store also has those of other environments and of forks."""
         return [one for one in self.store.deployments() if one.stream == self.stream(one.operator)]
 
     def deployments(self, names: Iterable[str]) -> dict[str, Deployment]:
-        """What should run of these streams; without those that were never started."""
+        """Name -> deployment of some streams in this lake, without streams that were never started."""
         wanted = set(names)
         return {one.operator: one for one in self.here if one.operator in wanted}
 
     def stream(self, name: str) -> StreamId:
-        """What the store knows the stream of an operator by, in this lake."""
+        """The store's id of an operator's stream in this lake."""
         return StreamId(name, self.workspace.settings.lake)
 
     def elsewhere(self, name: str) -> Deployment | None:
-        """What should run of an operator in another lake, of any."""
+        """A deployment of an operator in another lake; None if there is none."""
         known = self.store.deployments()
         return next((one for one in known if one.operator == name and one.stream != self.stream(name)), None)
 
     def codes(self) -> dict[str, dict[str, str]]:
-        """Operator -> what its savepoints say of the code its stream runs."""
+        """Operator -> description of the code its stream runs, stored in savepoints."""
         return {one.operator: {"package": one.package} for one in self.here}
 
 
 def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
-    """LIFECYCLE-050: a stream that was never started, or only in another lake."""
+    """The error LIFECYCLE-050 for a stream that was never started, or only in another lake."""
     fix = f"Start it: floodmark start {name}"
     got = "none" if elsewhere is None else f"one in {elsewhere.lake}"
     return LifecycleError(f"operator '{name}'", "a stream that was started here", got, fix, code="LIFECYCLE-050")

@@ -1,4 +1,4 @@
-"""Looks at rollouts: a supervisor starts one when it is due, in a process of its own that has the code of the arm."""
+"""Looks at rollouts. The supervisor starts a look when it is due, in a separate process that loads the arm's code."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from floodmark.control.rollout import Rollouts
 from floodmark.control.store import CONTROL, Store
 
 _PAUSE_SECONDS = 2.0
-"""Between two looks at one rollout, also where the first one died."""
+"""Least time between two looks at one rollout, even if the first look died."""
 _LATER_SECONDS = 60.0
 _LARGEST_LOG = 1 << 20
-"""Bytes, above which it begins anew."""
+"""Size of the log, bytes, above which it is truncated."""
 
 
 @dataclass(slots=True)
 class Looks:
-    """Starts looks. Those at work go on when their supervisor ends.
+    """Starts looks. Running looks continue when their supervisor ends.
 
     Args:
         store: the control store.
         home: folder of packages and logs.
-        command: that looks; by default floodmark's own.
+        command: the command of a look; by default floodmark's own.
     """
 
     store: Store
@@ -37,7 +37,7 @@ class Looks:
     _began: dict[int, float] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Start those that are due; what it costs follows these, not the rollouts there were."""
+        """Start the looks that are due. The cost depends on open rollouts only, not on past ones."""
         for number, child in list(self._children.items()):
             if child.poll() is not None:
                 del self._children[number]

@@ -1,4 +1,4 @@
-"""What the driver of a stream uses and counts while it runs."""
+"""Counts rows and measures processor time and memory of a stream's driver."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from floodmark.spec.run import BatchInfo
 
 @dataclass(slots=True)
 class Meter:
-    """Of this process."""
+    """The usage of this driver process: counts of micro-batches, and measured resources."""
 
     _counted: Usage = field(default_factory=Usage)
     _measured: Usage = field(default_factory=Usage)
-    """By another thread."""
+    """Written by the heartbeat's thread."""
 
     def count(self, batch: BatchInfo, quarantines: AbstractSet[str]) -> None:
         """Add a micro-batch.
 
         Args:
-            batch: that was committed.
-            quarantines: tables whose rows were set aside.
+            batch: the committed micro-batch.
+            quarantines: output tables whose rows count as quarantined.
         """
         aside = sum(rows for table, rows in batch.rows.items() if table in quarantines)
         about = Usage(rows=batch.rows_in, late=batch.late, dropped=batch.dropped, set_aside=aside, busy=batch.seconds)
         self._counted = self._counted.plus(about)
 
     def read(self) -> Usage:
-        """All so far; processor time and memory are measured now."""
+        """The usage so far. Measures processor time and memory now."""
         processor, memory = 0.0, 0
         for process in _mine():
-            with suppress(psutil.Error):  # it has just ended
+            with suppress(psutil.Error):  # the process has just ended
                 times = process.cpu_times()
                 processor += times.user + times.system + times.children_user + times.children_system
                 memory += process.memory_info().rss
@@ -47,7 +47,7 @@ class Meter:
 
 
 def _mine() -> Iterator[psutil.Process]:
-    """This process and those it has started for itself: what has a session of its own is shared with others."""
+    """This process and its descendants in the same session. Processes in their own session are shared between drivers."""
     own, session = psutil.Process(), os.getsid(0)
     yield own
     yield from _of_session(own.children(recursive=True), session)

@@ -1,4 +1,4 @@
-"""Packages: the code of a workspace as it was when a stream was deployed. What runs loads only that; editing a file changes nothing."""
+"""Packages: copies of a workspace's code, made when a stream is deployed. Drivers load only their package, so editing files does not affect them."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _RESOURCES = {
     ".avsc",
     ".proto",
 }
-"""Endings of files that modules read from their own folder."""
+"""Suffixes of resource files that modules read from their own folder."""
 _LARGEST = 1_000_000
-"""Bytes of such a file."""
+"""Largest size of a resource file, bytes."""
 _TIME, _MODE = 315_532_800, 0o644
-"""Of every file of a package: 1980, s since 1970; its owner may write it."""
+"""Modification time (1980, in s since 1970) and mode of every file of a package."""
 DRAFT = ".draft"
-"""The ending of a package that is being put in or taken out."""
+"""Suffix of the folder of a package that is being written."""
 _OTHERS = {"__pycache__", "node_modules", "site-packages", "_floodmark", "_delta_log"}
-"""Folders that hold no code of a workspace, wherever they are."""
+"""Names of folders that never contain code of a workspace."""
 _BUILT = {"build", "dist"}
-"""Folders that hold copies of code, unless they are packages of Python."""
+"""Names of folders that contain copies of code, unless they are Python packages."""
 _MARKS = ("pyvenv.cfg", "conda-meta", "_floodmark", "_delta_log")
-"""What is in the folder of an environment of Python, of a lake, or of a table."""
+"""Names that identify the folder of a Python environment, a lake or a table."""
 
 
 def home(root: Path) -> Path:
@@ -58,18 +58,18 @@ def home(root: Path) -> Path:
 
 
 def has_store(settings: Settings, root: Path) -> bool:
-    """Whether a workspace has a control store; nothing is made."""
+    """True if a workspace has a control store. Creates nothing."""
     return settings.control is not None or (home(root) / "control.db").exists()
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What lies in the folder of a workspace and is no code.
+    """The data in a workspace's folder, which is not packed.
 
     Args:
-        inboxes: folders that connectors read; one that has modules of Python in it may hold files for them.
-        tables: folders of tables.
-        lands: whether a source lands a file.
+        inboxes: folders that connectors read. Folders that contain Python modules are packed nevertheless.
+        tables: folders of lakes and tables.
+        lands: path -> True if a source lands the file.
     """
 
     inboxes: frozenset[Path] = frozenset()
@@ -78,7 +78,7 @@ class Data:
 
     @staticmethod
     def of(workspace: Workspace) -> Data:
-        """Of a workspace with absolute paths."""
+        """The data of a workspace with absolute paths."""
         settings, folder = workspace.settings, Path(workspace.settings.folder)
         readers, tables = list[FileReader](), [settings.lake, *([settings.logs] if settings.logs else [])]
         for source in workspace.sources:
@@ -97,15 +97,15 @@ class Data:
 
 
 def pack(root: Path, folder: Path, data: Data | None = None, say: Callable[[str], None] = print) -> str:
-    """Keep the code of a workspace; its hash, which is the same for the same code.
+    """Copy the code of a workspace into a package. Returns the package's name, a hash of the code.
 
-    Code is what drivers load: ``pyproject.toml``, modules of Python, and what lies beside modules or below them for them to read.
+    Code is what drivers load: ``pyproject.toml``, Python modules, and resource files beside or below modules.
 
     Args:
         root: folder of the workspace.
-        folder: of all packages.
-        data: what lies there and is no code.
-        say: told which files are too large to be code.
+        folder: folder of all packages.
+        data: data in the workspace's folder, which is left out.
+        say: called with a line per file that is too large to be packed.
     """
     paths, large = list[Path](), list[Path]()
     for path in sorted(_code(root, data or Data())):
@@ -122,7 +122,7 @@ def pack(root: Path, folder: Path, data: Data | None = None, say: Callable[[str]
     package = digest.hexdigest()[:16]
     with packing(folder):
         if (folder / package).is_dir():
-            os.utime(folder / package)  # it is new again for those that remove old ones
+            os.utime(folder / package)  # counts as new for the removal of old packages
         else:
             _write(folder / f"{package}{DRAFT}", files)
             (folder / f"{package}{DRAFT}").rename(folder / package)
@@ -131,7 +131,7 @@ def pack(root: Path, folder: Path, data: Data | None = None, say: Callable[[str]
 
 @contextmanager
 def packing(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of packages while one is put in or taken out; what a killed process has left of one goes."""
+    """Hold the lock of a folder of packages while a package is added or removed. Removes drafts left by killed processes."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f"{folder.name}.lock")):
         for left in folder.glob(f"*{DRAFT}"):
@@ -140,7 +140,7 @@ def packing(folder: Path) -> Iterator[None]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """A folder that depends on the names and contents of its files alone."""
+    """Write files into a folder, with fixed times and modes so that the result depends only on names and contents."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _code(root: Path, data: Data) -> Iterator[Path]:
 
 
 def _foreign(folder: Path, data: Data) -> bool:
-    """Whether a folder holds no code of the workspace."""
+    """True if a folder contains no code of the workspace."""
     name = folder.name
     return (
         name.startswith(".")
@@ -177,16 +177,16 @@ def _foreign(folder: Path, data: Data) -> bool:
 
 
 def load(folder: Path, environment: str, root: str, lake: str) -> Workspace:
-    """The workspace of a package, in a process of its own.
+    """Load the workspace of a package. Call it once per process, as it changes ``sys.path``.
 
     Args:
-        folder: of the package.
-        environment: settings to use.
-        root: folder of the workspace it was made of; relative paths start there.
-        lake: root of the tables.
+        folder: folder of the package.
+        environment: name of the environment whose settings apply.
+        root: folder of the original workspace, to which relative paths refer.
+        lake: root of the lake.
 
     Raises:
-        DefinitionError: DEFINITION-085, the package has no workspace.
+        DefinitionError: DEFINITION-085, the package defines no workspace.
     """
     settings = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("tool", {}).get("floodmark", {})
     sys.path.insert(0, str(folder))

@@ -1,4 +1,4 @@
-"""Upkeep by itself: a supervisor starts it now and then, one at a time, in a process of its own; its failure stops no stream."""
+"""Periodic upkeep: the supervisor starts one upkeep at a time, in a separate process. A failed upkeep stops no stream."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Any
 from floodmark.control.store import CONTROL, Store
 
 ACTION = "upkeep"
-"""Of the rows of the journal that say what upkeep did."""
+"""The ``action`` of journal rows about upkeep."""
 _JITTER = 0.1
-"""Of the time between two: those of several workspaces on one machine do not stay together."""
+"""Random share by which the pause varies, so that upkeeps of several workspaces on one machine drift apart."""
 _LONGEST_SECONDS = 6 * 3600.0
-"""After which one is taken to hang, and killed."""
+"""Running time after which an upkeep counts as hung and is killed."""
 
 
 @dataclass(slots=True)
 class Periodic:
-    """Starts upkeep when its time has come.
+    """Starts upkeep when it is due.
 
     Args:
         store: the control store.
         home: folder of packages and logs.
-        minutes: between the end of one and the begin of the next; 0 for none.
-        options: of ``keep_up``.
-        say: told what happens.
-        command: that keeps up; by default floodmark's own.
+        minutes: pause between the end of one upkeep and the start of the next; 0 for no upkeep.
+        options: keyword arguments of ``keep_up``.
+        say: called with lines of progress.
+        command: the command of an upkeep; by default floodmark's own.
     """
 
     store: Store
@@ -47,7 +47,7 @@ class Periodic:
     _due: float | None = None
 
     def look(self, holder: str) -> None:
-        """Start one if it is time, and see how the one that was started has ended.
+        """Start an upkeep if one is due, or check on the running one.
 
         Args:
             holder: name of the supervisor, for the journal.
@@ -58,14 +58,14 @@ class Periodic:
             self._start(holder)
 
     def end(self) -> None:
-        """Kill the one that is at work: the next one finishes what it has begun."""
+        """Kill a running upkeep. The next upkeep completes its work."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
             self._child = None
 
     def _next(self) -> float:
-        """When the next one is due, s since 1970: after the last one that was written down, whichever supervisor started it."""
+        """Time of the next upkeep, s since 1970: one pause after the last upkeep in the journal, by any supervisor."""
         if self._due is None:
             last, pause, now = self.store.last(ACTION), 60 * self.minutes, time.time()
             pause *= 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311 - no secret
@@ -112,7 +112,7 @@ class Periodic:
 
 
 def describe_upkeep(detail: dict[str, Any]) -> str:
-    """What a row of the journal says of an upkeep, for people."""
+    """The detail of a journal row about an upkeep, for people."""
     done = detail.get("done", {})
     parts = [
         f"{done.get('merged', 0):,} files fewer by merging, {done.get('files', 0):,} gone of {done.get('bytes', 0):,} bytes"

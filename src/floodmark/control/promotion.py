@@ -1,4 +1,4 @@
-"""Promotions: a stream becomes what an arm of an experiment is, and is what it was where that fails."""
+"""Promotions: replace a stream by an arm of an experiment; roll back if the verification fails."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _POLL_SECONDS = 0.2
 
 
 def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experiment, Action]:
-    """Let the stream be what an arm is: its state, its code, and its tables in one commit each; else all stays as it was.
+    """Replace a stream's state, code and tables by those of an arm, with one commit per table. On failure the stream stays as it was.
 
-    The stream and those that read it stop; the arm reads what they have read, and stops; the tables of the stream become the arm's; the
-    stream starts in the arm's code and is verified. Readers have read what was replaced, and have to be computed anew. Done again after a
-    crash, it is finished. ``floodmark rollback`` to the savepoint that is made first takes it back.
+    The stream and its downstream streams stop; the arm reads all that the stream has read, and stops; the stream's tables are replaced by the arm's; the
+    stream starts with the arm's code and is verified. Downstream streams have read replaced rows, and must be computed from scratch. Repeating the call
+    after a crash completes the promotion. ``floodmark rollback`` to the savepoint that is created first undoes the promotion.
 
     Args:
-        fleet: of the stream.
-        name: of the experiment.
-        request: what is asked for.
+        fleet: fleet of the stream.
+        name: name of the experiment.
+        request: the arm and options.
 
     Returns:
-        The experiment, and what was done, which ended as ``done`` or ``rolled back``.
+        The experiment, and the action that was done, ended as ``done`` or ``rolled back``.
 
     Raises:
-        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 it is not running, LIFECYCLE-096 the
-            arm does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by event time, LIFECYCLE-111 they are
-            not final then, LIFECYCLE-117 its arms run over a sample of the keys, LIFECYCLE-115 the arm has crashed; else as an upgrade.
+        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 the experiment is not running, LIFECYCLE-096 the
+            arm does not catch up with the stream in time, LIFECYCLE-110 a cut-over by event time is impossible, LIFECYCLE-111 results before the
+            instant are not final, LIFECYCLE-117 the arms run over a sample of the keys, LIFECYCLE-115 the arm has crashed; else as an upgrade.
     """
     made = experiments.find(fleet.lake, name)
     chosen, again = made.arm(request.arm), _again(name, request.arm)
@@ -87,7 +87,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
 
 
 def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[Step]:
-    """The steps of a promotion that would succeed. As ``promote``."""
+    """The steps of a promotion, if all succeed. Changes nothing. Arguments and errors as for ``promote``."""
     made, lake = experiments.find(fleet.lake, name), fleet.lake
     chosen, operator = made.arm(request.arm), made.operator
     check_whole(made)
@@ -112,43 +112,43 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
 
 
 def _again(name: str, arm: str) -> str:
-    """The command of a promotion."""
+    """The command that performs or completes a promotion."""
     return f"floodmark experiment promote {name} --arm {arm}"
 
 
 def _before(made: Experiment, arm: Arm) -> str:
-    """What the savepoint says that is made before a promotion."""
+    """Note of the savepoint created before a promotion."""
     return f"before the {_why(made, arm)}"
 
 
 def _why(made: Experiment, arm: Arm) -> str:
-    """What the savepoint says by which an arm's state goes over."""
+    """Note of the savepoint that transfers an arm's state."""
     return f"promotion of arm {arm.name} of experiment {made.name}"
 
 
 def _about(name: str, arm: str) -> str:
-    """What the control store says of the promotion of an arm."""
+    """Note of the action of a promotion in the control store."""
     return f"arm {arm} of experiment {name}"
 
 
 def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
-    """The newest actions by which an arm was to become the stream, newest first."""
+    """The recent actions that promote an arm, newest first."""
     return [one for one in fleet.store.actions(fleet.stream(made.operator)) if _is_of(one, made, arm)]
 
 
 def _is_of(action: Action, made: Experiment, arm: str) -> bool:
-    """Whether an action was to make an arm the stream; an earlier experiment may have had the same name."""
+    """True if an action promotes an arm of this experiment, and not of an earlier experiment with the same name."""
     return action.why == _about(made.name, arm) and action.began_at * 1000 >= made.began_at
 
 
 def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:
-    """The newest of these; None where something else was done with the stream since."""
+    """The newest action on the stream if it promotes the arm; None otherwise."""
     newest = fleet.action(made.operator)
     return newest if newest is not None and _is_of(newest, made, arm) else None
 
 
 def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, again: str) -> str:
-    """The stream stopped, and what the arm is; the savepoint to go back to."""
+    """Stop the stream and replace it by the arm. Returns the id of the savepoint for a rollback."""
     lake, operator, there = fleet.lake, made.operator, of(fleet, arm)
     begun, why = switch.pending(lake), _why(made, arm)
     if begun is not None:
@@ -169,7 +169,7 @@ def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: P
 
 
 def _has_become(fleet: Fleet, killed: Action) -> bool:
-    """Whether the stream was what the arm is when its promotion was killed; all that is left is to start and to verify it."""
+    """True if an interrupted promotion has completed its switch, so that only start and verification remain."""
     begun = killed.savepoint is not None and killed.step in {"rebuilding", "verifying"}
     return begun and actions.has_switched(fleet, killed)
 
@@ -177,14 +177,14 @@ def _has_become(fleet: Fleet, killed: Action) -> bool:
 def _started(
     fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, turn: Callable[[], None]
 ) -> tuple[Experiment, Action]:
-    """The stream started as what the arm is, and verified, or taken back."""
+    """Start and verify the promoted stream; roll back if the verification fails."""
     back = savepoints.find(fleet.lake, str(action.savepoint))
     done = actions.go_over(fleet, arm.package, back, action, Verification.of(request), turn)
     return (promoted(fleet, made, arm.name) if done.step == "done" else made), done
 
 
 def _forget(lake: Lake, made: Experiment, arm: Arm) -> None:
-    """The savepoint goes by which the arm's state went over, in a promotion that was killed."""
+    """Delete the savepoint that transferred the arm's state in an interrupted promotion."""
     for savepoint in savepoints.savepoints(lake, made.operator):
         if savepoint.manifest.why == _why(made, arm):
             savepoints.delete(savepoint)
@@ -199,10 +199,10 @@ def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
 
 
 def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
-    """Wait until an arm has read all that the stopped stream has read, and let it stop."""
+    """Wait until an arm has read all that the stopped stream has read, then stop the arm."""
     there = of(fleet, arm)
     known = there.deployments([made.operator]).get(made.operator)
-    if known is None or known.desired == "stopped":  # by a killed start or promotion, or by hand
+    if known is None or known.desired == "stopped":  # stopped by an interrupted start or promotion, or by hand
         there.deploy(made.operator, arm.package, arm.version, "running")
     _catch_up(fleet, made, arm, patience)
     there.stop([made.operator])

@@ -1,4 +1,4 @@
-"""Records of the control store: what should run of a stream, the drivers that run it, and the actions on it."""
+"""Records of the control store: deployments, drivers and actions of streams."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any, Literal
 from floodmark.core.errors import LifecycleError
 
 Desired = Literal["running", "stopped"]
-"""What is wanted of a stream."""
+"""Desired state of a stream."""
 
 State = Literal["starting", "running", "stopped", "crashed"]
-"""What has become of a driver."""
+"""Actual state of a driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamId:
-    """What a store knows a stream by: several lakes may each have one of the same operator, as environments, forks and experiments do.
+    """Id of a stream in the store. Several lakes may have a stream of the same operator, as with environments, forks and experiments.
 
     Args:
-        operator: its name.
-        lake: root of the tables, as the settings name it.
+        operator: name of the operator.
+        lake: root of the lake, as in the settings.
     """
 
     operator: str
     lake: str
 
     def __post_init__(self) -> None:
-        """A slash at the end makes no other lake."""
+        """Remove a trailing slash from the lake's root."""
         object.__setattr__(self, "lake", self.lake.rstrip("/"))
 
     @property
     def action(self) -> str:
-        """The lease of the action that is at work on it."""
+        """Name of the lease held by an action on the stream."""
         return f"action/{self.operator}@{self.lake}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What should run.
+    """The desired state and code of a stream.
 
     Args:
-        operator: its name.
-        root: folder of the workspace, which relative paths of its settings start from.
-        lake: root of the tables.
-        environment: settings to use.
-        package: hash of the code.
-        version: of the operator in it.
-        desired: whether it should run.
-        changed_at: when that was said, s since 1970.
+        operator: name of the operator.
+        root: folder of the workspace, to which relative paths of its settings refer.
+        lake: root of the lake.
+        environment: name of the environment whose settings apply.
+        package: name of the package with the code.
+        version: version of the operator in the package.
+        desired: desired state.
+        changed_at: time of the last change of the deployment, s since 1970.
     """
 
     operator: str
@@ -63,32 +63,32 @@ class Deployment:
 
     @property
     def stream(self) -> StreamId:
-        """Whose it is."""
+        """The deployed stream."""
         return StreamId(self.operator, self.lake)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """A process that runs, or ran, a stream.
+    """A past or present process that runs a stream.
 
     Args:
-        id: of the record.
-        operator: its name.
-        lake: it runs in; None where that was not written down.
-        version: of the operator.
-        epoch: how many drivers of it there were before.
-        state: what has become of it.
-        pid: process, once there is one.
-        born: when that process was made, s since 1970: a later one may have its number.
-        log: file of its output.
-        started_at: s since 1970.
-        heartbeat_at: when it last said that it lives.
-        batch: last micro-batch it committed.
-        progress: of its outputs, ms UTC.
-        ended_at: s since 1970; None while it lives.
-        reason: why it ended.
-        host: machine its process is on; None where that was not written down.
-        usage: fields of ``Usage``, as it has last said; None where it has not.
+        id: id of the record.
+        operator: name of the operator.
+        lake: root of the lake; None in records of older stores.
+        version: version of the operator.
+        epoch: number of earlier drivers of the operator.
+        state: state of the driver.
+        pid: process id; None before the process is started.
+        born: creation time of the process, s since 1970; distinguishes it from a later process with the same id.
+        log: path of the file with its output.
+        started_at: start time, s since 1970.
+        heartbeat_at: time of its last heartbeat by the store's clock, s since 1970.
+        batch: last micro-batch it committed; None for none.
+        progress: progress of its outputs, ms UTC; None for none.
+        ended_at: end time, s since 1970; None while it lives.
+        reason: why the driver ended.
+        host: name of its machine; None in records of older stores.
+        usage: fields of the last reported ``Usage``; None if none was reported.
     """
 
     id: int
@@ -111,29 +111,29 @@ class Driver:
 
     @property
     def stream(self) -> StreamId:
-        """What it runs."""
+        """The stream that the driver runs."""
         return StreamId(self.operator, self.lake or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """An upgrade or a rollback of streams that run by themselves.
+    """An upgrade or a rollback of supervised streams.
 
     Args:
-        id: of the record.
-        kind: ``upgrade`` or ``rollback``.
-        operator: whose stream it is about.
-        lake: that runs in; None where that was not written down.
-        who: asked for it.
-        why: the user's words.
-        began_at: s since 1970.
-        step: it is in, or ended with: ``done``, ``rolled back``, ``refused``.
-        old: operator -> package, version and whether it should have run before, for every stream it stops.
-        version: of the operator that should run after it.
-        savepoint: id of the one that was made or is gone back to.
-        ended_at: s since 1970; None while it is at work, or was killed.
-        reason: why it ended so.
-        request: the options it was asked for with; None where it has none, or an older floodmark has written it.
+        id: id of the record.
+        kind: ``upgrade`` or ``rollback``; rebuilds and promotions are upgrades.
+        operator: name of the operator.
+        lake: root of the lake; None in records of older stores.
+        who: user who requested the action.
+        why: the user's note.
+        began_at: start time, s since 1970.
+        step: current or final step; final ones are ``done``, ``rolled back``, ``refused``.
+        old: operator -> package, version and desired state before the action, for every stream that the action stops.
+        version: version of the operator after the action.
+        savepoint: id of the savepoint that was created for a rollback, or is restored; None before.
+        ended_at: end time, s since 1970; None while the action runs, or if it was killed.
+        reason: why the action ended with its final step.
+        request: options of the request; None without options, and in records of older stores.
     """
 
     id: int
@@ -153,16 +153,16 @@ class Action:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """What a document or a page says of it, once it has ended."""
+        """Result of a finished action for documents and pages: step, version, savepoint, reason and duration in seconds."""
         seconds = round((self.ended_at or time.time()) - self.began_at, 1)
         names = ("step", "version", "savepoint", "reason")
         return {name: getattr(self, name) for name in names} | {"seconds": seconds}
 
     def failure(self, what: str) -> LifecycleError | None:
-        """LIFECYCLE-056, it was taken back or refused; None where it was done.
+        """The error LIFECYCLE-056 if the action was rolled back or refused; None if it is done.
 
         Args:
-            what: was to be done, and may be asked for again: ``upgrade to totals@3f2a``.
+            what: description of the action, for the error: ``upgrade to totals@3f2a``.
         """
         if self.step == "done":
             return None

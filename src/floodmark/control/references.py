@@ -1,7 +1,7 @@
-"""Which packages of a workspace somebody needs: streams of every control store, actions that are not finished, and savepoints of every lake.
+"""References to packages of a workspace, from streams and unfinished actions of every control store and from savepoints of every lake.
 
-Several control stores, one per environment, keep their packages in one folder, and a lake may lie anywhere. So each store writes down beside
-the packages what it names, and every lake it has ever run a stream in.
+Several control stores, one per environment, share one folder of packages, and a lake may lie anywhere. So each store records beside the packages which
+packages it references, and every lake in which it has ever run a stream.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FOLDER = "stores"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What one store names.
+    """The references of one control store.
 
     Args:
-        store: its URL, without a password.
-        packages: of its streams and of actions that are not finished.
-        lakes: in which it runs, or has run, a stream.
+        store: URL of the store, without a password.
+        packages: packages of its streams and of unfinished actions.
+        lakes: lakes in which the store runs, or has run, a stream.
     """
 
     store: str
@@ -40,7 +40,7 @@ class References:
 
 
 def record(home: Path, store: Store) -> None:
-    """Write down what a store names now; lakes it has named before stay."""
+    """Record the current references of a store. Lakes recorded earlier are retained."""
     file = home / _FOLDER / f"{hashlib.sha256(store.url.encode()).hexdigest()[:16]}.json"
     deployments, actions = store.deployments(), store.open_actions()
     packages = {one.package for one in deployments}
@@ -58,7 +58,7 @@ def record(home: Path, store: Store) -> None:
 
 
 def forget(home: Path, store: Store, lake: str) -> bool:
-    """Forget a lake that is gone for good, and what should run in it; whether any store has named it."""
+    """Remove the references to a deleted lake, and its deployments from a store. Returns True if any store referenced the lake."""
     for deployment in store.deployments():
         if deployment.stream.lake == lake:
             store.withdraw(deployment.stream)
@@ -71,11 +71,11 @@ def forget(home: Path, store: Store, lake: str) -> bool:
 
 
 def named(home: Path) -> set[str]:
-    """Packages that are needed.
+    """Names of all referenced packages.
 
     Raises:
-        LifecycleError: LIFECYCLE-061 that is not known, because a lake or what a store has written down cannot be read; LIFECYCLE-060 the same
-            of a savepoint.
+        LifecycleError: LIFECYCLE-061 a lake or the record of a store cannot be read, LIFECYCLE-060 a savepoint cannot be read. The references are
+            unknown then.
     """
     packages, lakes = set[str](), set[str]()
     for file in _files(home):

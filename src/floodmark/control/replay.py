@@ -1,4 +1,4 @@
-"""Replays: the last stretch of what production has read goes through changed code on the embedded engine; production is only read."""
+"""Replays: runs changed code on the embedded engine over recent input of production, and compares the results. Production is only read."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from floodmark.spec.operator import Operator
 def replay(
     operator: Operator, production: Lake, computing: Computing, how: How, *, span: int, forward_only: bool = False
 ) -> Replay:
-    """Let changed code go on from a savepoint of production, and compare what it finds with what production has found since.
+    """Run changed code from a savepoint of production, and compare its results with those of production since.
 
     Args:
-        operator: as the code has it now.
-        production: its lake, in which nothing is written.
-        computing: the engine.
-        how: outputs are compared.
-        span: of event time, ms: the newest savepoint that is at least so far back is taken, or the oldest there is.
-        forward_only: accept that open windows hold what the old definition let through.
+        operator: the operator as the code defines it.
+        production: lake of production; nothing is written there.
+        computing: the engine that runs the code.
+        how: how outputs are compared.
+        span: event time to replay, ms: starts at the newest savepoint at least this far back, or at the oldest one.
+        forward_only: accept that open windows contain rows admitted by the old definition; refused by default.
 
     Returns:
-        Without ``found`` where nothing has changed; with ``refused`` where the code cannot go on from the savepoint, or there is none.
+        The comparison of each output in ``found``, empty if the definition has not changed; with ``refused`` if there is no savepoint or the code
+        cannot resume from it.
     """
     began = time.monotonic()
     deployed = Timeline.current(production, operator.name).identity.deployed()
@@ -79,7 +80,7 @@ def replay(
 
 
 def _savepoint(operator: str, production: Lake, span: int) -> Savepoint:
-    """The newest that is far enough back, or the oldest."""
+    """The newest savepoint at least ``span`` ms of event time back, or the oldest one."""
     known = savepoints.savepoints(production, operator)
     if not known:
         fix = (

@@ -1,4 +1,4 @@
-"""How long the control plane keeps things: packages nobody names, logs of drivers, records of what was done."""
+"""Retention in the control plane: removes unreferenced packages, old logs of drivers, and old records."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from floodmark.lake.removal import clear as clear_removed
 
 _DAY = 86_400
 _LARGEST_LOG = 64 << 20
-"""Bytes of the log of a driver that runs, above which its beginning goes."""
+"""Size of a running driver's log, bytes, above which the beginning is removed."""
 _TAIL = 1 << 20
-"""Bytes that are kept of it."""
+"""Bytes at the end of a log that are retained then."""
 
 
 def tidy(store: Store, home: Path, *, days: float, dry_run: bool = False) -> tuple[list[Removed], list[str]]:
-    """Remove what is old and what nobody needs.
+    """Remove old packages, logs and records that nothing references.
 
     Args:
         store: the control store.
         home: folder of packages and logs.
-        days: since a package was last packed, a log last written, a record made.
-        dry_run: only say what would go.
+        days: least age, days, since a package was last packed, a log last written, or a record made.
+        dry_run: only report what would be removed.
 
     Returns:
-        What is gone, and why other things stay.
+        The removed objects, and the reasons why packages could not be removed.
     """
     before, stay = time.time() - days * _DAY, list[str]()
     removed = [*_logs(store, home, before, dry_run=dry_run)]
@@ -62,7 +62,7 @@ def _packages(home: Path, before: float, *, dry_run: bool) -> Iterator[Removed]:
 
 
 def _logs(store: Store, home: Path, before: float, *, dry_run: bool) -> Iterator[Removed]:
-    """Logs nobody has written to for long, but that of the newest driver; of one that runs, what is too long."""
+    """Remove old logs except those of running and newest drivers, and shorten too long logs of running drivers."""
     for folder in sorted(path for path in (home / "logs").glob("*") if path.is_dir()):
         newest = [store.drivers(one.stream) for one in store.deployments() if one.operator == folder.name]
         living = {Path(driver.log) for drivers in newest for driver in drivers if driver.ended_at is None}
@@ -83,7 +83,7 @@ def _logs(store: Store, home: Path, before: float, *, dry_run: bool) -> Iterator
 
 
 def _shorten(log: Path) -> None:
-    """Keep the end of a log whose process goes on writing to it: at its end, wherever that is then."""
+    """Reduce a log to its end while its process keeps appending to it."""
     with log.open("rb") as stream:
         stream.seek(-_TAIL, os.SEEK_END)
         tail = stream.read()

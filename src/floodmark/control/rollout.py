@@ -1,4 +1,4 @@
-"""Rollouts as the control store keeps them: one row each, whose state changes only from what it was thought to be."""
+"""Rollouts in the control store: one row per rollout, whose state changes by compare-and-set."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ State = Literal[
     "waiting", "shadowing", "judging", "awaiting approval", "promoting", "watching", "stopping", "taking back",
     "done", "stopped", "taken back",
 ]  # fmt: skip
-"""``waiting`` for its turn, ``shadowing`` until the declared time is over, ``judging`` until the gates hold, ``watching`` after its promotion. The last
-three are ends."""
+"""State of a rollout: ``waiting`` for its turn, ``shadowing`` for the declared time, ``judging`` until the gates hold, ``watching`` after the promotion.
+The last three are final."""
 
 Kind = Literal["rollout", "experiment"]
 
@@ -33,12 +33,12 @@ _DECLARED, _GATES, _MEMORY = TypeAdapter(Rollout), TypeAdapter(tuple[Gate, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A state a rollout came to.
+    """A transition of a rollout to a state.
 
     Args:
-        state: which.
-        at: s since 1970.
-        why: in words; ``""`` where the state says all.
+        state: the new state.
+        at: time, s since 1970.
+        why: reason in words; ``""`` if the state needs none.
     """
 
     state: State
@@ -48,36 +48,36 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A rollout, or the rule of an experiment.
+    """A rollout, or the promotion rule of an experiment.
 
     Args:
-        id: of the record.
-        stream: it is about.
+        id: id of the record.
+        stream: the stream to be replaced.
         root: folder of the workspace.
-        environment: settings.
-        kind: ``experiment`` where a person began the experiment, and ends it.
-        experiment: whose rule it is; ``""`` of a rollout, which makes its own: ``named``.
-        arm: that is to become the stream.
-        package: code of the arm.
-        version: of the operator in it.
-        declared: how.
-        state: it is in.
-        since: when it came to that state, s since 1970.
+        environment: name of the environment whose settings apply.
+        kind: ``rollout``, or ``experiment`` for the rule of an experiment that a person starts and ends.
+        experiment: name of the experiment with the rule; ``""`` for a rollout, which creates its own (``named``).
+        arm: name of the arm to promote.
+        package: package with the arm's code.
+        version: version of the operator in the package.
+        declared: the declaration of the rollout.
+        state: current state.
+        since: time of the last transition, s since 1970.
         due: time of the next look, s since 1970.
-        gates: at the last look that judged.
+        gates: gates of the last look that judged.
         judged_at: time of that look, s since 1970.
         held_since: as ``Judgement.held_since``.
-        waits: what it waits for, in words.
-        approved: who approved, and when; ``""`` for nobody.
-        aborted: who aborted, and why; likewise.
-        savepoint: that a promotion is taken back to; ``""`` before it.
-        steps: states it has been in, the first one first.
-        who: started it.
-        why: in their words.
-        began_at: s since 1970.
-        ended_at: likewise; None while it goes on.
-        reason: why it ended so.
-        memory: of the watch; None before it.
+        waits: what the rollout waits for, in words.
+        approved: who approved, and when; ``""`` without approval.
+        aborted: who aborted, and why; ``""`` without abort.
+        savepoint: id of the savepoint that undoes the promotion; ``""`` before the promotion.
+        steps: transitions, oldest first.
+        who: user who started the rollout.
+        why: the user's note.
+        began_at: start time, s since 1970.
+        ended_at: end time, s since 1970; None while the rollout is open.
+        reason: why the rollout ended in its final state.
+        memory: memory of the watch; None before the watch.
     """
 
     id: int
@@ -110,51 +110,57 @@ class Record:
 
     @property
     def operator(self) -> str:
-        """Whose stream it is about."""
+        """Name of the stream's operator."""
         return self.stream.operator
 
     @property
     def named(self) -> str:
-        """Its experiment."""
+        """Name of the current experiment of the rollout."""
         return self.experiment if self.kind == "experiment" else self.stages[self.stage]
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The experiments of a rollout: one for each share of its ramp, and the last one, which is over all keys."""
+        """Names of a rollout's experiments: one per share of its ramp, then one over all keys."""
         first = f"rollout_{self.id}"
         return (first, *(f"{first}_{n + 2}" for n in range(len(self.declared.ramp))))
 
     @property
     def stage(self) -> int:
-        """Which of these it has come to."""
+        """Index of the current one in ``stages``."""
         return max(sum(step.state == "waiting" for step in self.steps) - 1, 0)
 
     @property
     def share(self) -> float:
-        """Of the keys, over which the arms run at this stage."""
+        """Share of the keys that the arms compute in the current stage, above 0 and at most 1."""
         return (*self.declared.ramp, 1.0)[self.stage]
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The rollout's name for people."""
         return f"rollout {self.id} of '{self.operator}'"
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The record as JSON for programs."""
         return asdict(self) | {"operator": self.operator, "lake": self.stream.lake, "experiment": self.named}
 
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """Those of a control store."""
+    """The rollouts of a control store."""
 
     store: Store
 
     def begin(self, stream: StreamId, *, declared: Rollout, state: State, **values: Any) -> Record:
-        """A rollout that begins now.
+        """Insert a rollout that begins now.
+
+        Args:
+            stream: the stream to be replaced.
+            declared: the declaration of the rollout.
+            state: the first state.
+            values: the other columns of the row without a default.
 
         Raises:
-            LifecycleError: LIFECYCLE-100, the stream has one already.
+            LifecycleError: LIFECYCLE-100, the stream has an open rollout.
         """
         now = time.time()
         row = {
@@ -185,40 +191,47 @@ class Rollouts:
         return self.find(int(key[0]))
 
     def find(self, number: int) -> Record:
-        """One of them."""
+        """The rollout with an id."""
         (record,) = self._read(ROLLOUTS.select().where(ROLLOUTS.c.id == number))
         return record
 
     def open(self, stream: StreamId) -> Record | None:
-        """The one of a stream that goes on."""
+        """The open rollout of a stream; None if there is none."""
         return next(iter(self._read(ROLLOUTS.select().where(ROLLOUTS.c.open == stream.action))), None)
 
     def of(self, stream: StreamId, limit: int = 20) -> list[Record]:
-        """Those of a stream, the newest first."""
+        """The newest rollouts of a stream, newest first."""
         mine = (ROLLOUTS.c.operator == stream.operator, ROLLOUTS.c.lake == stream.lake)
         return self._read(ROLLOUTS.select().where(*mine).order_by(ROLLOUTS.c.id.desc()).limit(limit))
 
     def due(self) -> list[tuple[int, str]]:
-        """(id, package) of those whose next look is due."""
+        """(id, package) of the open rollouts whose next look is due."""
         query = sa.select(ROLLOUTS.c.id, ROLLOUTS.c.package)
         query = query.where(ROLLOUTS.c.open.is_not(None), ROLLOUTS.c.due <= time.time())
         with self.store.transaction() as connection:
             return [(int(row.id), str(row.package)) for row in connection.execute(query)]
 
     def note(self, record: Record, **values: Any) -> Record:
-        """Write down what is known now, whatever the state; the record as it is then."""
+        """Update columns of a rollout in any state. Returns the new record."""
         with self.store.transaction() as connection:
             connection.execute(ROLLOUTS.update().where(ROLLOUTS.c.id == record.id).values(**_row(values)))
         return self.find(record.id)
 
     def ask(self, record: Record, states: Iterable[State], **values: Any) -> bool:
-        """Write down what a person wants, provided the rollout is in one of these states; whether it is."""
+        """Record a user's request if the rollout is in one of some states, and make its next look due. Returns True if it was in such a state."""
         mine = (ROLLOUTS.c.id == record.id, ROLLOUTS.c.state.in_(list(states)))
         with self.store.transaction() as connection:
             return bool(connection.execute(ROLLOUTS.update().where(*mine).values(due=time.time(), **values)).rowcount)
 
     def come_to(self, record: Record, state: State, why: str = "", **values: Any) -> Record:
-        """The rollout comes to another state, provided nobody was faster; the record as it is then."""
+        """Change the state of a rollout unless another process has changed it. Returns the current record.
+
+        Args:
+            record: the rollout as last read, with the expected state.
+            state: the new state.
+            why: reason in words; ``""`` if the state needs none.
+            values: further columns to update.
+        """
         now = time.time()
         steps = [*(asdict(one) for one in record.steps), asdict(Step(state=state, at=now, why=why))]
         changes = {"state": state, "since": now, "due": now, "waits": "", "steps": json.dumps(steps)} | _row(values)
@@ -228,11 +241,11 @@ class Rollouts:
         return self.find(record.id)
 
     def end(self, record: Record, state: State, reason: str) -> Record:
-        """The rollout ends."""
+        """End a rollout with a final state."""
         return self.come_to(record, state, reason, reason=reason, ended_at=time.time(), open=None)
 
     def forget(self, before: float, *, dry_run: bool = False) -> int:
-        """Remove those that ended before a time, s since 1970; the newest of each stream stays. How many."""
+        """Remove rollouts that ended before a time, s since 1970, except the newest of each stream. Returns their number."""
         newest = sa.select(sa.func.max(ROLLOUTS.c.id)).group_by(ROLLOUTS.c.operator, ROLLOUTS.c.lake)
         old = sa.and_(ROLLOUTS.c.ended_at < before, ROLLOUTS.c.id.not_in(newest))
         with self.store.transaction() as connection:
@@ -246,7 +259,7 @@ class Rollouts:
 
 
 def _row(values: dict[str, Any]) -> dict[str, Any]:
-    """As the store keeps them."""
+    """Column values in the store's form: gates and memory as JSON."""
     kinds: dict[str, TypeAdapter[Any]] = {"gates": _GATES, "memory": _MEMORY}
     return {name: kinds[name].dump_json(one).decode() if name in kinds else one for name, one in values.items()}
 

@@ -1,6 +1,6 @@
-"""Rollouts: a changed version runs beside its stream as an arm of an experiment, is judged, promoted, watched, and taken back where it fails.
+"""Rollouts: a changed version runs beside its stream as an arm of an experiment, is judged, promoted and watched, and is rolled back if it fails.
 
-A look does what is due and returns: ``python -m floodmark.control.rollouts ID``. It may be killed anywhere; the next look goes on.
+A look does what is due and returns: ``python -m floodmark.control.rollouts ID``. A look may be killed at any point; the next look resumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from floodmark.lifecycle.watch import GATES, Memory
 from floodmark.spec.asset import OperatorAsset
 
 _OLD, _NEW = "old", "new"
-"""Arms of a rollout's experiment."""
+"""Names of the arms of a rollout's experiment."""
 _RETRY_SECONDS = 10.0
 _LATER = (
     *(
@@ -52,29 +52,29 @@ _LATER = (
     ),
     *("SETUP-051", "SETUP-052", "SETUP-053", "SETUP-056", "SETUP-057", "SETUP-058", "EXECUTION-003", "EXECUTION-009"),
 )
-"""Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment, an instant that is not
-final yet; a full disk, short memory, a store that does not answer."""
+"""Codes of temporary errors: another action is running, another savepoint is being made, no supervisor, another experiment, an instant that is not
+final yet; a full disk, short memory, an unreachable store."""
 _CRASHED = "LIFECYCLE-115"
-"""The driver of an arm has crashed; a supervisor may start it again."""
+"""Code of the error that an arm's driver has crashed. A supervisor may restart the driver."""
 _GONE = "LIFECYCLE-031"
-"""There is no such savepoint."""
+"""Code of the error that a savepoint does not exist."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
-"""States in which the stream itself has not been touched."""
+"""States before the promotion, in which the stream itself is unchanged."""
 
 
 def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None:
-    """Let a rollout of an operator begin, with the code as it is now; None where nothing has changed.
+    """Start a rollout of an operator with the current code. Returns None if the operator's definition has not changed.
 
     Args:
-        fleet: of the stream.
-        asset: declares how.
-        why: a note.
+        fleet: fleet of the stream.
+        asset: the asset that declares the rollout.
+        why: note stored with the rollout.
 
     Raises:
-        DefinitionError: DEFINITION-162, the rule names a column its outputs lack.
-        LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 it was never started, LIFECYCLE-100 there is one already,
-            LIFECYCLE-101 none is declared, LIFECYCLE-112 its results can never be those of the stream,
-            LIFECYCLE-116 its ramp needs one and the same key.
+        DefinitionError: DEFINITION-162, the rule names a column that the outputs lack.
+        LifecycleError: LIFECYCLE-030 the stream has committed no micro-batch, LIFECYCLE-050 the stream was never started, LIFECYCLE-100 the operator
+            has an open rollout, LIFECYCLE-101 no rollout is declared, LIFECYCLE-112 the arm's results can never equal the stream's,
+            LIFECYCLE-116 the ramp needs the same key in both versions.
     """
     operator, declared = asset.operator, asset.rollout
     where = f"rollout of '{operator.name}'"
@@ -114,10 +114,10 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
 
 
 def going(fleet: Fleet, operator: str) -> Record:
-    """The rollout of an operator that goes on.
+    """The open rollout of an operator.
 
     Raises:
-        LifecycleError: LIFECYCLE-102, there is none.
+        LifecycleError: LIFECYCLE-102, the operator has no open rollout.
     """
     record = Rollouts(fleet.store).open(fleet.stream(operator))
     if record is None:
@@ -128,15 +128,15 @@ def going(fleet: Fleet, operator: str) -> Record:
 
 
 def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
-    """Let a rollout whose other gates hold go on.
+    """Approve a rollout whose other gates hold.
 
     Args:
-        fleet: of the stream.
-        record: as it was seen.
-        version: what is approved; by default the version of the rollout.
+        fleet: fleet of the stream.
+        record: the rollout.
+        version: the approved version; by default the version of the rollout.
 
     Raises:
-        LifecycleError: LIFECYCLE-103, it is another version, or nothing waits for approval.
+        LifecycleError: LIFECYCLE-103, the rollout has another version, or does not await approval.
     """
     where, fix = (
         f"approval of {record.name}",
@@ -152,10 +152,10 @@ def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
 
 
 def abort(fleet: Fleet, record: Record, why: str = "") -> Record:
-    """Let a rollout end: the arm stops, or, after its promotion, the stream goes back to what it was.
+    """Abort a rollout: its arms stop; after its promotion, the stream is rolled back.
 
     Raises:
-        LifecycleError: LIFECYCLE-104, it is being promoted or taken back, or is over.
+        LifecycleError: LIFECYCLE-104, the rollout is being promoted or rolled back, or is over.
     """
     words = f"aborted by {getpass.getuser()}" + (f": {why}" if why else "")
     if not Rollouts(fleet.store).ask(record, [*BEFORE, "watching"], aborted=words):
@@ -176,14 +176,14 @@ def _reported(fleet: Fleet, record: Record, action: str) -> Record:
 
 
 def look(fleet: Fleet, number: int) -> Record:
-    """Do what is due of a rollout; how it is then.
+    """Do the next step of a rollout. Returns the new record.
 
     Args:
-        fleet: of the stream, with the code of the arm.
-        number: of the rollout.
+        fleet: fleet of the stream, with the arm's code.
+        number: id of the rollout.
 
     Raises:
-        LifecycleError: LIFECYCLE-003, another process looks at it.
+        LifecycleError: LIFECYCLE-003, another look at a rollout of the operator is running.
     """
     known = Rollouts(fleet.store)
     with exclusive(fleet.lake, "actions", f"rollout-{known.find(number).operator}", "look at a rollout"):
@@ -203,7 +203,7 @@ def look(fleet: Fleet, number: int) -> Record:
 
 
 def _refused(known: Rollouts, record: Record, error: FloodmarkError) -> Record:
-    """A step could not be taken: later, or never."""
+    """Handle a failed step: retry later if the error is temporary, else stop the rollout."""
     if record.state == "taking back" and error.code == _GONE:
         return known.end(record, "stopped", f"its promotion stays, as it cannot be taken back: {error}")
     if error.code in _LATER or record.kind == "experiment" or record.state not in {*BEFORE, "promoting"}:
@@ -216,7 +216,7 @@ def _later(known: Rollouts, record: Record, waits: str, seconds: float = _RETRY_
 
 
 def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """Its arms begin, unless they have."""
+    """``waiting``: start the experiment of the current stage, unless it is running."""
     name, made = record.named, _experiment(fleet, record)
     if made is None or made.state == "starting":
         _clean_earlier(fleet, known, record)
@@ -235,7 +235,7 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
-    """Remove the arms of the stage before, and of the rollout before, which stayed to be looked at."""
+    """Remove the experiments of earlier stages and of earlier rollouts, which were retained for inspection."""
     earlier = {
         name for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout" for name in one.stages
     }
@@ -248,7 +248,7 @@ def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
 
 
 def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """Until the time is over; the gates are told, and do not count yet."""
+    """``shadowing``: report the gates until the declared time is over. Only a failed arm stops the rollout."""
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
@@ -268,7 +268,7 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """Until the gates hold, or one fails."""
+    """``judging`` and ``awaiting approval``: promote once all gates hold; stop if one fails."""
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
@@ -299,7 +299,7 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
-    """Somebody has ended the experiment."""
+    """Handle an experiment that was ended by other means."""
     if made is None or made.state == "stopped":
         return _stop(known, record, f"its experiment '{record.named}' was stopped")
     if made.promoted == record.arm:
@@ -308,7 +308,7 @@ def _ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | Non
 
 
 def _stop(known: Rollouts, record: Record, reason: str) -> Record:
-    """The rollout is to end; why is written down before its experiment is stopped."""
+    """Begin to stop a rollout. Records the reason before the experiment is stopped."""
     return (
         known.end(record, "stopped", reason)
         if record.kind == "experiment"
@@ -317,7 +317,7 @@ def _stop(known: Rollouts, record: Record, reason: str) -> Record:
 
 
 def _apart(known: Rollouts, record: Record, why: str) -> Record:
-    """The stream has become another version meanwhile: a rollout ends, the rule of an experiment waits until that is taken back."""
+    """Handle a stream that runs another version meanwhile: a rollout stops; the rule of an experiment waits until the stream is rolled back."""
     if record.kind == "rollout":
         return _stop(known, record, why)
     if record.state != "judging":
@@ -326,7 +326,7 @@ def _apart(known: Rollouts, record: Record, why: str) -> Record:
 
 
 def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """The arms stop, and stay to be looked at; the stream was not touched."""
+    """``stopping``: stop the arms, which are retained for inspection. The stream itself is unchanged."""
     made = _experiment(fleet, record)
     if made is not None and made.state == "starting":
         experiments.give_up(fleet, made)
@@ -337,7 +337,7 @@ def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """The arm becomes the stream; else all stays as it was, or is taken back."""
+    """``promoting``: promote the arm. On failure the stream stays as it was, or is rolled back."""
     made = lake_experiments.find(fleet.lake, record.named)
     if made.state == "promoted":
         return _promoted(fleet, known, record)
@@ -349,7 +349,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         try:
             _, action = promotion.promote(fleet, made.name, request)
         except LifecycleError as error:
-            if error.code == _CRASHED:  # its gates say whether for good
+            if error.code == _CRASHED:  # judging again decides whether the crash is final
                 return known.come_to(record, "judging", str(error))
             raise
     crash.point("rollout.promoted")
@@ -373,7 +373,7 @@ def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """Until the time is over; a version that fails is taken back."""
+    """``watching``: evaluate the gates of the promoted stream until the declared time is over. A version that fails is rolled back."""
     deployment = fleet.deployments([record.operator]).get(record.operator)
     if deployment is None or deployment.version != record.version:
         got = "nothing" if deployment is None else deployment.version
@@ -398,10 +398,12 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """The stream goes back to the savepoint of before its promotion."""
+    """``taking back``: roll the stream back to the savepoint before its promotion."""
     if not _is_back(fleet, record):
         with taking_turn(fleet, record.operator) as turn:
-            actions.settle(fleet, record.operator, turn)  # a return that was killed is finished, not done once more
+            actions.settle(
+                fleet, record.operator, turn
+            )  # complete an interrupted rollback instead of doing a second one
     if not _is_back(fleet, record):
         actions.roll_back(fleet, savepoints.find(fleet.lake, record.savepoint))
     crash.point("rollout.taken_back")
@@ -409,7 +411,7 @@ def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _is_back(fleet: Fleet, record: Record) -> bool:
-    """Whether the newest action on the stream has taken its promotion back."""
+    """True if the newest action on the stream has rolled its promotion back."""
     newest = fleet.action(record.operator)
     return newest is not None and (newest.kind, newest.savepoint, newest.step) == (
         "rollback",
@@ -440,7 +442,12 @@ def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
 
 
 def main(number: str, package: str) -> int:
-    """Look at a rollout with the code of its arm, until it has to wait."""
+    """Look at a rollout with its arm's code, until it has to wait. Returns the exit code.
+
+    Args:
+        number: id of the rollout.
+        package: folder of the package with the arm's code.
+    """
     known = Rollouts(Store(os.environ[CONTROL]))
     record = known.find(int(number))
     try:
@@ -448,9 +455,9 @@ def main(number: str, package: str) -> int:
         fleet = Fleet(workspace=workspace, root=Path(record.root))
         while (after := look(fleet, record.id)).state != record.state and after.ended_at is None:
             record = after
-    except Exception as error:  # noqa: BLE001 - whatever it is, the rollout says so, and is looked at again
+    except Exception as error:  # noqa: BLE001 - any failure is recorded in the rollout, and the next look retries
         traceback.print_exc()
-        if getattr(error, "code", "") != "LIFECYCLE-003":  # another look is at work
+        if getattr(error, "code", "") != "LIFECYCLE-003":  # another look is running
             _later(known, record, f"{type(error).__name__}: {error}", 6 * _RETRY_SECONDS)
         return 1
     sys.stdout.write(f"{after.name}: {after.state}\n")

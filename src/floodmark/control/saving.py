@@ -1,4 +1,4 @@
-"""Savepoints made on request, those a schedule retains, and those something at work needs."""
+"""Savepoints on request, their retention by schedules, and the savepoints that running work needs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.requests import SavepointRequest
 
 _PATIENCE_SECONDS = 60
-"""For upkeep or a fork of the lake."""
+"""Longest wait for upkeep or a fork of the lake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What has become of a request.
+    """Result of a request.
 
     Args:
-        made: the stream's savepoint first, then those of its readers.
-        deleted: ids of those that are gone, oldest first.
-        stay: id -> why, of older ones that are retained all the same.
+        made: the created savepoints, the stream's first, then those of its readers.
+        deleted: ids of the deleted savepoints, oldest first.
+        stay: id -> reason, for older savepoints that could not be deleted.
     """
 
     made: list[Savepoint]
@@ -36,16 +36,16 @@ class Saved:
 
 
 def save(fleet: Fleet, operator: str, request: SavepointRequest, codes: Mapping[str, Mapping[str, Any]]) -> Saved:
-    """Make a savepoint of a stream, which goes on meanwhile.
+    """Create a savepoint of a stream, which may keep running, and delete older ones if requested.
 
     Args:
-        fleet: of the stream; the control store is only opened where older ones are to be deleted.
-        operator: its name.
-        request: what is asked for.
-        codes: operator -> what is known of the code its stream runs.
+        fleet: fleet of the stream. Its control store is used only if older savepoints are to be deleted.
+        operator: name of the operator.
+        request: note, downstream and retention options.
+        codes: operator -> description of the code its stream runs.
 
     Raises:
-        LifecycleError: LIFECYCLE-030 there is no stream, LIFECYCLE-040 no cut with its readers; as ``thin``.
+        LifecycleError: LIFECYCLE-030 the stream never started, LIFECYCLE-040 no consistent cut with its readers; and the errors of ``thin``.
     """
     if request.with_downstream:
         made = cuts.together(operator, fleet.lake, why=request.note, codes=codes)
@@ -56,27 +56,29 @@ def save(fleet: Fleet, operator: str, request: SavepointRequest, codes: Mapping[
 
 
 def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], dict[str, str]]:
-    """Delete savepoints of a stream that were made for one reason, but the newest, pinned and needed ones.
+    """Delete the savepoints of a stream with one note, except the newest, pinned and needed ones.
 
-    What it costs follows the savepoints of the operator that there are. Killed anywhere, each savepoint is there whole, or gone.
+    The cost depends on the number of savepoints of the operator. Each deletion is atomic, so the call may be killed at any point.
 
     Args:
-        fleet: of the stream.
-        operator: whose savepoints.
-        why: the note they were made with.
-        keep: the newest so many are retained, 1 or more.
+        fleet: fleet of the stream.
+        operator: name of the operator.
+        why: note of the savepoints.
+        keep: number of newest savepoints to retain, at least 1.
 
     Returns:
-        Ids of those that are gone, and id -> why, of those that are retained beside the newest.
+        Ids of the deleted savepoints, and id -> reason for older ones that are retained.
 
     Raises:
-        LifecycleError: LIFECYCLE-105, without a note nobody knows which are meant; LIFECYCLE-003, upkeep or a fork is at work for long.
+        LifecycleError: LIFECYCLE-105 the note is empty, LIFECYCLE-003 upkeep or a fork takes too long.
     """
     if not why:
         fix = f"Give one: floodmark savepoint create {operator} --note hourly --keep {keep}"
         where = f"retention of savepoints of '{operator}'"
         raise LifecycleError(where, "the note of those that are counted", "none", fix, code="LIFECYCLE-105")
-    with data_files(fleet.lake, "retention of savepoints", _PATIENCE_SECONDS):  # no fork is on its way
+    with data_files(
+        fleet.lake, "retention of savepoints", _PATIENCE_SECONDS
+    ):  # excludes forks, which need their savepoint
         made = [savepoint for savepoint in savepoints.savepoints(fleet.lake, operator) if savepoint.manifest.why == why]
         needed, gone, stay = _needed(fleet.lake, operator, fleet), list[str](), dict[str, str]()
         for savepoint in made[:-keep]:
@@ -90,15 +92,15 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
 
 
 def check_unneeded(lake: Lake, savepoint: Savepoint, streams: Fleet | None) -> None:
-    """Make sure that nothing at work goes back to a savepoint, or begins with it.
+    """Check that no running work may restore a savepoint or start from it.
 
     Args:
-        lake: of the savepoint.
-        savepoint: that shall be deleted.
-        streams: of the lake; None where no stream was ever started to run by itself.
+        lake: lake of the savepoint.
+        savepoint: the savepoint to be deleted.
+        streams: fleet of the lake; None if there is no control store.
 
     Raises:
-        LifecycleError: LIFECYCLE-113.
+        LifecycleError: LIFECYCLE-113, the savepoint is needed.
     """
     operator = savepoint.manifest.operator
     needed = _needed(lake, operator, streams)
@@ -109,7 +111,7 @@ def check_unneeded(lake: Lake, savepoint: Savepoint, streams: Fleet | None) -> N
 
 
 class Need(NamedTuple):
-    """Why a savepoint is needed, and what ends that."""
+    """The reason why a savepoint is needed, and how to end that."""
 
     reason: str
     fix: str = (
@@ -119,12 +121,12 @@ class Need(NamedTuple):
 
 
 def _needed(lake: Lake, operator: str, streams: Fleet | None) -> dict[str, Need]:
-    """Savepoint -> who needs it: what is at work may go back to it, or begin with it again after a crash."""
+    """Savepoint id -> need, for savepoints that running work may restore, or start from again after a crash."""
     return (_of_store(streams, operator) if streams is not None else {}) | _of_lake(lake, operator)
 
 
 def _of_lake(lake: Lake, operator: str) -> dict[str, Need]:
-    """As the lake says."""
+    """Needs recorded in the lake: experiments, a move, and an unfinished switch."""
     needed = {one.savepoint: Need(f"experiment '{one.name}' began with it") for one in experiments.known(lake)}
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
@@ -138,7 +140,7 @@ def _of_lake(lake: Lake, operator: str) -> dict[str, Need]:
 
 
 def _of_store(fleet: Fleet, operator: str) -> dict[str, Need]:
-    """As the control store says."""
+    """Needs recorded in the control store: unfinished actions and an open rollout."""
     needed = dict[str, Need]()
     for action in fleet.store.open_actions():
         if action.savepoint:

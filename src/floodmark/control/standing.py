@@ -1,4 +1,4 @@
-"""How an arm of a rollout, or the stream after its promotion, stands: what its rule and its watch judge, read from the lake and the control store."""
+"""Evidence for the gates of a rollout, before and after the promotion, read from the lake and the control store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from floodmark.spec.asset import OperatorAsset
 
 
 def superseded(fleet: Fleet, made: Experiment) -> str:
-    """What the stream runs now, if that is no longer what the arms are compared with; else ``""``."""
+    """The version the stream runs now, in words, if it differs from the first arm, with which the others are compared; else ``""``."""
     first, runs = made.arms[0], fleet.deployments([made.operator]).get(made.operator)
     if first.code != CURRENT or (runs is not None and (runs.version == first.version or runs.package == first.package)):
         return ""
@@ -33,9 +33,9 @@ def superseded(fleet: Fleet, made: Experiment) -> str:
 
 
 def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
-    """The gates of a rule at one look; what has closed since the last look is compared."""
+    """The gates of a rule at one look. Compares the windows that closed since the last look."""
     rule, arm = record.declared.promote, made.arm(record.arm)
-    if made.sample is not None:  # a person approves what has run over all keys
+    if made.sample is not None:  # approval is asked for only after the stage over all keys
         rule = replace(rule, approve=False)
     operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
     comparisons = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
@@ -69,7 +69,7 @@ def _progress(lake: Lake, operator: str) -> int | None:
 
 
 def given_up(fleet: Fleet, operator: str) -> str:
-    """Why a supervisor does not start a stream again by itself; ``""`` where it does."""
+    """The reason why a supervisor does not restart a stream; ``""`` if it does."""
     deployment = fleet.deployments([operator]).get(operator)
     if deployment is None or deployment.desired != "running":
         return ""
@@ -80,12 +80,12 @@ def given_up(fleet: Fleet, operator: str) -> str:
 
 
 def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...], Memory]:
-    """The gates of a look at a promoted stream, and what the next look has to know.
+    """The gates of a look at a promoted stream, and the memory for the next look.
 
     Args:
-        fleet: of the stream.
-        record: of its rollout.
-        over: this is the last look.
+        fleet: fleet of the stream.
+        record: the rollout.
+        over: True for the last look.
     """
     memory = record.memory or Memory(after=-1, share=0.0)
     timeline, deployment = Timeline.current(fleet.lake, record.operator), fleet.deployments([record.operator])
@@ -113,7 +113,7 @@ def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...]
 
 
 def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
-    """The gate of what an asset expects; None where nothing of it blocks."""
+    """The gate of an asset's blocking expectations; None if it has none."""
     from floodmark.control.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
 
     if not blocking(asset):
@@ -127,7 +127,7 @@ def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
 
 
 def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
-    """What the drivers of a version have counted."""
+    """Total usage of the drivers of a version that started at or after a time, s since 1970."""
     used = Usage()
     for driver in fleet.store.drivers(record.stream):
         if driver.version == version and driver.started_at >= since:
@@ -136,11 +136,11 @@ def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usa
 
 
 def share_aside(fleet: Fleet, record: Record, version: str) -> float:
-    """Share of the rows read that a version has set aside, 0 to 1."""
+    """Share of its input rows that a version has quarantined, 0 to 1."""
     used = _used(fleet, record, version)
     return used.set_aside / used.rows if used.rows else 0.0
 
 
 def now() -> int:
-    """Ms UTC."""
+    """Current time, ms UTC."""
     return time.time_ns() // 1_000_000

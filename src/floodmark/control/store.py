@@ -1,6 +1,6 @@
-"""The control store: what should run, what runs, and what was done; in SQLite on one machine, in PostgreSQL for several.
+"""The control store: deployments, drivers, leases, actions and a journal. SQLite serves one machine, PostgreSQL several.
 
-Commands write what is wanted; the supervisor makes it so and writes what it finds. Everything it waits for is written down first.
+Commands write the desired state; the supervisor realises it and writes the actual state. Every step is recorded before it is waited for.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from floodmark.control.records import Action, Deployment, Desired, Driver, State
 from floodmark.core.errors import SetupError
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
-"""Variable that tells a driver where the store is."""
+"""Environment variable with the store's URL, for drivers."""
 
 _PATIENCE_SECONDS = 30
-"""For which a process waits while another one writes."""
+"""Longest wait for another process that writes to the store."""
 _TRIES = 30
 _KEPT_DRIVERS = 20
-"""Of each stream, however old: what a supervisor decides by."""
+"""Newest drivers of each stream that are never removed, as the supervisor decides by them."""
 _AT_ONCE = 500
-"""Rows that are removed by one statement."""
+"""Most rows removed by one statement."""
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
     "floodmark_streams",
@@ -45,7 +45,7 @@ _DEPLOYMENTS = sa.Table(
     sa.Column("changed_at", sa.Float, nullable=False),
 )
 _ONE_LAKE = "floodmark_deployments"
-"""Table of older stores, which knew a stream by its operator alone."""
+"""Table of older stores, which identified a stream by its operator alone."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
     _METADATA,
@@ -137,17 +137,17 @@ ROLLOUTS = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("memory", sa.Text),
 )
-"""Rows of ``control.rollout``."""
+"""Table of rollouts, used by ``control.rollout``."""
 
 
 class Store:
     """The control store.
 
     Args:
-        url: of SQLAlchemy: ``sqlite:////path/control.db``, ``postgresql+psycopg://...``.
+        url: SQLAlchemy URL: ``sqlite:////path/control.db``, ``postgresql+psycopg://...``.
 
     Raises:
-        SetupError: SETUP-040, it cannot be reached or written.
+        SetupError: SETUP-040, the store cannot be reached or written.
     """
 
     def __init__(self, url: str) -> None:
@@ -163,7 +163,7 @@ class Store:
             self._widen()
 
     def _made(self, path: str | None) -> sqlite3.Connection:
-        """A connection to the file of SQLite, with all tables; who finds it without makes them alone."""
+        """Connect to the SQLite file. Creates missing tables under a file lock, so that only one process does."""
         if path is None:
             return self._complete(":memory:")
         file = Path(path)
@@ -180,14 +180,14 @@ class Store:
         return held
 
     def _create(self) -> None:
-        """Make the tables that a server lacks; each time that fails because another process was faster, there is one more of them."""
+        """Create missing tables on a server. Retries once per table: each conflict means that another process has created a further table."""
         for _ in _METADATA.tables:
             with suppress(IntegrityError, OperationalError, ProgrammingError):
                 return _METADATA.create_all(self._engine)
         return _METADATA.create_all(self._engine)
 
     def _widen(self) -> None:
-        """Add what stores lack that an older floodmark has made."""
+        """Add columns that a store of an earlier version lacks, and migrate its deployments."""
         there = sa.inspect(self._engine)
         lacking = [
             (table, column)
@@ -210,7 +210,7 @@ class Store:
 
     @staticmethod
     def _divide(connection: sa.Connection) -> None:
-        """Take over what an older store says should run, and in which lake its drivers and actions are."""
+        """Migrate the deployments of an older store, and set the lake of its drivers and actions."""
         old = sa.Table(_ONE_LAKE, sa.MetaData(), *(sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns))
         for row in connection.execute(old.select()).mappings():
             lake = row["lake"].rstrip("/")
@@ -220,10 +220,10 @@ class Store:
                 connection.execute(table.update().where(*mine).values(lake=lake))
         old.drop(connection)
 
-    # ---- what is wanted
+    # ---- desired state
 
     def deploy(self, deployment: Deployment) -> None:
-        """What should run from now on."""
+        """Set the deployment of a stream."""
         values = {name: getattr(deployment, name) for name in Deployment.__slots__}
         values |= {"lake": deployment.stream.lake, "changed_at": time.time()}
         with self.transaction() as connection:
@@ -231,31 +231,36 @@ class Store:
             connection.execute(_DEPLOYMENTS.insert().values(**values))
 
     def withdraw(self, stream: StreamId) -> None:
-        """Nothing should run of a stream any more, and nobody is to remember that it ever should."""
+        """Remove the deployment of a stream."""
         with self.transaction() as connection:
             connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, stream)))
 
     def want(self, stream: StreamId, desired: Desired) -> bool:
-        """Whether a stream should run; False for one that was never deployed."""
+        """Set the desired state of a stream. Returns False if the stream was never deployed."""
         with self.transaction() as connection:
             update = _DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream))
             return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
 
     def deployments(self) -> list[Deployment]:
-        """All, by name and lake."""
+        """All deployments, by operator and lake."""
         with self.transaction() as connection:
             ordered = _DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator, _DEPLOYMENTS.c.lake)
             rows = connection.execute(ordered).mappings()
             return [Deployment(**row) for row in rows]
 
     def deployment(self, stream: StreamId) -> Deployment | None:
-        """The one of a stream."""
+        """The deployment of a stream; None if it was never deployed."""
         return next((one for one in self.deployments() if one.stream == stream), None)
 
-    # ---- what runs
+    # ---- drivers
 
     def begin(self, deployment: Deployment, log: str) -> Driver:
-        """A driver that is about to be started."""
+        """Insert the record of a driver that is about to be started.
+
+        Args:
+            deployment: the deployment to run.
+            log: folder of the driver's log.
+        """
         for _ in range(_TRIES):
             try:
                 return self._begun(deployment, log)
@@ -284,19 +289,19 @@ class Store:
         return self.driver(int(key[0]))
 
     def update(self, driver: int, *, heard: bool = False, **values: Any) -> None:
-        """What is known now of a driver; ``heard``: by the driver itself, which lives."""
+        """Update fields of a driver. With ``heard`` the driver itself reports, which counts as a heartbeat."""
         with self.transaction() as connection:
             values |= {"heartbeat_at": self._now(connection)} if heard else {}
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
 
     def end(self, driver: int, state: State, reason: str) -> None:
-        """A driver has ended; what it said itself of its end is kept."""
+        """Record the end of a driver, unless its end was recorded before, for example by the driver itself."""
         with self.transaction() as connection:
             mine = _DRIVERS.update().where(_DRIVERS.c.id == driver, _DRIVERS.c.ended_at.is_(None))
             connection.execute(mine.values(state=state, reason=reason, ended_at=time.time()))
 
     def driver(self, number: int) -> Driver:
-        """One driver."""
+        """The driver with an id."""
         with self.transaction() as connection:
             row = connection.execute(_DRIVERS.select().where(_DRIVERS.c.id == number)).mappings().one()
             return Driver(**row)
@@ -310,7 +315,13 @@ class Store:
     # ---- leases
 
     def lease(self, name: str, holder: str, seconds: float) -> int | None:
-        """Take or renew a lease: its epoch, which grows with each new holder; None while another one holds it."""
+        """Acquire or renew a lease. Returns its epoch, which increases with each new holder; None if another holder has the lease.
+
+        Args:
+            name: name of the lease.
+            holder: name of the caller.
+            seconds: duration of the lease.
+        """
         with self.transaction() as connection:
             now = self._now(connection)
             mine = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder)
@@ -328,20 +339,20 @@ class Store:
             return int(row["epoch"]) if row["holder"] == holder else None
 
     def holder(self, name: str) -> str | None:
-        """Who holds a lease now."""
+        """The current holder of a lease; None if it is free or expired."""
         with self.transaction() as connection:
             row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one_or_none()
             return str(row["holder"]) if row is not None and row["until"] >= self._now(connection) else None
 
     def release(self, name: str, holder: str) -> None:
-        """Give a lease back."""
+        """Release a lease, if the caller holds it."""
         with self.transaction() as connection:
             connection.execute(
                 _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder).values(until=0.0)
             )
 
     def now(self) -> float:
-        """The time of the store, s since 1970: machines that share one may have clocks that differ."""
+        """Time by the store's clock, s since 1970: machines that share a store may have different clocks."""
         with self.transaction() as connection:
             return self._now(connection)
 
@@ -351,10 +362,10 @@ class Store:
             return time.time()
         return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
 
-    # ---- what is done, and was
+    # ---- actions and journal
 
     def act(self, stream: StreamId, **values: Any) -> Action:
-        """Write an action on a stream down that begins now."""
+        """Insert an action on a stream that begins now. ``values`` are its other columns."""
         values |= {"operator": stream.operator, "lake": stream.lake}
         with self.transaction() as connection:
             key = connection.execute(_ACTIONS.insert().values(began_at=time.time(), **values)).inserted_primary_key
@@ -362,22 +373,22 @@ class Store:
         return self.action(int(key[0]))
 
     def action(self, number: int) -> Action:
-        """One action."""
+        """The action with an id."""
         with self.transaction() as connection:
             return Action(**connection.execute(_ACTIONS.select().where(_ACTIONS.c.id == number)).mappings().one())
 
     def go_on(self, action: int, step: str, **values: Any) -> None:
-        """An action has come to a step."""
+        """Record the step that an action begins, and further fields."""
         with self.transaction() as connection:
             connection.execute(_ACTIONS.update().where(_ACTIONS.c.id == action).values(step=step, **values))
 
     def close(self, action: int, step: str, reason: str = "") -> Action:
-        """An action has ended."""
+        """Record the final step of an action. Returns the action."""
         self.go_on(action, step, reason=reason, ended_at=time.time())
         return self.action(action)
 
     def actions(self, stream: StreamId | None = None, limit: int = 20) -> list[Action]:
-        """Actions, newest first."""
+        """The newest actions, of one stream or of all, newest first."""
         query = _ACTIONS.select().order_by(_ACTIONS.c.id.desc()).limit(limit)
         if stream is not None:
             query = query.where(*_of(_ACTIONS, stream))
@@ -385,26 +396,26 @@ class Store:
             return [Action(**row) for row in connection.execute(query).mappings()]
 
     def unfinished(self, stream: StreamId) -> Action | None:
-        """The action of a stream that is at work, or was killed."""
+        """The running or interrupted action on a stream; None if there is none."""
         query = _ACTIONS.select().where(*_of(_ACTIONS, stream), _ACTIONS.c.ended_at.is_(None))
         with self.transaction() as connection:
             row = connection.execute(query.order_by(_ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
             return None if row is None else Action(**row)
 
     def open_actions(self) -> list[Action]:
-        """Every action that is at work, or was killed."""
+        """All running or interrupted actions."""
         with self.transaction() as connection:
             rows = connection.execute(_ACTIONS.select().where(_ACTIONS.c.ended_at.is_(None))).mappings()
             return [Action(**row) for row in rows]
 
     def note(self, who: str, action: str, operator: str | None = None, **detail: Any) -> None:
-        """Write down that somebody did something."""
+        """Add a row to the journal: who did what, to which operator, with details as JSON."""
         with self.transaction() as connection:
             values = {"at": time.time(), "who": who, "action": action, "operator": operator}
             connection.execute(_JOURNAL.insert().values(**values, detail=json.dumps(detail, default=str)))
 
     def notes(self, operator: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """What was done, newest first."""
+        """The newest rows of the journal, of one operator or of all, newest first."""
         query = _JOURNAL.select().order_by(_JOURNAL.c.id.desc()).limit(limit)
         if operator is not None:
             query = query.where(_JOURNAL.c.operator == operator)
@@ -413,21 +424,21 @@ class Store:
             return [{**row, "detail": json.loads(row["detail"])} for row in rows]
 
     def last(self, action: str) -> dict[str, Any] | None:
-        """The newest row of the journal about an action."""
+        """The newest row of the journal with an action; None if there is none."""
         query = _JOURNAL.select().where(_JOURNAL.c.action == action).order_by(_JOURNAL.c.id.desc()).limit(1)
         with self.transaction() as connection:
             row = connection.execute(query).mappings().one_or_none()
             return None if row is None else {**row, "detail": json.loads(row["detail"])}
 
     def forget(self, before: float, *, dry_run: bool = False) -> dict[str, int]:
-        """Remove rows of what ended before a time; of each stream the newest drivers stay, and the newest action.
+        """Remove records that ended before a time, except each stream's newest drivers and newest action.
 
         Args:
-            before: s since 1970.
-            dry_run: only count them.
+            before: the time, s since 1970.
+            dry_run: only count the records.
 
         Returns:
-            What the rows are of -> how many.
+            Kind of record (``journal``, ``drivers``, ``actions``) -> number removed.
         """
         newer = _DRIVERS.alias()
         same = (newer.c.operator == _DRIVERS.c.operator, newer.c.lake.is_not_distinct_from(_DRIVERS.c.lake))
@@ -449,7 +460,11 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction of the store: all that is written in it, or nothing."""
+        """A transaction of the store. Rolled back on an error.
+
+        Raises:
+            SetupError: SETUP-040, the store cannot be reached or written.
+        """
         with self._translate_errors(), self._engine.begin() as connection:
             yield connection
 
@@ -473,19 +488,19 @@ class Store:
 
 
 def _of(table: sa.Table, stream: StreamId) -> tuple[sa.ColumnElement[bool], ...]:
-    """Rows of a stream."""
+    """Conditions that select the rows of a stream."""
     return (table.c.operator == stream.operator, table.c.lake == stream.lake)
 
 
 def _sqlite(url: str) -> sa.Engine:
-    """Opened anew each time: a connection outlives a file that is removed."""
+    """An engine without a connection pool: a pooled connection would keep using a removed file."""
     return sa.create_engine(url, connect_args={"timeout": _PATIENCE_SECONDS}, poolclass=sa.NullPool)
 
 
 def _written_ahead(path: str) -> sqlite3.Connection:
-    """Let a process that is stopped while it writes keep no other one from reading: its log is written ahead (WAL).
+    """Open SQLite in WAL mode, so that a process suspended during a write does not block readers.
 
-    As long as one connection is open, none of the others has to put the log away when it ends.
+    While one connection stays open, other connections need not checkpoint the log when they close.
     """
     held = sqlite3.connect(path, timeout=_PATIENCE_SECONDS, check_same_thread=False)
     held.execute("PRAGMA journal_mode=WAL")
@@ -494,11 +509,11 @@ def _written_ahead(path: str) -> sqlite3.Connection:
 
 
 def _server(url: str) -> sa.Engine:
-    """A process that is stopped while it writes is taken to be gone after a while, as it keeps others waiting."""
+    """An engine for a server that ends idle transactions after a while, so that a process suspended during a write does not block others."""
     engine = sa.create_engine(url, pool_pre_ping=True)
 
     @sa.event.listens_for(engine, "connect")
-    def _bounded(connection: Any, _record: Any) -> None:  # not in the address: a pool before the server would refuse it
+    def _bounded(connection: Any, _record: Any) -> None:  # not in the URL, where a connection pooler would reject it
         if engine.dialect.name == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(f"SET lock_timeout = '{2 * _PATIENCE_SECONDS}s'")

@@ -1,4 +1,4 @@
-"""Streams that a supervisor runs, around an action: what should run, and how it stops before and starts behind."""
+"""Supervised streams around an action: their deployments before, and the steps that stop and start them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from floodmark.lake.rollback import Prepared
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, Verify
 
 Old = dict[str, dict[str, str]]
-"""Operator -> package, version and whether it should have run; of one that is rebuilt also its ``next`` package."""
+"""Operator -> ``package``, ``version`` and ``desired`` before an action; for a rebuilt stream also its ``next`` package."""
 
 
 def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
-    """What should run now."""
+    """The current deployments of streams.
+
+    Args:
+        fleet: the fleet of the streams.
+        names: names of the operators.
+        need: True to raise for a stream without deployment; False to leave it out.
+
+    Raises:
+        LifecycleError: LIFECYCLE-050, a needed stream was never started.
+    """
     deployed = fleet.deployments(names)
     for name in names:
         if need and name not in deployed:
@@ -28,29 +37,33 @@ def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
 
 
 def desired_of(old: dict[str, str]) -> Desired:
-    """Whether a stream should have run before an action."""
+    """The desired state of a stream before an action."""
     return "running" if old["desired"] == "running" else "stopped"
 
 
 def check_supervised(fleet: Fleet, old: Old) -> None:
-    """Make sure that somebody is there to stop and start those that should run."""
+    """Check that a supervisor is running, if any of the streams should run.
+
+    Raises:
+        LifecycleError: LIFECYCLE-053, no supervisor is running.
+    """
     if any(one["desired"] == "running" for one in old.values()):
         fleet.check_supervised(old)
 
 
 def stopping(names: Iterable[str], old: Collection[str]) -> list[Stop]:
-    """How those of the streams stop that a supervisor knows."""
+    """The step that stops the deployed ones of some streams; empty if none is deployed."""
     known = tuple(name for name in names if name in old)
     return [Stop(operators=known)] if known else []
 
 
 def pausing(names: Sequence[str], old: Collection[str], why: str) -> Iterator[Step]:
-    """How a stream and those that read it come to a stop, at one cut where they can.
+    """The steps that stop a stream and its readers with a savepoint at a consistent cut.
 
     Args:
-        names: of the streams, the one that is read first.
-        old: those that a supervisor knows.
-        why: a note for the savepoint.
+        names: names of the operators, the upstream one first.
+        old: the deployed operators.
+        why: note for the savepoint.
     """
     first, *reading = names
     yield from stopping([first], old)
@@ -59,7 +72,7 @@ def pausing(names: Sequence[str], old: Collection[str], why: str) -> Iterator[St
 
 
 def starting(name: str, version: str, old: dict[str, str], verification: Verification) -> Iterator[Step]:
-    """How a version comes to run, where its predecessor did."""
+    """The steps that deploy a version and, if its predecessor was running, verify it."""
     desired = desired_of(old)
     yield Deploy(operator=name, version=version, desired=desired)
     if desired == "running":
@@ -67,7 +80,7 @@ def starting(name: str, version: str, old: dict[str, str], verification: Verific
 
 
 def running(prepared: Prepared, old: Old) -> list[Deploy]:
-    """What runs after a rollback."""
+    """The steps that deploy the rolled-back streams that were deployed before."""
     return [
         Deploy(operator=target.operator, version=target.version, desired=desired_of(old[target.operator]))
         for target in prepared.switch.targets

@@ -1,4 +1,4 @@
-"""The supervisor: makes what runs what should run. It may die at any time; the next one takes over what still lives."""
+"""The supervisor: starts and stops drivers so that they match the deployments. If a supervisor dies, the next one adopts its running drivers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LEASE = "supervisor"
 LEASE_SECONDS = 15.0
 POLL_SECONDS = 0.5
 SILENT_SECONDS = 60.0
-"""Without a heartbeat of a driver that runs, after which it is taken to hang."""
+"""Time without a heartbeat after which a running driver counts as hung."""
 GRACE_SECONDS = 120.0
-"""From the signal that asks a driver to stop to the one that makes it."""
+"""Time from SIGTERM to SIGKILL for a driver that does not stop."""
 FINAL = (
     "LIFECYCLE-038",
     "LIFECYCLE-042",
@@ -41,10 +41,10 @@ FINAL = (
     "CAPABILITY-031",
     "CAPABILITY-035",
 )
-"""Beginnings of reasons that no restart takes away."""
+"""Codes of failures that a restart cannot fix; a crash's reason begins with its code."""
 
 BUDGET = 5
-"""Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is, until it is said again that it should run."""
+"""Crashes within ``WINDOW_SECONDS`` after which a stream is not restarted until its deployment changes."""
 WINDOW_SECONDS = 600.0
 LONGEST_BACKOFF_SECONDS = 60.0
 
@@ -56,14 +56,14 @@ class Supervisor:
     """Starts, watches and stops drivers.
 
     Args:
-        store: what should run.
+        store: the control store.
         home: folder of packages and logs.
         holder: name of this supervisor.
-        command: that runs a driver; by default floodmark's own.
-        say: told what it does.
-        backoff: s after the first crash; doubled with each further one.
-        upkeep: that it starts now and then; None for none.
-        looks: at rollouts, that it starts when they are due; None for none.
+        command: driver -> command that runs it; by default floodmark's own.
+        say: called with lines of progress.
+        backoff: pause after the first crash, s; doubled with each further crash.
+        upkeep: starts periodic upkeep; None for no upkeep.
+        looks: starts looks at rollouts; None for no looks.
     """
 
     store: Store
@@ -82,17 +82,17 @@ class Supervisor:
     """Operators with streams in several lakes."""
     _looked: float = 0.0
     _since: float = 0.0
-    """Since when it has looked at the store without a gap: heartbeats from before say nothing."""
+    """Time since which the store was polled without a gap, s since 1970. Silence before that time proves nothing."""
 
     def run(self, stop: threading.Event, *, leave: bool = True) -> None:
-        """Until ``stop``.
+        """Supervise until ``stop``.
 
         Args:
-            stop: when set, it ends.
-            leave: let the drivers go on without it; otherwise they stop first, and the next supervisor starts them again.
+            stop: when set, the supervisor ends.
+            leave: True to leave the drivers running; False to stop them first, so that the next supervisor restarts them.
 
         Raises:
-            LifecycleError: LIFECYCLE-052, another supervisor is at work.
+            LifecycleError: LIFECYCLE-052, another supervisor is running.
         """
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             other = self.store.holder(LEASE)
@@ -103,7 +103,7 @@ class Supervisor:
             try:
                 self.tick()
                 reported = ""
-            except FloodmarkError as error:  # the store is away: what runs goes on
+            except FloodmarkError as error:  # the store is unreachable: running drivers continue
                 if reported != str(error):
                     self.say(reported := str(error))
             stop.wait(POLL_SECONDS)
@@ -115,22 +115,22 @@ class Supervisor:
             self.store.release(LEASE, self.holder)
 
     def stand_by(self, stop: threading.Event) -> None:
-        """Until ``stop``: supervise once no other supervisor is at work; the drivers stop with it."""
+        """Wait until no other supervisor is running, then supervise until ``stop``. The drivers stop with this supervisor."""
         reported = ""
         while not stop.is_set():
             try:
                 if self.store.holder(LEASE) is None:
                     self.run(stop, leave=False)
-            except FloodmarkError as error:  # the store is away, or another supervisor was faster
+            except FloodmarkError as error:  # the store is unreachable, or another supervisor was faster
                 if reported != str(error):
                     self.say(reported := str(error))
             stop.wait(POLL_SECONDS)
 
     def tick(self) -> bool:
-        """Look once at everything; False, and nothing is done, while another supervisor holds the lease."""
+        """Compare all deployments with their drivers once. Returns False, without acting, if another supervisor holds the lease."""
         if time.time() - self._looked > LEASE_SECONDS:
             self._since = time.time()
-            with suppress(FloodmarkError):  # the store is away, as what follows tells
+            with suppress(FloodmarkError):  # the store is unreachable: ``_tick`` reports that
                 self._since = self.store.now()
         try:
             mine = self._tick()
@@ -145,13 +145,13 @@ class Supervisor:
     def _tick(self) -> bool:
         try:
             mine = self.store.lease(LEASE, self.holder, LEASE_SECONDS)
-        except FloodmarkError:  # perhaps a driver was stopped while it wrote to the store, which can still be read
+        except FloodmarkError:  # perhaps a suspended driver holds a write lock; the store can still be read
             self._kill_stopped()
             raise
         if mine is None:
             return False
         for child in self._children.values():
-            child.poll()  # so that what has ended is gone
+            child.poll()  # reap ended processes
         deployments = self.store.deployments()
         several = Counter(one.operator for one in deployments)
         self._several = frozenset(name for name, count in several.items() if count > 1)
@@ -190,7 +190,7 @@ class Supervisor:
     # ---- processes
 
     def _ending(self) -> bool:
-        """Whether a driver still lives; all are asked to stop."""
+        """Ask all drivers to stop. Returns True while one still lives."""
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             return False
         living = False
@@ -199,10 +199,12 @@ class Supervisor:
                 if is_here(driver) and driver.ended_at is None and not self._gone(driver):
                     living = True
                     self._ask(driver, "its supervisor ends")
-        return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
+        return living or any(
+            child.poll() is None for child in self._children.values()
+        )  # a driver records its end before its process has ended
 
     def _start(self, deployment: Deployment) -> None:
-        drivers = self.store.drivers(deployment.stream)  # with how those ended that were found gone
+        drivers = self.store.drivers(deployment.stream)  # read again, with the ends recorded since
         crashes = crashed(drivers, deployment.changed_at)
         if crashes and crashes[0].id not in self._reported:
             self._reported.add(crashes[0].id)
@@ -218,15 +220,19 @@ class Supervisor:
             return
         if drivers and is_here(drivers[0]):
             _clear(drivers[0])
-        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:  # it may have been stopped since it looked
+        if (
+            self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None
+        ):  # this supervisor may have been suspended since it read the deployments
             return
         driver = self.store.begin(deployment, str(self.home / "logs" / deployment.operator))
         log = Path(driver.log)
         log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
-        environment[FOLDER] = str(self.home / "server")  # of the one server that drivers share
-        environment[CONTROL] = self.store.url  # not an argument, which everybody can read: it may hold a password
+        environment[FOLDER] = str(self.home / "server")  # folder of the engine server that drivers share
+        environment[CONTROL] = (
+            self.store.url
+        )  # not an argument, which is visible to all users: the URL may contain a password
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
@@ -250,7 +256,7 @@ class Supervisor:
         return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), str(self.home / "packages")]
 
     def _orphan(self, driver: Driver) -> psutil.Process | None:
-        """The process of a driver whose record has no process yet; those of other workspaces have the same numbers."""
+        """The process of a driver whose record has no process id yet. The package folder distinguishes it from drivers of other workspaces."""
         wanted = {"floodmark.control.driver", str(driver.id), str(self.home / "packages")}
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -259,12 +265,12 @@ class Supervisor:
         return None
 
     def _gone(self, driver: Driver) -> bool:
-        """Whether a driver has ended; that is written down then."""
+        """True if a driver has ended. Records its end."""
         if not is_here(driver):
             return self._silent_elsewhere(driver)
         if driver.pid is None:
             orphan = self._orphan(driver)
-            if orphan is not None:  # a supervisor died between its start and the record of it
+            if orphan is not None:  # a supervisor died between starting the process and recording it
                 self.store.update(driver.id, pid=orphan.pid, born=orphan.create_time())
                 return False
             self.store.end(driver.id, "crashed", "its supervisor died before it was started")
@@ -277,14 +283,16 @@ class Supervisor:
             "it is gone" if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
         )
         asked = self._asked.pop(driver.pid, None)
-        self.store.end(driver.id, "crashed" if asked is None else "stopped", reason)  # unless it said itself why
+        self.store.end(
+            driver.id, "crashed" if asked is None else "stopped", reason
+        )  # no effect if the driver recorded its end itself
         ended = self.store.driver(driver.id)
         self._reported.add(driver.id)
         self.say(f"{self._name(driver)}: {ended.state}: {ended.reason}")
         return True
 
     def _silent_elsewhere(self, driver: Driver) -> bool:
-        """Whether nothing was heard for long of a driver on another machine; should it come back, it finds that, and stops."""
+        """True if a driver on another machine has been silent too long. Records its end; if the driver comes back, it sees the record and stops."""
         if self.store.now() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
             return False
         self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
@@ -297,7 +305,7 @@ class Supervisor:
         return driver.state == "running" and self.store.now() - heard > SILENT_SECONDS
 
     def _ask(self, driver: Driver, why: str) -> None:
-        """Let a driver stop at its next micro-batch boundary; make it when it does not. On another machine it finds out by itself."""
+        """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period. A driver on another machine polls the store instead."""
         if driver.pid is None or not is_here(driver):
             return
         asked = self._asked.get(driver.pid)
@@ -311,12 +319,12 @@ class Supervisor:
 
 
 def is_here(driver: Driver) -> bool:
-    """Whether a driver's process is on this machine: the numbers of others mean nothing here."""
+    """True if a driver's process is on this machine, so that its process id is valid here."""
     return driver.host in {None, socket.gethostname()}
 
 
 def lives(driver: Driver) -> bool:
-    """Whether the process of a driver on this machine is there, and not a later process with its number."""
+    """True if a driver's process on this machine is alive, and its id was not reused by a later process."""
     assert driver.pid is not None
     try:
         process = psutil.Process(driver.pid)
@@ -327,7 +335,7 @@ def lives(driver: Driver) -> bool:
 
 
 def describe_driver(driver: Driver) -> str:
-    """How a driver is, for people."""
+    """State of a driver, for people."""
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
     batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
@@ -341,12 +349,12 @@ def describe_driver(driver: Driver) -> str:
 
 
 def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) -> str | None:
-    """Why an output of a stream has no commit yet, for people; None where the stream should not run.
+    """The reason why an output of a stream has no commit yet, for people; None if the stream should not run.
 
     Args:
-        deployment: what should run.
-        driver: the newest one of the stream.
-        supervised: whether a supervisor is at work.
+        deployment: deployment of the stream.
+        driver: newest driver of the stream; None for none.
+        supervised: True if a supervisor is running.
     """
     if deployment.desired != "running":
         return None
@@ -362,20 +370,28 @@ def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) 
 def supervisor(
     store: Store, home: Path, say: Callable[[str], None], upkeep_minutes: float = 0, kept_days: float = 30
 ) -> Supervisor:
-    """One with the name of this process; the settings are those of the workspace."""
+    """Create a supervisor named after this process.
+
+    Args:
+        store: the control store.
+        home: folder of packages and logs.
+        say: called with lines of progress.
+        upkeep_minutes: pause between upkeeps, minutes; 0 for no upkeep.
+        kept_days: days for which upkeep retains packages, logs and records.
+    """
     upkeep = Periodic(store, home, upkeep_minutes, {"days": kept_days}, say)
     holder = f"{socket.gethostname()}, process {os.getpid()}"
     return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home))
 
 
 def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:
-    """The crashes that count: of this deployment, not long before the last one, and none before one that was stopped; newest first.
+    """The crashes that count towards the budget: of this deployment, within ``WINDOW_SECONDS`` of the last crash, after any regular stop; newest first.
 
-    However long ago the last one is: who waits for somebody to look does not begin again by itself.
+    The age of the last crash does not matter: a stream that used up its budget is not restarted just because time passes.
 
     Args:
-        drivers: of an operator, newest first.
-        since: when it was last said that it should run, s.
+        drivers: drivers of a stream, newest first.
+        since: time of the last change of the deployment, s since 1970.
     """
     crashes: list[Driver] = []
     for driver in drivers:
@@ -388,12 +404,17 @@ def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:
 
 
 def delay(crashes: int, backoff: float) -> float:
-    """Seconds from the last of so many crashes to the next start."""
+    """Seconds between the last crash and the next start.
+
+    Args:
+        crashes: number of crashes that count, at least 1.
+        backoff: pause after the first crash, s.
+    """
     return min(backoff * 2.0 ** (crashes - 1), LONGEST_BACKOFF_SECONDS)
 
 
 def _clear(driver: Driver) -> None:
-    """Kill what a driver that has ended left behind, such as its Java; never a later process that has its number."""
+    """Kill processes that an ended driver left behind, such as its JVM, but no later process group with a reused id."""
     for process in psutil.process_iter() if driver.pid is not None else ():
         with suppress(psutil.Error, ProcessLookupError):
             mine = driver.started_at - 1 < process.create_time() <= (driver.ended_at or 0)

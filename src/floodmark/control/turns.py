@@ -1,4 +1,4 @@
-"""Turns: one action at a time on a stream, whoever asks for it, on whichever machine."""
+"""Turns: leases that admit one action at a time on a stream, across processes and machines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ from floodmark.control.fleet import Fleet
 from floodmark.core.errors import FloodmarkError, LifecycleError
 
 LEASE_SECONDS = 15.0
-"""After which the turn of an action that was killed is another's."""
+"""Time after which the turn of a killed action expires."""
 LOST = "LIFECYCLE-055"
-"""Somebody else has taken an action over."""
+"""Code of the error that another process has taken an action over."""
 _POLL_SECONDS = 0.2
 
 
 @contextmanager
 def taking_turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
-    """The only action on a stream; called, it makes sure that it still is."""
+    """Hold the turn of a stream. The value is a function that checks that this process still holds the turn.
+
+    Args:
+        fleet: the fleet of the stream.
+        name: name of the operator.
+        wait_seconds: longest wait for another action; 0 by default.
+
+    Raises:
+        LifecycleError: LIFECYCLE-054 another action is running; from the function, LIFECYCLE-055 another process has taken over.
+    """
     holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", fleet.stream(name).action
     until = time.monotonic() + wait_seconds
     while fleet.store.lease(lease, holder, LEASE_SECONDS) is None:
@@ -36,7 +45,7 @@ def taking_turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[
 
     def renew() -> None:
         while not over.wait(LEASE_SECONDS / 4):
-            with suppress(FloodmarkError):  # the store is away; the next check tells
+            with suppress(FloodmarkError):  # the store is unreachable; the next check reports that
                 fleet.store.lease(lease, holder, LEASE_SECONDS)
 
     def still() -> None:

@@ -1,4 +1,4 @@
-"""Upkeep of a workspace: its tables, comparisons of its experiments, and what its control plane has kept. The supervisor starts it: ``python -m floodmark.control.upkeep``."""
+"""Upkeep of a workspace: tables, comparisons of experiments, and the control plane. The supervisor starts ``python -m floodmark.control.upkeep``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What an upkeep did, or would do.
+    """The result of an upkeep, or of its dry run.
 
     Args:
-        tables: what was done to each.
-        removed: what is gone beside them.
-        stay: why other things stay.
+        tables: result per table.
+        removed: removed objects other than files of tables.
+        stay: reasons why objects were not removed.
     """
 
     tables: tuple[Kept, ...] = ()
@@ -43,7 +43,7 @@ class Done:
     stay: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The parts by name, and sums of them."""
+        """The fields by name, and their sums."""
         return {
             "tables": [asdict(one) for one in self.tables],
             "removed": [asdict(one) for one in self.removed],
@@ -52,7 +52,7 @@ class Done:
 
 
 def sums(parts: Iterable[Done]) -> dict[str, int]:
-    """By how many files tables have fewer now, files that are gone, and their bytes."""
+    """Totals: ``merged``, files by which compaction shrank tables; ``files``, removed files; ``bytes``, their size."""
     tables, removed = list[Kept](), list[Removed]()
     for part in parts:
         tables, removed = [*tables, *part.tables], [*removed, *part.removed]
@@ -72,18 +72,18 @@ def keep_up(
     store: Store | None = None,
     home: Path | None = None,
 ) -> Done:
-    """Compact and clean the tables of lakes, and remove what is kept no longer; streams and landings may be at work.
+    """Compact and clean the tables of lakes, and remove expired data. Streams and landings may be running.
 
     Args:
-        lakes: any.
-        hours: for which files of tables that were replaced are kept.
-        days: for which packages, ended timelines, logs and rows of the control store are kept.
-        dry_run: only say what would be done.
-        store: the control store; None where there is none.
+        lakes: the lakes to maintain.
+        hours: hours for which replaced files of tables are retained.
+        days: days for which packages, ended timelines, logs and records of the control store are retained.
+        dry_run: only report what would be done.
+        store: the control store; None for none.
         home: folder of packages and logs.
 
     Raises:
-        LifecycleError: as ``maintain``; what was done before it is done.
+        LifecycleError: as ``maintain``. Work done before the error stays done.
     """
     tables, removed, stay = list[Kept](), list[Removed](), list[str]()
     for lake in lakes:
@@ -102,7 +102,12 @@ def keep_up(
 
 
 def main(home: str, options: str) -> int:
-    """Keep up the lakes of the streams of a store, carry on with comparisons of experiments, and write down in its journal what was done, or why not."""
+    """Maintain the lakes of a store's streams, advance comparisons of experiments, and record the result in the journal. Returns the exit code.
+
+    Args:
+        home: folder of packages and logs.
+        options: keyword arguments of ``keep_up``, as JSON.
+    """
     os.nice(10)
     store, upkeep_options = Store(os.environ[CONTROL]), json.loads(options)
     who = f"{socket.gethostname()}, process {os.getpid()}"
@@ -112,7 +117,7 @@ def main(home: str, options: str) -> int:
         try:
             parts.append(keep_up([Lake.of(Settings(lake=lake))], **upkeep_options))
             errors += carry_on_all(store, Path(home), Lake.of(Settings(lake=lake)))
-        except Exception as error:  # noqa: BLE001 - the other lakes are none the worse for it
+        except Exception as error:  # noqa: BLE001 - a failure must not stop the upkeep of other lakes
             refusal = error if isinstance(error, FloodmarkError) else machine.refused(error, f"upkeep of lake {lake}")
             errors.append(str(refusal) if refusal else f"upkeep of lake {lake}: {type(error).__name__}: {error}")
             if refusal is None:
@@ -123,7 +128,7 @@ def main(home: str, options: str) -> int:
 
 
 def note(store: Store, who: str, lakes: Sequence[str], parts: Sequence[Done], errors: Sequence[str] = ()) -> None:
-    """Write down what was done, and why the rest was not."""
+    """Record the result of an upkeep in the journal."""
     stay = [why for part in parts for why in part.stay]
     store.note(who, ACTION, lakes=lakes, errors=errors, stay=stay, done=sums(parts))
 

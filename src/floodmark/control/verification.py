@@ -1,4 +1,4 @@
-"""Verification of a new version of a stream: whether it runs, gets on, and writes what is expected."""
+"""Verification of a new version of a stream: the version runs, makes progress, and writes expected rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from floodmark.spec.asset import PATIENCE, SOAK
 _POLL_SECONDS = 0.2
 
 Check = Callable[[Savepoint], Iterable[str]]
-"""Looks at what was written since a savepoint; says what is wrong."""
+"""Savepoint -> faults of the rows written since, one text each; none if the check passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a new version has to do before its upgrade counts.
+    """The conditions that a new version must meet for its upgrade to be kept.
 
     Args:
-        patience: s until it has committed a micro-batch, or has read everything there is.
-        soak: s it must have run without a crash.
-        checks: further ones, of what it has written.
-        set_aside: whether it may begin to set rows aside that its predecessor did not.
-        cancelled: when set, the new version is taken back.
+        patience: longest time, s, until the version has committed a micro-batch or read all input.
+        soak: time, s, that the version must run without a crash.
+        checks: further checks of the rows it has written.
+        set_aside: True if the version may quarantine rows although its predecessor did not.
+        cancelled: when set, the new version is rolled back.
     """
 
     patience: float = span(PATIENCE) / 1000
@@ -45,11 +45,11 @@ class Verification:
 
     @staticmethod
     def of(request: UpgradeRequest | PromotionRequest, **extra: Any) -> Verification:
-        """As it is asked for.
+        """The verification that a request asks for.
 
         Args:
-            request: any.
-            extra: ``checks``, ``cancelled``.
+            request: an upgrade or promotion.
+            extra: ``checks`` and ``cancelled``.
         """
         return Verification(patience=request.patience, soak=request.soak, set_aside=request.set_aside, **extra)
 
@@ -62,15 +62,15 @@ def verify(
     wanted: Verification,
     turn: Callable[[], None],
 ) -> str | None:
-    """Why a new version does not count, by what it does since it was deployed; None when it does.
+    """Wait until a deployed version meets its conditions. Returns the reason why it fails, or None if it passes.
 
     Args:
-        fleet: it runs in.
-        name: of the operator.
-        version: the new one.
-        savepoint: made before it.
-        wanted: what it has to do.
-        turn: raises when somebody else has taken over.
+        fleet: the fleet of the stream.
+        name: name of the operator.
+        version: the new version.
+        savepoint: the savepoint made before the version started.
+        wanted: the conditions.
+        turn: raises if another process has taken the turn over.
     """
     until, begun = time.monotonic() + wanted.patience, None
     since = fleet.deployments([name])[name].changed_at
@@ -99,14 +99,14 @@ def verify(
 
 
 def _caught_up(fleet: Fleet, name: str) -> bool:
-    """Whether a stream has read all rows that its inputs have."""
+    """True if a stream has read all rows of its inputs."""
     timeline = Timeline.current(fleet.lake, name)
     read = inputs_at(timeline, timeline.checkpoint.last_committed())
     return all(cuts.unchanged(input_path(fleet.lake, one.table), one.version) for one in read.values())
 
 
 def _begins_to_set_aside(fleet: Fleet, name: str, version: str, manifest: Manifest) -> str | None:
-    """What a version sets aside though the one before did not."""
+    """The reason why a version fails if it quarantines rows and its predecessor did not; else None."""
     table, deployed = f"{name}__quarantine", Timeline.current(fleet.lake, name).identity.deployed()
     if deployed is None or table not in deployed.tables:
         return None

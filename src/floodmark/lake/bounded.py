@@ -106,7 +106,7 @@ def run(
         boundary: () -> context manager that turns the engine's exceptions into floodmark's.
 
     Returns:
-            Rows written per output table, counts of late and dropped rows, and warnings.
+        Rows written per output table, counts of late and dropped rows, and warnings.
 
     Raises:
         CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.

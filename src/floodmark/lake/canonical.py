@@ -117,7 +117,7 @@ def take_in(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
         fold: checkpoint writer of that engine.
 
     Returns:
-            The new savepoint.
+        The new savepoint.
 
     Raises:
         StateError: STATE-020 the format is newer, STATE-021 the folder is damaged or no savepoint.
@@ -151,7 +151,7 @@ def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
         fold: checkpoint writer of that engine.
 
     Returns:
-            The checkpoint that was created.
+        The checkpoint that was created.
 
     Raises:
         StateError: STATE-020 the format is newer, STATE-021 the folder is damaged or no savepoint.

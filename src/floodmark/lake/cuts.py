@@ -161,7 +161,7 @@ def together(
         codes: operator -> description of the code its stream runs, stored in its savepoint.
 
     Returns:
-            The savepoints, the upstream stream's first.
+        The savepoints, the upstream stream's first.
 
     Raises:
         LifecycleError: LIFECYCLE-030 the stream never started, LIFECYCLE-040 the streams share no consistent cut right now.

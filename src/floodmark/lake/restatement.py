@@ -100,7 +100,7 @@ class Restatement:
             now: ingestion time, ms UTC.
 
         Returns:
-                The committed rows with their stamps, without the marker.
+            The committed rows with their stamps, without the marker.
 
         Raises:
             ExecutionError: EXECUTION-061, there are more rows than free sequences in the micro-batch.

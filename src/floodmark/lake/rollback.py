@@ -108,10 +108,10 @@ def roll_back(
         codes: operator -> description of the code its stream runs.
 
     Returns:
-            The rollback that was done. When it completes an interrupted rollback, only its switch.
+        The rollback that was done. When it completes an interrupted rollback, only its switch.
 
     Raises:
-            LifecycleError: LIFECYCLE-003, a stream is running; and the errors of ``prepare``.
+        LifecycleError: LIFECYCLE-003, a stream is running; and the errors of ``prepare``.
         StateError: STATE-021, the savepoint is damaged.
     """
     again = _again(savepoint.manifest)

@@ -39,7 +39,7 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
         done: last transaction version the application committed to the table; None for none.
 
     Returns:
-            True if the transaction is new; False if the application committed this or a later version.
+        True if the transaction is new; False if the application committed this or a later version.
 
     Raises:
         LifecycleError: LIFECYCLE-057, a rollback or a rebuild has fenced the application.
