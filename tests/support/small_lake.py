@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -105,11 +108,22 @@ def _all(lake: Lake) -> list[dict[str, Any]]:
 
 
 def make(root: Path, *, times: int = 1) -> Lake:
-    """A lake after two micro-batches: 'a' was revised, 'b' is as it was first, 'c' was retracted; ``times`` every total."""
-    lake = Lake(str(root))
+    """A lake after two micro-batches: 'a' was revised, 'b' is as it was first, 'c' was retracted; ``times`` every total.
+
+    Lakes of one process are copies, so their tables have the ids of the same tables in others with these ``times``.
+    """
+    shutil.copytree(_original(times).name, root, dirs_exist_ok=True)
+    return Lake(str(root))
+
+
+@cache
+def _original(times: int) -> TemporaryDirectory[str]:
+    """A lake that is copied; gone with the process."""
+    folder = TemporaryDirectory()
+    lake = Lake(folder.name)
     batch(lake, 0, [row("a", 1 * times, 1), row("b", 2 * times, 2), row("c", 3 * times, 3)])
     batch(lake, 1, [row("a", 1, 4, RETRACTION), row("a", 10 * times, 5), row("c", 3, 6, RETRACTION)])
-    return lake
+    return folder
 
 
 def totals(lake: Lake, table: str = CURRENT) -> dict[str | None, int]:
