@@ -172,7 +172,9 @@ def _say(console: Console, operator: Operator, upgraded: Upgraded, outcome: str)
     elif upgraded.savepoint is None:
         console.say(f"{upgraded.plan.defined}: nothing to do")
     else:
-        before = f"{upgraded.plan.deployed} -> " if upgraded.plan.changes else ""  # none: verified again
+        before = (
+            f"{upgraded.plan.deployed} -> " if upgraded.plan.changes else ""
+        )  # without changes: the version is verified again
         console.say(f"{before}{upgraded.plan.defined}: {outcome}")
         console.say(f"  go back: floodmark rollback {operator.name} --to {upgraded.savepoint}")
     for reader in upgraded.readers:

@@ -85,7 +85,7 @@ class Verbs(Program, click.Group):
         """The verbs, in the order of the help."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own signature
         """The verb of that name; None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
@@ -102,7 +102,11 @@ class Verbs(Program, click.Group):
                 )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As in click, with a suggestion for a verb that does not exist."""
+        """As in click, with a suggestion for a verb that does not exist.
+
+        Raises:
+            click.UsageError: there is no such verb.
+        """
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             msg = f"no verb '{args[0]}'. {closest(args[0], VERBS)}Verbs: {', '.join(VERBS)}."
             raise click.UsageError(msg, ctx)
@@ -128,8 +132,8 @@ def _report(error: BaseException, command_line: Sequence[str]) -> int:
             status, parts = 130, {"code": "ABORTED", "got": "interrupted"}
             if not as_json:
                 click.echo("aborted", err=True)
-        case BrokenPipeError():  # the reader of a pipe has read enough: floodmark status | head
-            sys.stdout = None  # so that the interpreter does not write to it at its end
+        case BrokenPipeError():  # the reader of a pipe has ended: floodmark status | head
+            sys.stdout = None  # the interpreter would flush stdout at its end
             return 1
         case _:
             status, parts = 1, {"code": "UNEXPECTED", "got": f"{type(error).__name__}: {error}"}

@@ -13,13 +13,16 @@ from floodmark.cli.console import Console
 
 @contextmanager
 def stopping(console: Console, boundary: str) -> Iterator[threading.Event]:
-    """A context with an event that SIGINT and SIGTERM set. A second signal raises KeyboardInterrupt.
+    """A context with an event that SIGINT and SIGTERM set.
 
     Enter the context after Spark's session has started: Spark installs a handler of its own at its start.
 
     Args:
         console: prints a note at the first signal.
         boundary: the work that is finished before the stop, for the note.
+
+    Raises:
+        KeyboardInterrupt: at a second signal.
     """
     stop = threading.Event()
 

@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 20
 _WATCH_SECONDS = 5
 _RELOAD_SECONDS = 30
-"""Time from a reload of the definitions, which takes a while, to the next look at them."""
+"""Time until the next check of the definitions after a reload, which takes a while."""
 _UNREACHABLE = "DagsterUserCodeUnreachableError"
 
 
@@ -169,7 +169,7 @@ def _give_up_runs(home: Path, console: Console) -> None:
     """End the runs that a killed `up` has left, which would hold slots of the queue for minutes."""
     command = [sys.executable, "-m", "floodmark.orchestration.lost_runs", str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:  # Dagster ends them too, later
+    if done.returncode:  # Dagster's monitoring ends the runs later
         console.note(f"runs that were killed hold their places for a while: {done.stderr.strip().splitlines()[-1]}")
     elif jobs := done.stdout.split():
         console.note(f"runs that were killed with an earlier `floodmark up` have failed: {', '.join(jobs)}")
@@ -255,7 +255,7 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console, failur
             _ask(url, "mutation { reloadWorkspace { __typename } }")
             return True
     except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
-        console.note(f"Dagster does not answer: {error}")  # Dagster may be stopping; the next look decides
+        console.note(f"Dagster does not answer: {error}")  # Dagster may be stopping; the next check decides
     return False
 
 

@@ -338,7 +338,7 @@ def land(
     for source in chosen:
         check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder), reopen=reopen)
     computed, lake, results = computing(opened, console, engine), Lake.of(workspace.settings), []
-    if computed.name == "spark":  # its signal handlers are installed before ours
+    if computed.name == "spark":  # Spark must install its signal handlers before ours
         computed.start()
     with stopping(console, "this landing commit") as stop:
         for source in chosen:

@@ -102,7 +102,15 @@ def closest(name: str, known: Iterable[str]) -> str:
 def user_code_boundary(
     where: str, fix: str = "See the traceback above for the line in your function."
 ) -> Iterator[None]:
-    """Raise an exception of the user's function as a UserCodeError, with the original as its cause."""
+    """A context for calls of the user's function.
+
+    Args:
+        where: the function and its step, for the error.
+        fix: the user's next step.
+
+    Raises:
+        UserCodeError: USER-001, the function raised an exception, which is the cause; or the function's own UserCodeError, unchanged.
+    """
     try:
         yield
     except UserCodeError:

@@ -18,10 +18,16 @@ from floodmark.spec.schema import MARKER
 
 
 def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> list[tuple[str, dict[str, Any]]]:
-    """(name of an input, row) for input rows that decide the results of an interval: of each input, the first ``limit`` rows to arrive.
+    """(name of an input, row) for input rows that decide the results of an interval, in order of arrival.
 
     Rows have the input's columns, and ``_event_time`` in ms, ``_watermark``, ``_sequence`` and ``_kind``. Rows with one sequence (a retraction
     and its replacement) are adjacent.
+
+    Args:
+        operator: the operator that reads the inputs.
+        lake: the lake of the inputs.
+        interval: event time of the results.
+        limit: most rows of each input, the first to arrive.
 
     Raises:
         ExecutionError: EXECUTION-002, an input has no table.

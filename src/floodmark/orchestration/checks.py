@@ -140,7 +140,7 @@ def _pieces(
     computed = context.instance.get_materialized_partitions(asset)
     keys = [key for key in keys if key in computed] or list(
         keys
-    )  # none is reported: the command line may have computed them
+    )  # no partition is reported: the command line may have computed them
     pieces: list[tuple[str | None, Interval]] = [
         (key, partitions.interval_of(cut.time_window_for_partition_key(key))) for key in keys
     ]

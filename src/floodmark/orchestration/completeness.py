@@ -86,6 +86,11 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
     If the operator's own stream has yet to write all partitions, and no input lacks anything, the interval counts as complete: the bounded run
     then refuses it with LIFECYCLE-005.
 
+    Args:
+        asset: the operator and its partitions.
+        interval: the interval to divide.
+        missing: the shortfalls.
+
     Raises:
         LifecycleError: LIFECYCLE-006, no partition has complete inputs.
     """

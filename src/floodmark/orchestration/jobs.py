@@ -101,7 +101,14 @@ def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str
 
 
 def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
-    """A job of one step, tagged with its name as ``floodmark/action``."""
+    """A job of one step, tagged with its name as ``floodmark/action``.
+
+    Args:
+        name: name of the job.
+        what: description of the job.
+        op: the step.
+        settings: further settings of ``dg.job``.
+    """
 
     @dg.job(name=name, description=what, tags={"floodmark/action": name}, **settings)
     def built() -> None:

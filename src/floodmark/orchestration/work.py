@@ -29,6 +29,9 @@ def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Res
     Args:
         work: () -> the result; called in another thread.
         cancel: makes the work end soon; called every second until the thread has ended.
+
+    Raises:
+        Exception: the error of the work, or Dagster's interruption.
     """
     done: Future[Result] = Future()
 
@@ -59,6 +62,9 @@ def failing(operator: str = "") -> Iterator[None]:
 
     Args:
         operator: the operator of the step, for advice that fits Dagster.
+
+    Raises:
+        dg.Failure: the failed step; its text is the error with Dagster's advice.
     """
     try:
         yield

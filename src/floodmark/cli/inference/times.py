@@ -36,7 +36,7 @@ _WORDS |= {"am", "pm", "t", "z", "gmt", "utc"}
 _LONGEST, _DIGITS = 40, 3
 """Most characters, and fewest digits, of a time. Other texts, and texts with words that no time has, are not tried with any format."""
 _LOOKED = 20
-"""Values of a column that a format must fit before it is tried on all values."""
+"""First values of a column. Only formats that fit more than half of these are tried on all values."""
 _FIRST, _LAST = 946_684_800, 4_102_444_800
 """2000 to 2100, in seconds since 1970: a number in this range, in a field named like a time, is an instant."""
 _NAMES = re.compile(

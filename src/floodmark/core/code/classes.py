@@ -91,7 +91,7 @@ def where_of(kind: type, where: Where) -> Where:
 
     Args:
         kind: the class.
-        where: of the code that uses the class; supplies the variables if the class's module is gone.
+        where: surroundings of the code that uses the class; supplies the variables if the class's module is not loaded.
     """
     methods = [m for m in methods_of(kind) if m.__module__ == kind.__module__]
     taken: dict[str, Any] = {}

@@ -291,7 +291,7 @@ class Reach(Text):
         return module_of_library(str(value.__module__ or "builtins"))
 
     def _compiled(self, value: BuiltinFunctionType, where: Where) -> None:
-        """Write a function compiled from C. A function of the user's counts with the file of its compiled module."""
+        """Write a compiled function. A function of the user's counts with the file of its compiled module."""
         if _bound(value):
             self.put(f"bound {value.__name__}")
             owner = value.__self__

@@ -186,7 +186,9 @@ def _held(value: Any) -> dict[str, Any]:
 
 def _state(value: Any, state: Any) -> tuple[Any, ...]:
     """Names and values of attributes, sorted by name, without cached properties."""
-    if isinstance(state, tuple) and state and all(s is None or isinstance(s, dict) for s in state):  # and slots
+    if (
+        isinstance(state, tuple) and state and all(s is None or isinstance(s, dict) for s in state)
+    ):  # (attributes, slots)
         state = {name: held for part in state for name, held in (part or {}).items()}
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         return () if state is None else (state,)

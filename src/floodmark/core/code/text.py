@@ -71,7 +71,7 @@ class Text:
             digest = hashlib.sha256("\n".join(self._own.pop()).encode()).hexdigest()[:16]
             if not known:
                 self.parts[key] = Part(kind=kind, name=name, place=location, digest=digest)
-            elif kind in {"function", "class"}:  # another of the same name: lambdas of one module
+            elif kind in {"function", "class"}:  # a second part of the same name, such as lambdas of one module
                 both = hashlib.sha256((self.parts[key].digest + digest).encode()).hexdigest()[:16]
                 self.parts[key] = replace(self.parts[key], digest=both)
 

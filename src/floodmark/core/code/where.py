@@ -72,7 +72,7 @@ def cells(function: FunctionType) -> dict[str, Any]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             values[name] = cell.cell_contents
-        except ValueError:  # not filled yet
+        except ValueError:  # the variable has no value yet
             continue
     return values
 

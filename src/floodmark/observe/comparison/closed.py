@@ -492,7 +492,7 @@ class _Run:
 
     def _written(self, path: str) -> Written:
         target = Path(path, f"step-{self.known.step}")
-        shutil.rmtree(target, ignore_errors=True)  # of a process that was killed before its commit
+        shutil.rmtree(target, ignore_errors=True)  # left by a process that was killed before its commit
         target.mkdir()
         if self.tallied:
             rows, file = "SELECT * FROM fresh ORDER BY cell", literal(f"{target}/cells.parquet")

@@ -147,7 +147,18 @@ def common_grain(left: Side, right: Side, how: How) -> tuple[str, ...]:
 
 
 def check(left: Side, right: Side, how: How, compared: Sequence[str]) -> None:
-    """Refuse tolerances and columns that do not fit the sides; codes as ``compare``."""
+    """Refuse tolerances and columns that do not fit the sides.
+
+    Args:
+        left: one side.
+        right: the other side.
+        how: settings with tolerances and columns to leave out.
+        compared: columns that will be compared, including the grain.
+
+    Raises:
+        LifecycleError: LIFECYCLE-081, a column does not exist; LIFECYCLE-082, no column to compare; LIFECYCLE-083, a tolerance for a column
+            that is not numeric.
+    """
     for side in (left, right):
         side.check_columns(how.tolerances, "with a tolerance")
     left.check_columns(how.without, "to leave out")

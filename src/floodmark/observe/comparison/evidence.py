@@ -1,4 +1,4 @@
-"""Evidence for a difference of two versions that holds while the experiment runs, however often the result is looked at.
+"""Confidence sequences for the difference of two versions: valid while the experiment runs, for any number of looks.
 
 A test made for a single look calls equal versions different in a quarter of all experiments if it is repeated after every window. The intervals
 of ``drift`` hold for all looks together.

@@ -56,7 +56,7 @@ def merge(path: str, step: int, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rewrite(writer: Writer, connection: duckdb.DuckDBPyConnection, old: Sequence[RemoveAction], target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(target, ignore_errors=True)  # left by a process that was killed
     target.mkdir()
     listed = ", ".join(literal(f"{writer.path}/{one.path}") for one in old)
     rows = (

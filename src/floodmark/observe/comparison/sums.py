@@ -235,7 +235,15 @@ def plus(counts: Counts, other: Counts, sign: int) -> Counts:
 
 
 def column(name: str, kind: Type, sums: Sums, layout: Layout, level: float) -> ColumnDifference:
-    """The difference of a column, in the form of ``compare``. ``level``: probability that the drift's interval ever excludes the true mean."""
+    """The difference of a column, in the form of ``compare``.
+
+    Args:
+        name: the column.
+        kind: type of the column.
+        sums: sums over all cells.
+        layout: bins and origin of the sums.
+        level: probability that the drift's interval ever excludes the true mean.
+    """
     numeric = kind.is_numeric and sums.pairs > 0
     return ColumnDifference(
         name=name,
