@@ -719,10 +719,10 @@ def test_what_a_driver_left_behind_is_killed_and_a_later_process_with_its_number
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     try:
         store.update(driver.id, pid=child.pid, started_at=1.0, ended_at=2.0)  # before the machine was started again
-        supervising._clear(store.driver(driver.id))
+        supervising._kill_remains(store.driver(driver.id))
         assert child.poll() is None
         store.update(driver.id, started_at=time.time() - 5, ended_at=time.time() + 5)
-        supervising._clear(store.driver(driver.id))
+        supervising._kill_remains(store.driver(driver.id))
         assert child.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     finally:
         child.kill()

@@ -94,7 +94,7 @@ def upgrade(
         try:
             savepoint = _upgraded(fleet, operator, action, why, turn)
         except FloodmarkError as error:
-            _restored(fleet, old)
+            _restore_deployments(fleet, old)
             fleet.store.close(action.id, "refused", str(error))
             raise
         turn()
@@ -253,12 +253,12 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     left = fleet.store.unfinished(fleet.stream(name))
     if left is None:
         return
-    fleet.say(_killed(left))
+    fleet.say(_describe_interrupted(left))
     if left.step == "rebuilding":
         _settle_rebuild(fleet, left)
     elif left.kind == "rollback":
         _settle_rollback(fleet, left, turn)
-    elif left.step == "verifying" and _runs(fleet, left):
+    elif left.step == "verifying" and _has_soaked(fleet, left):
         fleet.store.close(left.id, "done", "whoever watched it was killed; it runs")
     else:
         _undo(fleet, left, left.reason or "whoever did it was killed", turn)
@@ -272,14 +272,14 @@ def _verified(
     if left is None or (left.kind, left.step, left.version) != ("upgrade", "verifying", operator.version):
         return None
     back = {one.manifest.id: one for one in savepoints.savepoints(fleet.lake, operator.name)}.get(left.savepoint or "")
-    if back is None or not has_switched(fleet, left) or _runs(fleet, left):
+    if back is None or not has_switched(fleet, left) or _has_soaked(fleet, left):
         return None
-    fleet.say(f"{_killed(left)}: it is verified")
+    fleet.say(f"{_describe_interrupted(left)}: it is verified")
     package = left.old[operator.name].get("next") or fleet.pack()
     return check(operator, fleet.lake), go_over(fleet, package, back, left, verification, turn)
 
 
-def _killed(left: Action) -> str:
+def _describe_interrupted(left: Action) -> str:
     return f"the {left.kind} of '{left.operator}' to {left.version}, begun by {left.who}, was killed in '{left.step}'"
 
 
@@ -307,7 +307,7 @@ def _settle_rebuild(fleet: Fleet, left: Action) -> None:
         abandon(fleet, left, "whoever did it was killed")
 
 
-def _runs(fleet: Fleet, action: Action) -> bool:
+def _has_soaked(fleet: Fleet, action: Action) -> bool:
     """True if the new version of an upgrade has run for ``_RUNS_SECONDS`` and never crashed."""
     deployed = fleet.deployments([action.operator]).get(action.operator)
     if deployed is None or deployed.version != action.version:
@@ -435,7 +435,7 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
 def abandon(fleet: Fleet, action: Action, reason: str) -> None:
     """Close a failed rebuild as refused. Restarts the streams it stopped, unless a switch is unfinished, which only a rebuild can complete."""
     if switch.pending(fleet.lake) is None:
-        _restored(fleet, action.old)
+        _restore_deployments(fleet, action.old)
     fleet.store.close(action.id, "refused", reason)
 
 
@@ -487,7 +487,7 @@ def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -
     deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
         fleet.stop([action.operator])
-        _restored(fleet, action.old)  # the state was not changed yet
+        _restore_deployments(fleet, action.old)  # the state was not changed yet
     else:
         try:
             _rolled_back(fleet, fleet.store.action(action.id), turn)
@@ -548,7 +548,7 @@ def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deplo
     fleet.deploy(manifest.operator, package, manifest.version, desired_of(old))
 
 
-def _restored(fleet: Fleet, old: Old) -> None:
+def _restore_deployments(fleet: Fleet, old: Old) -> None:
     """Restore the deployments before an action."""
     for name, entry in old.items():
         fleet.deploy(name, entry["package"], entry["version"], desired_of(entry))

@@ -73,19 +73,21 @@ def start(
         rule.check(fleet.workspace.operator(operator))
     candidate = _candidate(name, list(codes), request.promote) if rule is not None else ""
     keys = _sample(fleet.workspace.operator(operator), name, request, rule)
-    with _alone(fleet.lake):
+    with _change_lock(fleet.lake):
         known = experiments.known(fleet.lake)
         made = next((one for one in known if one.name == name), None)
         same = made is not None and (made.operator, [(one.name, one.code) for one in made.arms]) == (
             operator,
             list(codes.items()),
         )
-        if made is not None and same and made.state == "running" and not _all_known(fleet, made):
-            _want(fleet, made)
+        if made is not None and same and made.state == "running" and not _all_deployed(fleet, made):
+            _deploy_arms(fleet, made)
             return made
         if made is None or not same or made.state != "starting":
             _check(known, name, operator, codes)
-            made = replace(_begun(fleet, name, operator, request), promote=rule, candidate=candidate, sample=keys)
+            made = replace(
+                _new_experiment(fleet, name, operator, request), promote=rule, candidate=candidate, sample=keys
+            )
             experiments.keep(fleet.lake, made)
         crash.point("experiment.after_record")
         try:
@@ -115,7 +117,7 @@ def _check(known: Iterable[Experiment], name: str, operator: str, codes: Mapping
         raise LifecycleError(where, "two arms or more", f"{len(codes)} of them", fix, code="LIFECYCLE-093")
 
 
-def _begun(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -> Experiment:
+def _new_experiment(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -> Experiment:
     lake, codes = fleet.lake, request.arms
     packages = {arm: _package(fleet, name, operator, code) for arm, code in codes.items()}
     origin = (
@@ -199,15 +201,15 @@ def _set_up(fleet: Fleet, made: Experiment, request: ExperimentRequest) -> Exper
         where = f"experiment '{made.name}', arm '{made.candidate}'"
         check_paired(where, made.operator, results[made.arms[0].name], results[made.candidate], made.promote)
         check_cutover(lake, made, made.arm(made.candidate), made.promote.cutover and CLOSED)
-        _follow(fleet, made, made.arm(made.candidate), made.promote)
+        _record_rule(fleet, made, made.arm(made.candidate), made.promote)
         crash.point("experiment.after_rule")
     made = experiments.keep(lake, replace(made, state="running"))
     crash.point("experiment.after_arms")
-    _want(fleet, made)
+    _deploy_arms(fleet, made)
     return made
 
 
-def _follow(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None:
+def _record_rule(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None:
     """Record the rule of an experiment so that supervisors evaluate it, unless the experiment belongs to a rollout."""
     known, stream = Rollouts(fleet.store), fleet.stream(made.operator)
     there = known.open(stream)
@@ -260,13 +262,13 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentReque
     return ready, Results(**answer["results"])
 
 
-def _want(fleet: Fleet, made: Experiment) -> None:
+def _deploy_arms(fleet: Fleet, made: Experiment) -> None:
     """Deploy the arms of an experiment with the desired state of the experiment."""
     for arm in made.arms:
         of(fleet, arm).deploy(made.operator, arm.package, arm.version, _DESIRED[made.state])
 
 
-def _all_known(fleet: Fleet, made: Experiment) -> bool:
+def _all_deployed(fleet: Fleet, made: Experiment) -> bool:
     """True if every arm is deployed; False if the start was killed before."""
     return all(of(fleet, arm).deployments([made.operator]) for arm in made.arms)
 
@@ -288,14 +290,14 @@ def set_state(fleet: Fleet, name: str, state: State) -> Experiment:
     Raises:
         LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 the experiment is over or has not started, LIFECYCLE-053 an arm does not stop.
     """
-    with _alone(fleet.lake):
+    with _change_lock(fleet.lake):
         made = experiments.find(fleet.lake, name)
         if made.over or made.state == "starting":
-            raise _not(made, "one that goes on")
+            raise _wrong_state(made, "one that goes on")
         ended = time.time_ns() // 1_000_000 if state == "stopped" else None
         made = experiments.keep(fleet.lake, replace(made, state=state, ended_at=ended))
         crash.point("experiment.after_state")
-        _want(fleet, made)
+        _deploy_arms(fleet, made)
         if state != "running":
             _stop(fleet, made)
         return made
@@ -307,17 +309,17 @@ def clean(fleet: Fleet, name: str) -> Experiment:
     Raises:
         LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-095 the experiment is not over.
     """
-    with _alone(fleet.lake):
+    with _change_lock(fleet.lake):
         made = experiments.find(fleet.lake, name)
         if not made.over:
-            raise _not(made, "one that is over", f"End it first: floodmark experiment stop {name}")
+            raise _wrong_state(made, "one that is over", f"End it first: floodmark experiment stop {name}")
         _forget(fleet, made)
         return made
 
 
 def give_up(fleet: Fleet, made: Experiment) -> None:
     """Remove the remains of an experiment whose start was killed."""
-    with _alone(fleet.lake):
+    with _change_lock(fleet.lake):
         _forget(fleet, made)
 
 
@@ -337,7 +339,7 @@ def _withdraw(fleet: Fleet, made: Experiment) -> None:
 
 def promoted(fleet: Fleet, made: Experiment, arm: str) -> Experiment:
     """End an experiment after the promotion of one of its arms. Waits until all arms have stopped."""
-    with _alone(fleet.lake):
+    with _change_lock(fleet.lake):
         ended = time.time_ns() // 1_000_000
         made = experiments.keep(fleet.lake, replace(made, state="promoted", promoted=arm, ended_at=ended))
     _stop(fleet, made)
@@ -351,7 +353,7 @@ def check_running(made: Experiment) -> None:
         LifecycleError: LIFECYCLE-095, the experiment is paused, over, or has not started.
     """
     if made.state != "running":
-        raise _not(made, "one whose arms run")
+        raise _wrong_state(made, "one whose arms run")
 
 
 def check_whole(made: Experiment) -> None:
@@ -369,12 +371,12 @@ def check_whole(made: Experiment) -> None:
         )
 
 
-def _not(made: Experiment, expected: str, fix: str = "") -> LifecycleError:
+def _wrong_state(made: Experiment, expected: str, fix: str = "") -> LifecycleError:
     fix = fix or f"See how it is: floodmark experiment show {made.name}"
     return LifecycleError(f"experiment '{made.name}'", expected, f"one that is {made.state}", fix, code="LIFECYCLE-095")
 
 
-def _alone(lake: Lake) -> AbstractContextManager[None]:
+def _change_lock(lake: Lake) -> AbstractContextManager[None]:
     """Lock that admits one change of experiments in a lake at a time."""
     return exclusive(lake, "actions", "experiment", "change of an experiment")
 

@@ -36,7 +36,7 @@ class Meter:
     def read(self) -> Usage:
         """The usage so far. Measures processor time and memory now."""
         processor, memory = 0.0, 0
-        for process in _mine():
+        for process in _own_processes():
             with suppress(psutil.Error):  # the process has just ended
                 times = process.cpu_times()
                 processor += times.user + times.system + times.children_user + times.children_system
@@ -46,7 +46,7 @@ class Meter:
         return self._counted.plus(self._measured)
 
 
-def _mine() -> Iterator[psutil.Process]:
+def _own_processes() -> Iterator[psutil.Process]:
     """This process and its descendants in the same session. Processes in their own session are shared between drivers."""
     own, session = psutil.Process(), os.getsid(0)
     yield own

@@ -44,11 +44,11 @@ _TIME, _MODE = 315_532_800, 0o644
 """Modification time (1980, in s since 1970) and mode of every file of a package."""
 DRAFT = ".draft"
 """Suffix of the folder of a package that is being written."""
-_OTHERS = {"__pycache__", "node_modules", "site-packages", "_floodmark", "_delta_log"}
+_NO_CODE_FOLDERS = {"__pycache__", "node_modules", "site-packages", "_floodmark", "_delta_log"}
 """Names of folders that never contain code of a workspace."""
-_BUILT = {"build", "dist"}
+_BUILD_FOLDERS = {"build", "dist"}
 """Names of folders that contain copies of code, unless they are Python packages."""
-_MARKS = ("pyvenv.cfg", "conda-meta", "_floodmark", "_delta_log")
+_MARKER_FILES = ("pyvenv.cfg", "conda-meta", "_floodmark", "_delta_log")
 """Names that identify the folder of a Python environment, a lake or a table."""
 
 
@@ -153,7 +153,7 @@ def _code(root: Path, data: Data) -> Iterator[Path]:
     packages = set[Path]()
     for base, names, files in os.walk(root):
         here = Path(base)
-        names[:] = [name for name in names if not _foreign(here / name, data)]
+        names[:] = [name for name in names if not _has_no_code(here / name, data)]
         if here != root and (here.parent in packages or any(name.endswith(".py") for name in files)):
             packages.add(here)
         for path in (here / name for name in files if not name.startswith(".")):
@@ -162,17 +162,17 @@ def _code(root: Path, data: Data) -> Iterator[Path]:
                 yield path
 
 
-def _foreign(folder: Path, data: Data) -> bool:
+def _has_no_code(folder: Path, data: Data) -> bool:
     """True if a folder contains no code of the workspace."""
     name = folder.name
     return (
         name.startswith(".")
-        or name in _OTHERS
+        or name in _NO_CODE_FOLDERS
         or folder in data.tables
         or (folder in data.inboxes and not any(folder.glob("*.py")))
-        or (name in _BUILT and not (folder / "__init__.py").exists())
+        or (name in _BUILD_FOLDERS and not (folder / "__init__.py").exists())
         or name.endswith(".egg-info")
-        or any((folder / mark).exists() for mark in _MARKS)
+        or any((folder / mark).exists() for mark in _MARKER_FILES)
     )
 
 

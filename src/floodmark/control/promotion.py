@@ -47,7 +47,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             instant are not final, LIFECYCLE-117 the arms run over a sample of the keys, LIFECYCLE-115 the arm has crashed; else as an upgrade.
     """
     made = experiments.find(fleet.lake, name)
-    chosen, again = made.arm(request.arm), _again(name, request.arm)
+    chosen, again = made.arm(request.arm), _command(name, request.arm)
     check_whole(made)
     left = switch.pending(fleet.lake)
     if left is None:
@@ -56,8 +56,8 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
     with taking_turn(fleet, operator) as turn:
         before = attempt(fleet, made, request.arm)
         killed = before if before is not None and before.ended_at is None else None
-        if killed is not None and _has_become(fleet, killed):
-            _forget(fleet.lake, made, chosen)
+        if killed is not None and _has_switched(fleet, killed):
+            _delete_transfer(fleet.lake, made, chosen)
             return _started(fleet, made, chosen, killed, request, turn)
         old = actions.before_switch(fleet, operator)
         actions.settle(fleet, operator, turn)
@@ -74,7 +74,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             check_cutover(fleet.lake, made, chosen, request.cutover)
         old |= {operator: old[operator] | {"next": chosen.package}}
         action = actions.begin(
-            fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=_about(name, request.arm)
+            fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=_action_note(name, request.arm)
         )
         try:
             back = _become(fleet, made, chosen, action, request, again)
@@ -97,7 +97,7 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     old = supervised.wanted(fleet, [operator])
     started = supervised.starting(operator, chosen.version, old[operator], Verification.of(request))
     if begun is not None:
-        switch.refuse_another(lake, operator, _again(name, request.arm))
+        switch.refuse_another(lake, operator, _command(name, request.arm))
         return [*switch.steps(lake, begun), *started]
     _check_runs(of(fleet, chosen), made, chosen)
     names = [operator, *cuts.readers(operator, streams(lake))]
@@ -107,26 +107,26 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     cut = cut_between(lake, made, chosen, request.cutover)
     turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cut)
     old = supervised.wanted(fleet, names, need=False)
-    before = supervised.pausing(names, old, _before(made, chosen))
+    before = supervised.pausing(names, old, _rollback_note(made, chosen))
     return [*before, Follow(operator=operator, arm=request.arm), *steps([turn]), *started]
 
 
-def _again(name: str, arm: str) -> str:
+def _command(name: str, arm: str) -> str:
     """The command that performs or completes a promotion."""
     return f"floodmark experiment promote {name} --arm {arm}"
 
 
-def _before(made: Experiment, arm: Arm) -> str:
+def _rollback_note(made: Experiment, arm: Arm) -> str:
     """Note of the savepoint created before a promotion."""
-    return f"before the {_why(made, arm)}"
+    return f"before the {_transfer_note(made, arm)}"
 
 
-def _why(made: Experiment, arm: Arm) -> str:
+def _transfer_note(made: Experiment, arm: Arm) -> str:
     """Note of the savepoint that transfers an arm's state."""
     return f"promotion of arm {arm.name} of experiment {made.name}"
 
 
-def _about(name: str, arm: str) -> str:
+def _action_note(name: str, arm: str) -> str:
     """Note of the action of a promotion in the control store."""
     return f"arm {arm} of experiment {name}"
 
@@ -138,7 +138,7 @@ def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
 
 def _is_of(action: Action, made: Experiment, arm: str) -> bool:
     """True if an action promotes an arm of this experiment, and not of an earlier experiment with the same name."""
-    return action.why == _about(made.name, arm) and action.began_at * 1000 >= made.began_at
+    return action.why == _action_note(made.name, arm) and action.began_at * 1000 >= made.began_at
 
 
 def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:
@@ -150,25 +150,25 @@ def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:
 def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, again: str) -> str:
     """Stop the stream and replace it by the arm. Returns the id of the savepoint for a rollback."""
     lake, operator, there = fleet.lake, made.operator, of(fleet, arm)
-    begun, why = switch.pending(lake), _why(made, arm)
+    begun, why = switch.pending(lake), _transfer_note(made, arm)
     if begun is not None:
         taken, back = begun.targets[0].savepoint, begun.back
         with switch.stopped(lake, begun.operators):
             switch.perform(lake, begun)
     else:
         reading = cuts.readers(operator, streams(lake))
-        back = actions.pause(fleet, [operator, *reading], action.id, _before(made, arm)).manifest.id
+        back = actions.pause(fleet, [operator, *reading], action.id, _rollback_note(made, arm)).manifest.id
         follow = Follow(operator=operator, arm=arm.name)
         take([follow], lambda _: _brought_up(fleet, made, arm, request.patience))
         with switch.stopped(lake, [operator, *reading]), switch.stopped(there.lake, [operator]):
-            _forget(lake, made, arm)
+            _delete_transfer(lake, made, arm)
             cut = cut_between(lake, made, arm, request.cutover)
             taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cut=cut)
     savepoints.delete(savepoints.find(lake, taken))
     return back
 
 
-def _has_become(fleet: Fleet, killed: Action) -> bool:
+def _has_switched(fleet: Fleet, killed: Action) -> bool:
     """True if an interrupted promotion has completed its switch, so that only start and verification remain."""
     begun = killed.savepoint is not None and killed.step in {"rebuilding", "verifying"}
     return begun and actions.has_switched(fleet, killed)
@@ -183,10 +183,10 @@ def _started(
     return (promoted(fleet, made, arm.name) if done.step == "done" else made), done
 
 
-def _forget(lake: Lake, made: Experiment, arm: Arm) -> None:
+def _delete_transfer(lake: Lake, made: Experiment, arm: Arm) -> None:
     """Delete the savepoint that transferred the arm's state in an interrupted promotion."""
     for savepoint in savepoints.savepoints(lake, made.operator):
-        if savepoint.manifest.why == _why(made, arm):
+        if savepoint.manifest.why == _transfer_note(made, arm):
             savepoints.delete(savepoint)
 
 

@@ -207,11 +207,11 @@ def _refused(known: Rollouts, record: Record, error: FloodmarkError) -> Record:
     if record.state == "taking back" and error.code == _GONE:
         return known.end(record, "stopped", f"its promotion stays, as it cannot be taken back: {error}")
     if error.code in _LATER or record.kind == "experiment" or record.state not in {*BEFORE, "promoting"}:
-        return _later(known, record, str(error))
+        return _postpone(known, record, str(error))
     return _stop(known, record, str(error))
 
 
-def _later(known: Rollouts, record: Record, waits: str, seconds: float = _RETRY_SECONDS) -> Record:
+def _postpone(known: Rollouts, record: Record, waits: str, seconds: float = _RETRY_SECONDS) -> Record:
     return known.note(record, waits=waits, due=time.time() + seconds)
 
 
@@ -251,9 +251,9 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """``shadowing``: report the gates until the declared time is over. Only a failed arm stops the rollout."""
     made = _experiment(fleet, record)
     if made is None or made.over:
-        return _ended(fleet, known, record, made)
+        return _experiment_ended(fleet, known, record, made)
     if why := superseded(fleet, made):
-        return _apart(known, record, why)
+        return _superseded(known, record, why)
     judgement = judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     arm = judgement.gates[0]
@@ -264,16 +264,16 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         crash.point("rollout.shadowed")
         return known.come_to(record, "judging")
     wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
-    return _later(known, record, f"until {describe(int(until * 1000))}: it runs beside the stream", wait)
+    return _postpone(known, record, f"until {describe(int(until * 1000))}: it runs beside the stream", wait)
 
 
 def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """``judging`` and ``awaiting approval``: promote once all gates hold; stop if one fails."""
     made = _experiment(fleet, record)
     if made is None or made.over:
-        return _ended(fleet, known, record, made)
+        return _experiment_ended(fleet, known, record, made)
     if why := superseded(fleet, made):
-        return _apart(known, record, why)
+        return _superseded(known, record, why)
     judgement = judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     if judgement.holds and made.sample is not None:
@@ -295,10 +295,10 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
             return _stop(known, record, f"not within {describe_span(patience)}: {describe_unmet(judgement.gates)}")
     if record.state == "awaiting approval" and not judgement.awaits_approval:
         return known.come_to(record, "judging", describe_unmet(judgement.gates))
-    return _later(known, record, describe_unmet(judgement.gates), record.declared.promote.every_ms / 1000)
+    return _postpone(known, record, describe_unmet(judgement.gates), record.declared.promote.every_ms / 1000)
 
 
-def _ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
+def _experiment_ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
     """Handle an experiment that was ended by other means."""
     if made is None or made.state == "stopped":
         return _stop(known, record, f"its experiment '{record.named}' was stopped")
@@ -316,13 +316,13 @@ def _stop(known: Rollouts, record: Record, reason: str) -> Record:
     )
 
 
-def _apart(known: Rollouts, record: Record, why: str) -> Record:
+def _superseded(known: Rollouts, record: Record, why: str) -> Record:
     """Handle a stream that runs another version meanwhile: a rollout stops; the rule of an experiment waits until the stream is rolled back."""
     if record.kind == "rollout":
         return _stop(known, record, why)
     if record.state != "judging":
         return known.come_to(record, "judging", why)
-    return _later(known, record, why, record.declared.promote.every_ms / 1000)
+    return _postpone(known, record, why, record.declared.promote.every_ms / 1000)
 
 
 def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
@@ -343,7 +343,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return _promoted(fleet, known, record)
     action = promotion.attempt(fleet, made, record.arm)
     if action is None and (why := superseded(fleet, made)):
-        return _apart(known, record, why)
+        return _superseded(known, record, why)
     if action is None or action.step != "rolled back":
         request = PromotionRequest(arm=record.arm, cutover=record.declared.promote.cutover)
         try:
@@ -390,7 +390,7 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return known.come_to(record, "taking back", record.aborted or describe_unmet(failing))
     if not over:
         wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
-        return _later(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)
+        return _postpone(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)
     if record.kind == "rollout" and _experiment(fleet, record) is not None:
         experiments.clean(fleet, record.named)
     crash.point("rollout.watched")
@@ -458,7 +458,7 @@ def main(number: str, package: str) -> int:
     except Exception as error:  # noqa: BLE001 - any failure is recorded in the rollout, and the next look retries
         traceback.print_exc()
         if getattr(error, "code", "") != "LIFECYCLE-003":  # another look is running
-            _later(known, record, f"{type(error).__name__}: {error}", 6 * _RETRY_SECONDS)
+            _postpone(known, record, f"{type(error).__name__}: {error}", 6 * _RETRY_SECONDS)
         return 1
     sys.stdout.write(f"{after.name}: {after.state}\n")
     return 0

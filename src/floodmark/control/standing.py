@@ -91,7 +91,7 @@ def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...]
     timeline, deployment = Timeline.current(fleet.lake, record.operator), fleet.deployments([record.operator])
     batch, driver = timeline.checkpoint.last_committed(), fleet.driver(record.operator)
     promoting = next(one.at for one in reversed(record.steps) if one.state == "promoting")
-    usage = _used(fleet, record, record.version, promoting)
+    usage = _usage_of(fleet, record, record.version, promoting)
     seen = Seen(
         state="not started yet" if driver is None else supervisor.describe_driver(driver),
         wanted=deployment[record.operator].desired == "running",
@@ -126,7 +126,7 @@ def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
         return expectations([], str(error))
 
 
-def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
+def _usage_of(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
     """Total usage of the drivers of a version that started at or after a time, s since 1970."""
     used = Usage()
     for driver in fleet.store.drivers(record.stream):
@@ -137,7 +137,7 @@ def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usa
 
 def share_aside(fleet: Fleet, record: Record, version: str) -> float:
     """Share of its input rows that a version has quarantined, 0 to 1."""
-    used = _used(fleet, record, version)
+    used = _usage_of(fleet, record, version)
     return used.set_aside / used.rows if used.rows else 0.0
 
 

@@ -27,9 +27,9 @@ CONTROL = "FLOODMARK_CONTROL_STORE"
 _PATIENCE_SECONDS = 30
 """Longest wait for another process that writes to the store."""
 _TRIES = 30
-_KEPT_DRIVERS = 20
+_RETAINED_DRIVERS = 20
 """Newest drivers of each stream that are never removed, as the supervisor decides by them."""
-_AT_ONCE = 500
+_ROWS_PER_DELETE = 500
 """Most rows removed by one statement."""
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
@@ -156,26 +156,26 @@ class Store:
         with self._translate_errors():
             if parsed.get_backend_name() == "sqlite":
                 self._engine = _sqlite(url)
-                self._held = self._made(parsed.database)
+                self._held = self._connect(parsed.database)
             else:
                 self._engine = _server(url)
                 self._create()
-            self._widen()
+            self._add_missing_columns()
 
-    def _made(self, path: str | None) -> sqlite3.Connection:
+    def _connect(self, path: str | None) -> sqlite3.Connection:
         """Connect to the SQLite file. Creates missing tables under a file lock, so that only one process does."""
         if path is None:
-            return self._complete(":memory:")
+            return self._with_tables(":memory:")
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         empty = not file.exists() or file.stat().st_size == 0
         if empty or not set(_METADATA.tables) <= set(sa.inspect(self._engine).get_table_names()):
             with FileLock(f"{path}.lock", timeout=_PATIENCE_SECONDS):
-                return self._complete(path)
-        return _written_ahead(path)
+                return self._with_tables(path)
+        return _connect_wal(path)
 
-    def _complete(self, path: str) -> sqlite3.Connection:
-        held = _written_ahead(path)
+    def _with_tables(self, path: str) -> sqlite3.Connection:
+        held = _connect_wal(path)
         _METADATA.create_all(self._engine)
         return held
 
@@ -186,7 +186,7 @@ class Store:
                 return _METADATA.create_all(self._engine)
         return _METADATA.create_all(self._engine)
 
-    def _widen(self) -> None:
+    def _add_missing_columns(self) -> None:
         """Add columns that a store of an earlier version lacks, and migrate its deployments."""
         there = sa.inspect(self._engine)
         lacking = [
@@ -206,10 +206,10 @@ class Store:
                 kind = column.type.compile(connection.dialect)
                 connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
             if there.has_table(_ONE_LAKE):
-                self._divide(connection)
+                self._migrate_deployments(connection)
 
     @staticmethod
-    def _divide(connection: sa.Connection) -> None:
+    def _migrate_deployments(connection: sa.Connection) -> None:
         """Migrate the deployments of an older store, and set the lake of its drivers and actions."""
         old = sa.Table(_ONE_LAKE, sa.MetaData(), *(sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns))
         for row in connection.execute(old.select()).mappings():
@@ -446,7 +446,7 @@ class Store:
         newest = sa.select(sa.func.max(_ACTIONS.c.id)).group_by(_ACTIONS.c.operator, _ACTIONS.c.lake)
         old = {
             "journal": (_JOURNAL, _JOURNAL.c.at < before),
-            "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _KEPT_DRIVERS)),
+            "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _RETAINED_DRIVERS)),
             "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
         }
         counts = dict[str, int]()
@@ -454,8 +454,8 @@ class Store:
             for name, (table, condition) in old.items():
                 keys = list(connection.execute(sa.select(table.c.id).where(condition)).scalars())
                 counts[name] = len(keys)
-                for start in range(0, 0 if dry_run else len(keys), _AT_ONCE):
-                    connection.execute(table.delete().where(table.c.id.in_(keys[start : start + _AT_ONCE])))
+                for start in range(0, 0 if dry_run else len(keys), _ROWS_PER_DELETE):
+                    connection.execute(table.delete().where(table.c.id.in_(keys[start : start + _ROWS_PER_DELETE])))
         return counts
 
     @contextmanager
@@ -497,7 +497,7 @@ def _sqlite(url: str) -> sa.Engine:
     return sa.create_engine(url, connect_args={"timeout": _PATIENCE_SECONDS}, poolclass=sa.NullPool)
 
 
-def _written_ahead(path: str) -> sqlite3.Connection:
+def _connect_wal(path: str) -> sqlite3.Connection:
     """Open SQLite in WAL mode, so that a process suspended during a write does not block readers.
 
     While one connection stays open, other connections need not checkpoint the log when they close.

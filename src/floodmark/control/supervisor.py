@@ -110,7 +110,7 @@ class Supervisor:
         if self.upkeep is not None:
             self.upkeep.end()
         with suppress(FloodmarkError):
-            while not leave and self._ending():
+            while not leave and self._stop_all():
                 time.sleep(POLL_SECONDS)
             self.store.release(LEASE, self.holder)
 
@@ -159,15 +159,15 @@ class Supervisor:
             living = [
                 driver
                 for driver in self.store.drivers(deployment.stream)
-                if driver.ended_at is None and not self._gone(driver)
+                if driver.ended_at is None and not self._has_ended(driver)
             ]
             if deployment.desired == "stopped":
                 for driver in living:
-                    self._ask(driver, "it should not run")
+                    self._ask_to_stop(driver, "it should not run")
             elif not living:
                 self._start(deployment)
             elif living[0].version != deployment.version:
-                self._ask(living[0], f"{deployment.version} should run")
+                self._ask_to_stop(living[0], f"{deployment.version} should run")
             elif is_here(living[0]) and self._hangs(living[0]):
                 self._kill_silent(living[0])
         return True
@@ -189,16 +189,16 @@ class Supervisor:
 
     # ---- processes
 
-    def _ending(self) -> bool:
+    def _stop_all(self) -> bool:
         """Ask all drivers to stop. Returns True while one still lives."""
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             return False
         living = False
         for deployment in self.store.deployments():
             for driver in self.store.drivers(deployment.stream):
-                if is_here(driver) and driver.ended_at is None and not self._gone(driver):
+                if is_here(driver) and driver.ended_at is None and not self._has_ended(driver):
                     living = True
-                    self._ask(driver, "its supervisor ends")
+                    self._ask_to_stop(driver, "its supervisor ends")
         return living or any(
             child.poll() is None for child in self._children.values()
         )  # a driver records its end before its process has ended
@@ -219,7 +219,7 @@ class Supervisor:
         if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
             return
         if drivers and is_here(drivers[0]):
-            _clear(drivers[0])
+            _kill_remains(drivers[0])
         if (
             self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None
         ):  # this supervisor may have been suspended since it read the deployments
@@ -264,7 +264,7 @@ class Supervisor:
                     return process
         return None
 
-    def _gone(self, driver: Driver) -> bool:
+    def _has_ended(self, driver: Driver) -> bool:
         """True if a driver has ended. Records its end."""
         if not is_here(driver):
             return self._silent_elsewhere(driver)
@@ -304,7 +304,7 @@ class Supervisor:
         heard = max(driver.heartbeat_at, self._since)
         return driver.state == "running" and self.store.now() - heard > SILENT_SECONDS
 
-    def _ask(self, driver: Driver, why: str) -> None:
+    def _ask_to_stop(self, driver: Driver, why: str) -> None:
         """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period. A driver on another machine polls the store instead."""
         if driver.pid is None or not is_here(driver):
             return
@@ -413,7 +413,7 @@ def delay(crashes: int, backoff: float) -> float:
     return min(backoff * 2.0 ** (crashes - 1), LONGEST_BACKOFF_SECONDS)
 
 
-def _clear(driver: Driver) -> None:
+def _kill_remains(driver: Driver) -> None:
     """Kill processes that an ended driver left behind, such as its JVM, but no later process group with a reused id."""
     for process in psutil.process_iter() if driver.pid is not None else ():
         with suppress(psutil.Error, ProcessLookupError):

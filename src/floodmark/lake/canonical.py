@@ -37,7 +37,7 @@ ROWS = pa.schema(
         ("chunk", pa.binary()),
     ]
 )
-"""Columns of the state rows. Per key group: one row with the index of its state and its earliest timer, then one row per piece of each chunk."""
+"""Columns of the state rows. Per key group: one row with the index of its state and the progress at which its next timer is due, then one row per piece of each chunk."""
 _FORMAT = 1
 
 
@@ -97,8 +97,8 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
             copy(f"{savepoint.path}/{path}", f"{folder}/{path.removeprefix(f'{CHECKPOINT}/')}", link=False)
     document = {
         "format": _FORMAT,
-        **_without_nothing(marks),
-        "positions": [_without_nothing(one) for one in marks.positions],
+        **_nonempty_fields(marks),
+        "positions": [_nonempty_fields(one) for one in marks.positions],
     }
     write(f"{folder}/{MARKS}", json.dumps(document, indent=1).encode())
     remove(unfolded)
@@ -170,7 +170,7 @@ def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
     return checkpoint
 
 
-def _without_nothing(record: Marks | Position) -> dict[str, Any]:
+def _nonempty_fields(record: Marks | Position) -> dict[str, Any]:
     """Fields of a record for JSON. Omits empty optional fields, which readers of earlier versions do not expect."""
     return {name: value for name, value in record._asdict().items() if value not in (None, {})}
 

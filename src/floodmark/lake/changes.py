@@ -219,7 +219,7 @@ class Since:
 
 def since(path: str, before: int, after: int, *, log: bool) -> Since:
     """Changes of a table between two versions, from the stored file if it has ``before``, else from the log. Arguments as for ``between``."""
-    retained = _Kept.read(path)
+    retained = _StoredChanges.read(path)
     if str(before) not in retained.since:
         return Since([], between(path, before, after, log=log))
     behind = between(path, retained.upto, after, log=log) if retained.upto < after else None
@@ -241,7 +241,7 @@ def keep(path: str, versions: Iterable[int], *, log: bool) -> int | None:
     wanted = sorted(version for version in set(versions) if 0 <= version <= newest)
     if not wanted:
         return None
-    retained, since = _Kept.read(path), dict[str, Stretches | None]()
+    retained, since = _StoredChanges.read(path), dict[str, Stretches | None]()
     behind = between(path, retained.upto, newest, log=log).stretches() if retained.upto >= 0 else None
     for version in wanted:
         if str(version) in retained.since:
@@ -255,7 +255,7 @@ def keep(path: str, versions: Iterable[int], *, log: bool) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredChanges:
     """The content of the file.
 
     Args:
@@ -267,7 +267,7 @@ class _Kept:
     since: dict[str, Stretches | None] = field(default_factory=dict)
 
     @staticmethod
-    def read(path: str) -> _Kept:
+    def read(path: str) -> _StoredChanges:
         """The content for a table; empty if the file is missing or malformed."""
         with suppress(ValueError, LookupError, TypeError):
             content = json.loads(read(_file(path)) or b"null")
@@ -275,8 +275,8 @@ class _Kept:
                 version: None if known is None else [(int(start), int(end)) for start, end in known]
                 for version, known in content["since"].items()
             }
-            return _Kept(int(content["upto"]), since)
-        return _Kept()
+            return _StoredChanges(int(content["upto"]), since)
+        return _StoredChanges()
 
 
 def _file(path: str) -> str:

@@ -120,7 +120,7 @@ def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
         target: largest size of a merged file, bytes.
     """
     files = files_of(table)
-    farthest = max((file for file in files if file.progress is not None), key=_reach, default=None)
+    farthest = max((file for file in files if file.progress is not None), key=_progress_order, default=None)
     gone = tuple(file for file in files if file.empty or (file.marker and _is_redundant(file, farthest)))
     going, parts = set(gone), defaultdict[tuple[tuple[str, str | None], ...], list[File]](list)
     for file in files:
@@ -130,7 +130,7 @@ def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
     return Plan(tuple(runs), gone, keep_markers=not any(field.name == "_kind" for field in table.schema().fields))
 
 
-def _reach(file: File) -> tuple[int, bool, int, str]:
+def _progress_order(file: File) -> tuple[int, bool, int, str]:
     """Sort key of the file with the greatest progress; among equals, files with rows are preferred, then later ones."""
     return NEVER if file.progress is None else file.progress, not file.marker, file.modified, file.path
 
@@ -229,8 +229,8 @@ def _neighbours(files: Iterable[File]) -> list[File]:
 def runs_of(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
     """Runs of neighbouring files that become one file each.
 
-    A file that is larger than all later files of its run is not merged. A rewritten byte thus lands in a file of at least twice the size, so each byte is
-    rewritten at most logarithmically often, however often the table is compacted.
+    Leading files of a run that are larger than all later files together are not merged. So each byte is rewritten at most logarithmically often, however
+    often the table is compacted.
 
     Args:
         files: files in order.
@@ -309,7 +309,7 @@ def _rows(path: str, files: Sequence[File], schema: pa.Schema) -> Iterator[pa.Re
         source, at = file_system(f"{path}/{unquote(file.path)}")
         with source.open_input_file(at) as content:
             for batch in pq.ParquetFile(content).iter_batches(_ROWS):
-                yield _fitted(batch, schema)
+                yield _with_columns(batch, schema)
 
 
 def _without_row(batches: Iterable[pa.RecordBatch], sequence: int) -> Iterator[pa.RecordBatch]:
@@ -344,7 +344,7 @@ def _progress(mark: pa.RecordBatch) -> int:
     return NEVER if progress is None else int(progress)
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch with the columns of the table. Columns added after the file was written are null."""
     columns = [
         batch.column(column.name).cast(column.type)

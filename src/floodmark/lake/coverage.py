@@ -42,7 +42,7 @@ class _Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredRuns:
     """The content of the file.
 
     Args:
@@ -76,7 +76,7 @@ class _Kept:
         )
 
     @staticmethod
-    def parse(content: bytes) -> _Kept:
+    def parse(content: bytes) -> _StoredRuns:
         """The inverse of ``as_json``.
 
         Raises:
@@ -102,7 +102,7 @@ class _Kept:
                     events.append(_Event(version, entry))
                 case _:
                     raise ValueError(fields)
-        return _Kept(str(value["table"]), int(value["version"]), tuple(events))
+        return _StoredRuns(str(value["table"]), int(value["version"]), tuple(events))
 
 
 def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
@@ -112,32 +112,32 @@ def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
         lake: the lake of the output.
         table: name of the output.
     """
-    return _standing(_looked_up(lake, table, keep=False).events)
+    return _in_force(_load_runs(lake, table, keep=False).events)
 
 
 def read_by(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
     """(input table, version) pairs that the bounded runs of an output have read. Includes revoked runs, which a later restore may reinstate."""
-    for _, what in _looked_up(lake, table, keep=False).events:
+    for _, what in _load_runs(lake, table, keep=False).events:
         if isinstance(what, Entry):
             yield from ((name, int(said.get("version", -1))) for name, said in what.inputs.items())
 
 
 def keep(lake: Lake, table: str) -> None:
     """Add the bounded runs in an output's log to the file, before old commits are removed from the log."""
-    _looked_up(lake, table, keep=True)
+    _load_runs(lake, table, keep=True)
 
 
-def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
+def _load_runs(lake: Lake, table: str, *, keep: bool) -> _StoredRuns:
     """The bounded runs of an output, from the file and newer commits. Writes the file if ``keep`` is set or if it lags by over ``_FAR`` commits."""
     path, file = lake.output(table), lake.internal("coverage", f"{table}.json")
     try:
         id_, newest = entries.id_of(path), entries.version_of(path)
     except TableNotFoundError:
-        return _Kept("")
+        return _StoredRuns("")
     cached = _read(file, id_, newest)
     behind = map(_event, history.every(path, newest - cached.version, upto=newest))
     events = [*(event for event in behind if event is not None), *cached.events]
-    now = _Kept(id_, newest, tuple(_fewer(events) if len(events) > _MANY else events))
+    now = _StoredRuns(id_, newest, tuple(_without_recomputed(events) if len(events) > _MANY else events))
     if keep:
         write(file, now.as_json().encode())
     elif newest - cached.version > _FAR:
@@ -146,16 +146,16 @@ def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
     return now
 
 
-def _read(file: str, table: str, newest: int) -> _Kept:
+def _read(file: str, table: str, newest: int) -> _StoredRuns:
     content = read(file)
     if content is not None:
         with suppress(
             ValueError, LookupError, TypeError, FloodmarkError
         ):  # malformed, for example half written: rebuilt from the log
-            cached = _Kept.parse(content)
+            cached = _StoredRuns.parse(content)
             if cached.table == table and cached.version <= newest:
                 return cached
-    return _Kept(table)
+    return _StoredRuns(table)
 
 
 def _event(commit: Commit) -> _Event | None:
@@ -176,7 +176,7 @@ def _event(commit: Commit) -> _Event | None:
             return None
 
 
-def _standing(events: Iterable[_Event]) -> Iterator[Entry]:
+def _in_force(events: Iterable[_Event]) -> Iterator[Entry]:
     """The runs among events that no later restore has revoked. Events are ordered newest first."""
     undone = None
     for version, what in events:
@@ -188,7 +188,7 @@ def _standing(events: Iterable[_Event]) -> Iterator[Entry]:
             undone = what
 
 
-def _fewer(events: Iterable[_Event]) -> Iterator[_Event]:
+def _without_recomputed(events: Iterable[_Event]) -> Iterator[_Event]:
     """The events without runs whose whole interval was recomputed by newer runs that are not revoked."""
     computed, undone = _Computed(), None
     for event in events:

@@ -22,7 +22,7 @@ from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import Agrees, cut
 from floodmark.lifecycle.savepoint import TableVersion
 
-_KEPT = 50
+_SEARCHED = 50
 """Micro-batches per stream that are searched. Spark cleans up batches older than about a hundred, even while a savepoint is created."""
 
 
@@ -99,13 +99,13 @@ def begun(lake: Lake, names: Iterable[str]) -> list[str]:
     return [name for name in names if Timeline.current(lake, name).deployed is not None]
 
 
-def _can_go_back(lake: Lake, state: BatchState) -> bool:
+def _is_restorable(lake: Lake, state: BatchState) -> bool:
     """True if a stream can be restored to a micro-batch: its outputs exist at their versions, and its inputs retain all later commits."""
     whole = all(versions.there(lake.output(output.table), output.version) for output in state.outputs)
-    return whole and all(_goes_on(lake, given) for given in state.inputs.values())
+    return whole and all(_retains_unread(lake, given) for given in state.inputs.values())
 
 
-def _goes_on(lake: Lake, table_version: TableVersion) -> bool:
+def _retains_unread(lake: Lake, table_version: TableVersion) -> bool:
     """True if the commits after the position of an input can be read. For a log with ordered files, merged files serve as well."""
     path = input_path(lake, table_version.table)
     known = (
@@ -117,7 +117,7 @@ def _goes_on(lake: Lake, table_version: TableVersion) -> bool:
     return entries.readable(path, table_version.version + 1, entries.version_of(path))
 
 
-def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
+def _restorable_batches(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
     """The micro-batches a stream can be restored to under its deployed definition: those of the definition, and the last one before it.
 
     Results of earlier micro-batches are not restated: the first start after an upgrade restates those of the last micro-batch.
@@ -140,7 +140,7 @@ def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
     return batches
 
 
-def _stuck(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]:
+def _resume_errors(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]:
     """The errors of streams that cannot resume, because an input was created again or restored after the version they have read."""
     for name in names:
         try:
@@ -171,13 +171,13 @@ def together(
         raise savepoints.not_begun(operator, lake)
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
-        batches = _of_definition(timeline, timeline.checkpoint.restorable()[:-_KEPT:-1])
+        batches = _restorable_batches(timeline, timeline.checkpoint.restorable()[:-_SEARCHED:-1])
         candidates.append((name, [state_at(timeline, batch) for batch in batches]))
     chosen = cut(candidates, agreeing(lake))
-    if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
+    if chosen is None or not all(_is_restorable(lake, state) for state in chosen.values()):
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
         got = "a reader that is further behind than its upstream remembers"
-        stuck = next(_stuck(lake, [name for name, _ in candidates[1:]]), None)
+        stuck = next(_resume_errors(lake, [name for name, _ in candidates[1:]]), None)
         if stuck is not None:
             got, fix = f"{stuck.where} with {stuck.got}", f"{stuck.fix}. Then try again."
         elif chosen is not None:

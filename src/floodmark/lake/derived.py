@@ -47,7 +47,7 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
         batches = pa.RecordBatchReader.from_stream(engine.sql(query))
         write_deltalake(
             target,
-            pa.RecordBatchReader.from_batches(schema, _exact(batches, schema)),
+            pa.RecordBatchReader.from_batches(schema, _cast(batches, schema)),
             mode="append",
             writer_properties=unmeasured(schema),
         )
@@ -59,7 +59,7 @@ def whole(target: str) -> bool:
     return DeltaTable.is_deltatable(target) and DeltaTable(target).version() > 0
 
 
-def _exact(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Batches cast to the exact types of a table. DuckDB widens some types and names time zones in its own way."""
     for batch in batches:
         yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

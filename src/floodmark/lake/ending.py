@@ -111,7 +111,7 @@ def _check_stream(lake: Lake, name: str, source: str, end: End) -> None:
         got = (
             f"stream '{name}' in {lake.root} has read it, in micro-batch {last + 1 if planned else last} at the latest"
         )
-    elif planned and engine_of(timeline.checkpoint.path) == "spark" and _is_bound(timeline, last):
+    elif planned and engine_of(timeline.checkpoint.path) == "spark" and _repeats_planned_batch(timeline, last):
         got = f"stream '{name}' in {lake.root} was killed in micro-batch {last + 1}, and reads the end when it resumes"
     else:
         return
@@ -133,7 +133,7 @@ def _positions(timeline: Timeline, batch: int, source: str) -> list[Position]:
     return [at for name, at in positions_at(timeline, batch).items() if name in names]
 
 
-def _is_bound(timeline: Timeline, last: int) -> bool:
+def _repeats_planned_batch(timeline: Timeline, last: int) -> bool:
     """True if Spark repeats the micro-batch after ``last`` as planned, and then reads commit by commit (``shorten``)."""
     return last < 0 or entries.is_table(timeline.folder(TICKS)) or timeline.newest_written > last
 

@@ -110,13 +110,13 @@ def is_table(path: str) -> bool:
 def newest(path: str) -> int | None:
     """The newest version of a table on a local disk; None if there is no table, or if its log has no readable checkpoint pointer or entry."""
     known = checkpointed(path)
-    if known is None or not _there(path, known):
+    if known is None or not _has_entry(path, known):
         return None
     step = 1
-    while _there(path, known + step):
+    while _has_entry(path, known + step):
         known, step = known + step, step * 2
     while step := step // 2:  # entries after a checkpoint have no gap
-        known += step if _there(path, known + step) else 0
+        known += step if _has_entry(path, known + step) else 0
     return known
 
 
@@ -223,7 +223,7 @@ def _newest_schema(path: str) -> str | None:
 
 def since_checkpoint(path: str) -> Iterator[Entry]:
     """The log entries of a table on a local disk, newest first, down to that of its last checkpoint; empty if these versions are unknown."""
-    if (ends := _ends(path)) is not None:
+    if (ends := _checkpoint_and_newest(path)) is not None:
         checkpoint, last = ends
         yield from takewhile(lambda one: one.version >= checkpoint, backwards(path, last))
 
@@ -239,7 +239,7 @@ def transaction_of(path: str, app: str) -> int | None:
             transaction = json.loads(line).get("txn") if b'"txn"' in line else None
             if transaction is not None and transaction["appId"] == app:
                 return int(transaction["version"])
-    ends = _ends(path) if is_local(path) else None
+    ends = _checkpoint_and_newest(path) if is_local(path) else None
     known = None if ends is None else _of_checkpoint(path, ends[0], "txn.appId", "txn.version")
     if known is None:
         return DeltaTable(path).transaction_version(app)
@@ -248,7 +248,7 @@ def transaction_of(path: str, app: str) -> int | None:
 
 def head_of(path: str) -> Head | None:
     """The writer requirements of the newest version of a table on a local disk; None if only opening the table can tell."""
-    if (ends := _ends(path)) is None:
+    if (ends := _checkpoint_and_newest(path)) is None:
         return None
     checkpoint, last = ends
     by_kind, oldest = dict[str, dict[str, Any]](), last + 1
@@ -277,7 +277,7 @@ def head_of(path: str) -> Head | None:
 
 def live_files(path: str) -> list[str] | None:
     """Paths of the data files of a table's newest version, relative to its folder, by modification time; None if only opening the table can tell."""
-    ends = _ends(path) if is_local(path) else None
+    ends = _checkpoint_and_newest(path) if is_local(path) else None
     known = None if ends is None else _of_checkpoint(path, ends[0], "add.path", "add.modificationTime")
     if ends is None or known is None:
         return None
@@ -332,7 +332,7 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
     return list(kind.filter(kind.is_valid()).to_pylist())
 
 
-def _ends(path: str) -> tuple[int, int] | None:
+def _checkpoint_and_newest(path: str) -> tuple[int, int] | None:
     """(version of the last checkpoint or 0 for none, version of the newest entry) of a table on a local disk; None if they are unknown."""
     checkpoint, last = checkpointed(path), newest(path)
     return None if checkpoint is None or last is None else (checkpoint, last)
@@ -358,5 +358,5 @@ def checkpointed(path: str) -> int | None:
         return None
 
 
-def _there(path: str, version: int) -> bool:
+def _has_entry(path: str, version: int) -> bool:
     return os.path.isfile(f"{path}/{LOG}/{entry_of(version)}")  # noqa: PTH113 - a start asks a dozen times, and a Path takes longer than the answer

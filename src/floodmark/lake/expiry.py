@@ -72,7 +72,7 @@ def expire(
             first = needed
     going = sorted((version, name) for name, (version, *_) in there.items() if version < first)
     if going and not dry_run:
-        if not _begins_behind(writer, first):
+        if not _points_to_checkpoint(writer, first):
             return Expired()
         history.keep(path, first)
         if going[0][0] == 0:
@@ -86,7 +86,7 @@ def expire(
     return Expired(len(going), sum(there[name][1] for _, name in going))
 
 
-def _begins_behind(writer: Writer, first: int) -> bool:
+def _points_to_checkpoint(writer: Writer, first: int) -> bool:
     """Write a checkpoint of the newest version, so that readers start from it. Returns True if the table's checkpoint pointer is at least ``first``."""
     _write_checkpoint(writer.table(), writer.path, newest=True)
     checkpoint = entries.checkpointed(writer.path)

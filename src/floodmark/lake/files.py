@@ -52,7 +52,7 @@ class Written:
         kinds: Counter[int] = Counter()
         for file in self.files:
             with pq.ParquetFile(file) as parquet:
-                only = _only_kind(parquet.metadata)
+                only = _single_kind(parquet.metadata)
                 if only is None:
                     counts = parquet.read(columns=["_kind"])["_kind"].value_counts().to_pylist()
                     kinds.update({pair["values"]: pair["counts"] for pair in counts})
@@ -176,7 +176,7 @@ def _event_times(stats: str | None) -> tuple[datetime | None, ...]:
     return tuple(None if text is None else datetime.fromisoformat(text) for text in texts)
 
 
-def _only_kind(footer: pq.FileMetaData) -> int | None:
+def _single_kind(footer: pq.FileMetaData) -> int | None:
     """The ``_kind`` of all rows of a file if its statistics show a single one; else None."""
     index = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
     column_statistics = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]

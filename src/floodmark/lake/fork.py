@@ -188,7 +188,7 @@ def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
     with stopped(lake, [operator]):
         steps, timeline, target = move_steps(lake, operator, root), Timeline.current(lake, operator), Lake(root)
         going = list[Move]() if timeline.moved is None else [timeline.moved]
-        take(steps, lambda step: _take(step, timeline, target, going))
+        take(steps, lambda step: _perform_step(step, timeline, target, going))
     return Lake.forked(root) or target, going[0]
 
 
@@ -216,7 +216,7 @@ def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
     return [*steps, Fence(operator=operator, timeline=timeline.number)]
 
 
-def _take(step: Step, timeline: Timeline, target: Lake, going: list[Move]) -> None:
+def _perform_step(step: Step, timeline: Timeline, target: Lake, going: list[Move]) -> None:
     lake, operator = timeline.lake, timeline.operator
     match step:
         case Save(why=why):

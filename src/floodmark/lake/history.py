@@ -90,7 +90,7 @@ def _read(path: str, newest: int) -> Iterator[Commit]:
     for entry in entries.backwards(path, newest):
         yield _commit(path, entry.version, entries.commit_info(entry))
         oldest = entry.version
-    yield from _Kept.read(path).before(path, oldest) if oldest > 0 else ()
+    yield from _StoredHistory.read(path).before(path, oldest) if oldest > 0 else ()
 
 
 def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
@@ -101,7 +101,7 @@ def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
             oldest = int(commit["version"])
             yield _commit(path, oldest, commit)
         if len(commits) < asked:
-            yield from _Kept.read(path).before(path, oldest) if oldest > 0 else ()
+            yield from _StoredHistory.read(path).before(path, oldest) if oldest > 0 else ()
             return
         read, asked = asked, asked * _TIMES
 
@@ -124,7 +124,7 @@ def keep(path: str, first: int) -> None:
         path: path of the table.
         first: the first version whose commit is not stored.
     """
-    retained = _Kept.read(path)
+    retained = _StoredHistory.read(path)
     commits, quiet, lost = list[list[Any]](), list[list[int]](), retained.lost
     for version in range(first - 1, retained.upto - 1, -1):
         entry = entries.entry(path, version)
@@ -153,7 +153,7 @@ def keep(path: str, first: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredHistory:
     """The content of the file.
 
     Args:
@@ -169,10 +169,10 @@ class _Kept:
     lost: int = -1
 
     @staticmethod
-    def read(path: str) -> _Kept:
+    def read(path: str) -> _StoredHistory:
         """The stored facts of a table; empty without a file."""
         content = read(_file(path))
-        return _Kept() if content is None else _Kept(**json.loads(content))
+        return _StoredHistory() if content is None else _StoredHistory(**json.loads(content))
 
     def before(self, path: str, version: int) -> Iterator[Commit]:
         """The stored commits before a version, newest first."""
@@ -183,7 +183,7 @@ class _Kept:
 
 def row_changes_known(path: str, since: int, upto: int) -> bool:
     """True if for each commit after ``since`` up to ``upto`` it is known whether it changed rows, from its entry or from the stored facts."""
-    quiet = _Kept.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
+    quiet = _StoredHistory.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
     while since < upto and entries.entry(path, since + 1) is None:
         last = next((last for first, last in quiet if first <= since + 1 <= last), None)
         if last is None:
@@ -247,7 +247,7 @@ def replaced(path: str, since: int) -> bool:
         if commit.record is None and commit.operation not in UPKEEP and commit.version:
             return True
         oldest = commit.version if oldest in {None, commit.version + 1} else oldest
-    retained = _Kept.read(path)
+    retained = _StoredHistory.read(path)
     return oldest is not None and oldest > since + 1 and (retained.upto < oldest or retained.lost > since)
 
 

@@ -126,7 +126,7 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
     if _may_learn(definition["watermark"], now["watermark"]):
         definition = {**definition, "watermark": now["watermark"]}
     differences += [
-        f"{key} was {_words(definition.get(key))} and is {_words(now.get(key))}"
+        f"{key} was {_describe(definition.get(key))} and is {_describe(now.get(key))}"
         for key in ("event_time", "watermark", "granularity", "partition_by", "read")
         if json.dumps(definition.get(key), sort_keys=True) != json.dumps(now.get(key), sort_keys=True)
     ]
@@ -152,7 +152,7 @@ def _may_learn(was: object, now: object) -> bool:
     return strategies[-1:] == ["Learned"] and strategies[0] in {"Learned", "BoundedOutOfOrderness", "Ascending"}
 
 
-def _words(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, dict):
         settings = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "strategy")
         return f"{value['strategy']}({settings})"

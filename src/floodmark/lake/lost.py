@@ -61,7 +61,7 @@ class LostFile:
         if self.times:
             parts.append(f"event time {describe(self.times[0])} to {describe(self.times[1])}")
         if self.units:
-            parts.append(f"landed from {_listed(self.units)}")
+            parts.append(f"landed from {_shortened(self.units)}")
         return ", ".join(parts)
 
 
@@ -81,7 +81,7 @@ def lost_files(table: str) -> list[LostFile]:
                 sequences=sequences,
                 times=times and (_ms(times[0]), _ms(times[1])),
                 units=_units(landings, sequences),
-                cut=_cut(_size(table, action["path"]), action["size_bytes"]),
+                cut=_describe_truncation(_size(table, action["path"]), action["size_bytes"]),
             )
         )
     return sorted(files, key=lambda file: (file.sequences or (0, 0), file.path))
@@ -99,7 +99,7 @@ def known_lost(table: str) -> list[LostFile]:
     commits = list(islice(entries.backwards(table, newest), NEWEST))
     gone = [name for name in _named(commits, "add") if not _is_there(table, name)]
     removed = set(_named(commits, "remove")) if gone else set()
-    missed = [name for name in json.loads(read(_missed(table)) or b"[]") if not _is_there(table, name)]
+    missed = [name for name in json.loads(read(_missing_file(table)) or b"[]") if not _is_there(table, name)]
     return lost_files(table) if missed or not removed.issuperset(gone) else []
 
 
@@ -107,8 +107,8 @@ def note_lost(table: str) -> None:
     """Check all files of a table's newest version, and store the names of lost ones for ``known_lost``."""
     names = [file.path.removeprefix(f"{table}/") for file in lost_files(table)]
     content = json.dumps(names).encode()
-    if (read(_missed(table)) or b"[]") != content:
-        write(_missed(table), content)
+    if (read(_missing_file(table)) or b"[]") != content:
+        write(_missing_file(table), content)
 
 
 def _named(commits: Iterable[entries.Entry], action: Literal["add", "remove"]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _named(commits: Iterable[entries.Entry], action: Literal["add", "remove"]) -
                 yield file["path"]
 
 
-def _missed(table: str) -> str:
+def _missing_file(table: str) -> str:
     return entries.beside(table, "lost.json")
 
 
@@ -138,7 +138,7 @@ def _size(table: str, path: str) -> int | None:
     return None if info.type == FileType.NotFound else info.size
 
 
-def _cut(size: int | None, whole: int) -> str:
+def _describe_truncation(size: int | None, whole: int) -> str:
     return "" if size is None else f" (damaged: {size:,} of {whole:,} bytes)"
 
 
@@ -222,7 +222,7 @@ def _where(operator_input: Input, lake: Lake) -> str:
     return f"{'output' if operator_input.upstream else 'log'} '{operator_input.table}' in {lake.root}"
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _shortened(names: tuple[str, ...]) -> str:
     suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + suffix
 

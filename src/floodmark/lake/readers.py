@@ -44,12 +44,12 @@ class Needs:
 
     def reads(self, path: str, read: TableVersion) -> None:
         """Add a reader at a position of a table. The entry of the position's version is needed too, as an engine may read it again."""
-        _lower(self.entries, path, read.version)
-        _lower(self.floors, path, unchanged_until(path, read))
+        _lower_to(self.entries, path, read.version)
+        _lower_to(self.floors, path, unchanged_until(path, read))
 
     def begins(self, path: str, version: int) -> None:
         """Add a reader that may read the entries from a version on again, but no files."""
-        _lower(self.entries, path, version)
+        _lower_to(self.entries, path, version)
 
     def goes_back(self, path: str, version: int, folder: str) -> None:
         """Add a savepoint that restores a version of a table.
@@ -62,10 +62,10 @@ class Needs:
         folders = self.restorable.setdefault(path, {})
         folders[version] = folders.get(version) or folder
         if not folder:
-            _lower(self.entries, path, version)
+            _lower_to(self.entries, path, version)
 
 
-def _lower(versions: dict[str, int], path: str, version: int) -> None:
+def _lower_to(versions: dict[str, int], path: str, version: int) -> None:
     versions[path] = min(versions.get(path, version), version)
 
 
@@ -76,7 +76,7 @@ def needs(lake: Lake) -> Needs:
         LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is missing; the needs are unknown then.
         StateError: STATE-036, a checkpoint cannot be read.
     """
-    needed, catches_up = Needs(), _Catching()
+    needed, catches_up = Needs(), _ReadsCurrentFiles()
     for reader in places(lake):
         made = savepoints.all_readable(reader)
         for savepoint in made:
@@ -95,7 +95,7 @@ def needs(lake: Lake) -> Needs:
 
 
 @dataclass(slots=True)
-class _Catching:
+class _ReadsCurrentFiles:
     """(path, savepoint, position) -> True if a stream restored from the savepoint lags so far that it would read the log's current files.
 
     Such a stream needs no old commits. Each table is opened once.
@@ -125,7 +125,7 @@ def _add_stream(needed: Needs, timeline: Timeline, deployed: Deployed, *, goes_b
     last = checkpoint.last_committed()
     if last < 0 and checkpoint.begun():  # the start position of its first micro-batch is unknown
         for table in deployed.reads:
-            needed.reads(input_path(lake, table), _nothing(table))
+            needed.reads(input_path(lake, table), _unread(table))
     back = (
         checkpoint.restorable()[:1] if goes_back else []
     )  # a rollback may restore a reader, and its outputs, to this micro-batch
@@ -148,7 +148,7 @@ def _inputs(timeline: Timeline, batch: int) -> Iterable[TableVersion]:
     return inputs_at(timeline, batch).values() if batch >= 0 and timeline.checkpoint.positions(batch) else ()
 
 
-def _nothing(table: str) -> TableVersion:
+def _unread(table: str) -> TableVersion:
     return TableVersion(table=table, id="", version=-1)
 
 
@@ -158,7 +158,7 @@ def _add_follower(needed: Needs, timeline: Timeline, table: str) -> None:
     last, first = follower.last_committed(), last_values.follows_from(timeline, table)
     if last < 0:
         known = first is not None and not follower.begun()
-        needed.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
+        needed.reads(path, _unread(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
     for at in follower.positions(last)[:1] if last >= 0 else ():
         needed.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
     if last == 0:  # a start plans the last micro-batch again, from its predecessor's positions

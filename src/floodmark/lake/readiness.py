@@ -76,7 +76,7 @@ def readiness(
 
 
 def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows) -> Todo:
-    return todo(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
+    return todo(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
 
 
 def _check_lost(operator: Operator, lake: Lake) -> None:
@@ -94,7 +94,7 @@ def _check_lost(operator: Operator, lake: Lake) -> None:
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
     """The segments of an interval in order of time, each with the version and time of its computation, and whether it is still valid."""
     versions = input_versions(operator, lake)
-    stretches = segments(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
+    stretches = segments(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
     return sorted(stretches, key=lambda one: one.interval.start)
 
 
@@ -132,7 +132,7 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     return result is step and bool(runs) and same
 
 
-def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
+def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
     known: dict[tuple[str, int], changes.Since] = {}
 
     def stale(entry: Entry, piece: Interval) -> str | None:

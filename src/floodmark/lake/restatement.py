@@ -106,7 +106,7 @@ class Restatement:
             ExecutionError: EXECUTION-061, there are more rows than free sequences in the micro-batch.
             LifecycleError: LIFECYCLE-004 the commit conflicted with another writer, LIFECYCLE-057 a rollback has ended the timeline.
         """
-        first = self._free(record.batch, (pc.max(difference["_place"]).as_py() or 0) + 1)
+        first = self._first_free(record.batch, (pc.max(difference["_place"]).as_py() or 0) + 1)
         stamps = {
             "_watermark": pa.scalar(record.progress, pa.int64()),
             "_progress": pa.scalar(record.progress, pa.int64()),
@@ -126,7 +126,7 @@ class Restatement:
             Writer(self.path).append_wider(whole.to_reader(), record, once)
         return rows
 
-    def _free(self, batch: int, count: int) -> int:
+    def _first_free(self, batch: int, count: int) -> int:
         """The first of ``count`` consecutive sequences of a micro-batch above all that the table uses."""
         first = first_sequence(batch)
         last = max(self._sequences(first), default=first - 1)

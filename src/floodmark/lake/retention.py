@@ -41,7 +41,7 @@ def retire(lake: Lake, *, days: float = DAYS, dry_run: bool = False) -> tuple[li
     if pending(lake) is not None:
         return [], ["old timelines: a rollback or rebuild was begun and not finished, which may need them"]
     removed, before = list[Removed](), time.time() - days * _DAY
-    for kind, name, folder in _old(lake, dry_run=dry_run):
+    for kind, name, folder in _candidates(lake, dry_run=dry_run):
         held = contents(folder)
         if held.newest < before:
             removed.append(Removed(kind=kind, name=name, files=held.files, size=held.size))
@@ -50,7 +50,7 @@ def retire(lake: Lake, *, days: float = DAYS, dry_run: bool = False) -> tuple[li
     return removed, []
 
 
-def _old(lake: Lake, *, dry_run: bool) -> Iterator[tuple[str, str, str]]:
+def _candidates(lake: Lake, *, dry_run: bool) -> Iterator[tuple[str, str, str]]:
     """(kind, name, folder) of ended timelines and rebuilds. Unless ``dry_run`` is set, removes remains of interrupted removals."""
     for operator in folders(lake.internal("operators")):
         current = Timeline.current(lake, operator).number
@@ -82,7 +82,7 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
                 continue
             if not dry_run and len(DeltaTable(path).file_uris()) > _MOST_FILES:
                 retried(DeltaTable(path).optimize.compact, path)
-            floor = marks.ticked(path, oldest) if name == TICKS else _started(timeline, oldest)
+            floor = marks.ticked(path, oldest) if name == TICKS else _starts_read(timeline, oldest)
             gone = vacuum(
                 path, timeline.folder(f"{name}.json"), floor=floor, restorable={}, hours=hours, dry_run=dry_run
             )
@@ -91,7 +91,7 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
     return removed
 
 
-def _started(timeline: Timeline, batch: int) -> int:
+def _starts_read(timeline: Timeline, batch: int) -> int:
     """The version of ``starts`` that was read at the end of a micro-batch; -1 if the query does not read it."""
     deployed = timeline.identity.deployed()
     read = timeline.checkpoint.positions(batch)

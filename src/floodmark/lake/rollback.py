@@ -114,7 +114,7 @@ def roll_back(
         LifecycleError: LIFECYCLE-003, a stream is running; and the errors of ``prepare``.
         StateError: STATE-021, the savepoint is damaged.
     """
-    again = _again(savepoint.manifest)
+    again = _command(savepoint.manifest)
     left = pending(lake)
     if left is not None and left.again == again:
         with stopped(lake, left.operators):
@@ -126,7 +126,7 @@ def roll_back(
     return prepared
 
 
-def _again(manifest: Manifest) -> str:
+def _command(manifest: Manifest) -> str:
     return f"floodmark rollback {manifest.operator} --to {manifest.id}"
 
 
@@ -161,10 +161,10 @@ def prepare(
     refuse_another(lake, manifest.operator)
     savepoints.check(savepoint)
     candidates: list[tuple[str, Sequence[Manifest | BatchState]]] = [(manifest.operator, [manifest])]
-    candidates += [(name, list(_states(lake, name))) for name in names[1:]]
+    candidates += [(name, list(_candidate_states(lake, name))) for name in names[1:]]
     chosen = cut(candidates, agreeing(lake))
     if chosen is None:
-        raise _no_cut(savepoint, names[1:])
+        raise _no_cut_error(savepoint, names[1:])
     written = {output.id: output.table for state in chosen.values() for output in state.outputs}
     targets, lost, emptied, since = [], [], list[str](), dict[str, dict[str, int]]()
     for name, state in chosen.items():
@@ -191,7 +191,7 @@ def prepare(
                 moves=dict(moves(state, written)),
             )
         )
-    switch = Switch(again=_again(manifest), targets=tuple(targets))
+    switch = Switch(again=_command(manifest), targets=tuple(targets))
     return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
 
 
@@ -213,7 +213,7 @@ def _savepoint_of(
     return savepoints.create(operator, lake, why=f"before {asked}", code=code).manifest.id
 
 
-def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
+def _candidate_states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
     """The states a downstream stream could be restored to: its current one, then its savepoints, newest first, whose tables still exist."""
     timeline = Timeline.current(lake, operator)
     last = timeline.checkpoint.last_committed()
@@ -263,7 +263,7 @@ def _files(table: DeltaTable) -> set[str]:
     return {file.removeprefix("file://").removeprefix(root).lstrip("/") for file in table.file_uris()}
 
 
-def _no_cut(savepoint: Savepoint, readers: Sequence[str]) -> LifecycleError:
+def _no_cut_error(savepoint: Savepoint, readers: Sequence[str]) -> LifecycleError:
     name, operator = savepoint.manifest.id, savepoint.manifest.operator
     fix = (
         f"Take a savepoint that was made together with theirs (floodmark savepoint create {operator} --with-downstream), or leave them, "

@@ -164,7 +164,7 @@ def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_journal")
     write(_journal(lake), switch.as_json().encode())
     by_name = {target.operator: target for target in switch.targets}
-    take(steps(lake, switch), lambda step: _take(lake, by_name, step))
+    take(steps(lake, switch), lambda step: _perform_step(lake, by_name, step))
     files, path = file_system(_journal(lake))
     with suppress(FileNotFoundError):
         files.delete_file(path)
@@ -249,7 +249,7 @@ def _outputs(identity: Identity) -> set[str]:
     return set() if deployed is None else set(deployed.tables)
 
 
-def _take(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
+def _perform_step(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
     target = targets[step.operator]
     timeline = Timeline(lake, target.operator, target.timeline)
     wanted = {one.table: one for one in target.tables}
@@ -259,7 +259,7 @@ def _take(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
             savepoint.put_back(Lake(target.source) if target.source else lake)
             savepoints.restore(savepoint, timeline.folder())
         case Empty(table=table):
-            _emptied(timeline, target, table)
+            _empty_retired(timeline, target, table)
         case RestoreValues(table=table):
             _switch_values(timeline, target, wanted[table.removesuffix("__current")])
         case RestoreTable(table=table):
@@ -319,7 +319,7 @@ def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> 
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
     if keys is None or committed(lake.output(table), app) is not None:
         return
-    scratch, (changelog, version, also) = timeline.folder("switching", table), _coming(timeline, target, wanted)
+    scratch, (changelog, version, also) = timeline.folder("switching", table), _replacement(timeline, target, wanted)
     last_values.write(changelog, version, keys, scratch, also)
     fences = [fence.follower(_ended(timeline, target), wanted.table)]
     graft(scratch, lake.output(table), app, _record(target, table, -1), fences=fences)
@@ -348,7 +348,7 @@ def _cutover(lake: Lake, cut: Cut, table: str, path: str, version: int) -> Cutov
     return Cutover(table=table, staying=staying, coming=(path, version), at=cut.at, since=cut.since)
 
 
-def _coming(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[str, int | None, Part | None]:
+def _replacement(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[str, int | None, Part | None]:
     """(path, version, further files) of the table that replaces an output. For a cut-over, writes the mixed table first if needed."""
     origin = Lake(target.source) if target.source else timeline.lake
     path, cut = origin.output(wanted.table), target.cut
@@ -361,7 +361,7 @@ def _coming(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[s
     return mixed, None, cutover.part
 
 
-def _emptied(timeline: Timeline, target: Target, name: str) -> None:
+def _empty_retired(timeline: Timeline, target: Target, name: str) -> None:
     """Empty a table that the ended definition wrote and the new one does not. Repeatable."""
     path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
     if not DeltaTable.is_deltatable(path) or (writer := Writer(path)).committed(app) is not None:
@@ -381,7 +381,7 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
     if not target.source:
         Writer(path).restore(wanted.version, record, (app, 1), fences)
         return
-    origin, version, also = _coming(timeline, target, wanted)
+    origin, version, also = _replacement(timeline, target, wanted)
     graft(origin, path, app, record, version, fences, also)
     remove(timeline.folder(_CUTOVER, wanted.table))
 

@@ -15,7 +15,7 @@ from floodmark.lake.storage import sync_all
 from floodmark.spec.schema import PARTITION
 
 ROWS_PER_FILE = 1_000_000
-_NOWHERE = "__HIVE_DEFAULT_PARTITION__"
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write(path: str, rows: pa.Table, *, divided: bool) -> str:
@@ -38,7 +38,7 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
                 part.slice(first, ROWS_PER_FILE),
                 file,
                 compression="zstd",
-                use_dictionary=_repeating(part),
+                use_dictionary=_dictionary_columns(part),
                 version="2.6",
             )
             written.append(file)
@@ -59,7 +59,7 @@ def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Wr
     return Written(folder=Path(path, folder), partition_by=partition_by)
 
 
-def _repeating(rows: pa.Table) -> list[str]:
+def _dictionary_columns(rows: pa.Table) -> list[str]:
     """The columns for dictionary encoding: all except ``_sequence``, whose values are all distinct."""
     return [name for name in rows.column_names if name != "_sequence"]
 
@@ -71,6 +71,6 @@ def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
     parts = []
     for name in names:
         same = pc.is_null(rows[PARTITION]) if name is None else pc.equal(rows[PARTITION], name)
-        value = _NOWHERE if name is None else quote(name, safe="")
+        value = _NO_PARTITION if name is None else quote(name, safe="")
         parts.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
     return parts

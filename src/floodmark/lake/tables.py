@@ -63,11 +63,11 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
     if replace:
         return path
     division.check(path, operator, output)
-    there = _own(TableSchema.from_json(entries.schema_of(path)), output)
-    if there != _own(wanted, output) and _deployed(lake, operator):
+    there = _declared_columns(TableSchema.from_json(entries.schema_of(path)), output)
+    if there != _declared_columns(wanted, output) and _deployed(lake, operator):
         widen(lake, output)
-        there = _own(TableSchema.from_json(entries.schema_of(path)), output)
-    if there != _own(wanted, output):
+        there = _declared_columns(TableSchema.from_json(entries.schema_of(path)), output)
+    if there != _declared_columns(wanted, output):
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{name} {_described(kind)}" for name, kind in there.items() if name != PARTITION)
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
@@ -93,7 +93,10 @@ def _is_unused(lake: Lake, operator: Operator, output: Output, wanted: TableSche
     if not entries.is_table(path) or Timeline.current(lake, operator.name).identity.deployed() is not None:
         return False
     there = TableSchema.from_json(entries.schema_of(path))
-    differs = _own(there, output) != _own(wanted, output) or division.other(path, output) is not None
+    differs = (
+        _declared_columns(there, output) != _declared_columns(wanted, output)
+        or division.other(path, output) is not None
+    )
     return differs and not history.holds_files(path)
 
 
@@ -103,7 +106,7 @@ def _deployed(lake: Lake, operator: Operator) -> bool:
     return deployed is not None and deployed.version == operator.version
 
 
-def _own(schema: TableSchema, output: Output) -> dict[str, Any]:
+def _declared_columns(schema: TableSchema, output: Output) -> dict[str, Any]:
     """Column name -> type in Delta's JSON form, without stamps."""
     return {field.name: json.loads(field.type.to_json()) for field in schema.fields if field.name not in added(output)}
 

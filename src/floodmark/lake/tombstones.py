@@ -47,7 +47,7 @@ def checkpoint(path: str, version: int) -> bool:
         if not versions.hold(path, version, draft):
             return False
         made = f"{draft}/{LOG}/{name}"
-        _leave_out(made, path)
+        _drop_tombstones(made, path)
         crash.point("expiry.before_checkpoint")
         with suppress(FileExistsError):
             os.link(made, location) if is_local(path) else copy(made, location)
@@ -62,18 +62,18 @@ def checkpoint(path: str, version: int) -> bool:
     return True
 
 
-def _leave_out(file: str, path: str) -> None:
+def _drop_tombstones(file: str, path: str) -> None:
     """Rewrite a checkpoint file without the tombstones of files that are missing from a table's folder."""
     files, checkpoint_path = file_system(file)
     actions = pq.read_table(checkpoint_path, filesystem=files, partitioning=None)
     if "remove" not in actions.column_names or actions["remove"].null_count == len(actions):
         return
     removed = pc.struct_field(actions["remove"], "path").to_pylist()
-    stay = [name is None or one for name, one in zip(removed, _there(path, removed), strict=True)]
+    stay = [name is None or one for name, one in zip(removed, _exist(path, removed), strict=True)]
     pq.write_table(actions.filter(pa.array(stay)), checkpoint_path, filesystem=files)
 
 
-def _there(path: str, names: list[str | None]) -> list[bool]:
+def _exist(path: str, names: list[str | None]) -> list[bool]:
     """For each path as in a commit, True if the file exists in a table's folder; False for None."""
     files, base = file_system(path)
     asked = sorted({f"{base}/{form}" for name in names if name is not None for form in (name, unquote(name))})

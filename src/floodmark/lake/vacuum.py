@@ -122,13 +122,13 @@ def vacuum(
     """
     writer = Writer(path) if writer is None else writer
     table = writer.table()
-    seen, newest = _seen(seen_at, str(table.metadata().id)), table.version()
+    seen, newest = _load(seen_at, str(table.metadata().id)), table.version()
     seen.read(path, newest)
     floor = newest if floor is None else min(floor, newest)
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
     active = versions.named(table)
     of_newest = frozenset(active)
-    if (why := _unknown(path, seen, floor, restorable, active)) != "":
+    if (why := _why_unknown(path, seen, floor, restorable, active)) != "":
         return Vacuumed(why=why)
     there, folders = _on_disk(path)
     ordered = sorted(version for version in restorable if version <= newest)
@@ -148,7 +148,7 @@ def vacuum(
         taken_back = {name for name, (added, removed, _) in seen.gone.items() if _between(ordered, added, removed)}
         spared.spare(path, (taken_back | active) - of_newest)
         if any(file in seen.gone for file in going):
-            _mark(writer, seen, seen_at, floor)
+            _record_cleaned(writer, seen, seen_at, floor)
         _delete(path, going)
         _delete_empty(path, folders, there.keys() - set(going), before)
         for file in unneeded:
@@ -170,7 +170,7 @@ def _between(versions: list[int], added: int, removed: int) -> bool:
     return index < len(versions) and versions[index] < removed
 
 
-def _unknown(path: str, seen: Seen, floor: int, restorable: Mapping[int, str], active: set[str]) -> str:
+def _why_unknown(path: str, seen: Seen, floor: int, restorable: Mapping[int, str], active: set[str]) -> str:
     """The reason why the needed files are unknown; "" if they are known. Adds files of restorable versions with removed commits to ``active``."""
     if floor < seen.known - 1:
         return f"a reader stands at version {floor}, and commits before version {seen.known} are gone"
@@ -198,7 +198,7 @@ def _on_disk(path: str) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     return data_files, folders
 
 
-def _mark(writer: Writer, seen: Seen, seen_at: str, floor: int) -> None:
+def _record_cleaned(writer: Writer, seen: Seen, seen_at: str, floor: int) -> None:
     """Record in the table's history, once and before the removal, that old versions lack files: new readers then start from the current files."""
     if not seen.marked:
         crash.point("vacuum.before_mark")
@@ -237,7 +237,7 @@ def _remove_folders(folder: Path) -> None:
             Path(inner).rmdir()
 
 
-def _seen(seen_at: str, table: str) -> Seen:
+def _load(seen_at: str, table: str) -> Seen:
     """The cached facts; empty if the cache is malformed or belongs to another table, and is then rebuilt from the commits."""
     with suppress(ValueError, TypeError):
         seen = Seen(**json.loads(storage.read(seen_at) or b"null"))
