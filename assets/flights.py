@@ -1,4 +1,4 @@
-"""Assets of the reference workspace: departures, the weather they happened in, and what is computed of them."""
+"""Assets of the reference workspace: departures, weather observations, and the operators that read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ flights = source_asset(
         files_per_commit=7,
     ),
     owners=["team:flights"],
-    ends=True,  # the year is over: without an end its last day would wait for flights of 2014
+    ends=True,  # without an end of the source, the last day of 2013 would wait for flights of 2014
 )
 
 weather = source_asset(

@@ -1,4 +1,4 @@
-"""Settings per environment; ``FLOODMARK_LAKE``, ``FLOODMARK_LOGS`` and their like win over what is written here."""
+"""Settings per environment; environment variables such as ``FLOODMARK_LAKE`` and ``FLOODMARK_LOGS`` override them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ _LAKES = {"dev": "lake", "prod": "lake-prod"}
 
 
 class Variables(BaseSettings):
-    """What may be set from outside."""
+    """Settings that environment variables can override."""
 
     model_config = SettingsConfigDict(env_prefix="FLOODMARK_", frozen=True)
 
     environment: str = "dev"
-    """Whose settings Dagster uses; the command line says its own: ``--environment``."""
+    """The environment whose settings Dagster uses; the command line has ``--environment``."""
     lake: str | None = None
     """Root of the tables."""
     logs: str | None = None
-    """Root of a lake whose logs are read instead of the lake's own, and never written."""
+    """Root of a lake whose logs are read instead of the lake's own logs. Nothing is written there."""
     folder: str = "."
-    """What relative paths of sources start from; itself relative to the workspace."""
+    """The folder that relative paths of sources start from; relative to the workspace."""
     engine: Literal["spark", "embedded"] = "spark"
-    """What runs operators: ``embedded`` needs no Java."""
+    """The engine that runs operators; ``embedded`` needs no Java."""
     master: str = "local[2]"
     """Spark master."""
     divided: bool = True
-    """Lay output tables out by the partitions of their assets."""
+    """Partition output tables by the partitions of their assets."""
     shuffle_partitions: int = 2
     """State partitions of a new unbounded run."""
 
 
 def environment() -> str:
-    """The environment Dagster acts in: ``FLOODMARK_ENVIRONMENT``, or dev."""
+    """The environment whose settings Dagster uses: ``FLOODMARK_ENVIRONMENT``, or dev."""
     return Variables().environment
 
 

@@ -74,13 +74,21 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
     return path
 
 
+def fits(path: str, output: Output) -> bool:
+    """True if an existing table has exactly the columns and the partitioning of an output, whichever engine created the table."""
+    if division.other(path, output) is not None:
+        return False
+    there, wanted = TableSchema.from_json(entries.schema_of(path)), table_schema(output.schema, output.partitions)
+    return _names(there) == _names(wanted) and _declared_columns(there, output) == _declared_columns(wanted, output)
+
+
 def widen(lake: Lake, output: Output) -> None:
     """Add the output's columns that an existing table lacks. They are null in existing rows."""
     path = lake.output(output.table)
     if not DeltaTable.is_deltatable(path):
         return
     table = DeltaTable(path)
-    there = {field.name for field in table.schema().fields}
+    there = _names(table.schema())
     wanted = TableSchema.from_arrow(arrow_schema(output.schema)).fields
     lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
     if lacking:
@@ -104,6 +112,10 @@ def _deployed(lake: Lake, operator: Operator) -> bool:
     """True if the stream of an operator is deployed under this version."""
     deployed = Timeline.current(lake, operator.name).identity.deployed()
     return deployed is not None and deployed.version == operator.version
+
+
+def _names(schema: TableSchema) -> set[str]:
+    return {field.name for field in schema.fields}
 
 
 def _declared_columns(schema: TableSchema, output: Output) -> dict[str, Any]:

@@ -121,11 +121,6 @@ def is_builtin(name: str) -> bool:
     return hasattr(builtins, name)
 
 
-def folder_of(file: str) -> str:
-    """The folder of a file, as text."""
-    return str(Path(file).parent)
-
-
 def package_versions(names: set[str]) -> dict[str, str]:
     """{distribution: version} of the installed packages that provide modules.
 

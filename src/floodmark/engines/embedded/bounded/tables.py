@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-from deltalake import Schema as TableSchema
 from pyspark.sql import DataFrame
 
 from floodmark.core import crash
@@ -17,7 +15,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.results import Computed, latest, stamped
-from floodmark.lake import division, tables
+from floodmark.lake import tables
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import partition_by, table_schema
@@ -71,27 +69,11 @@ def _replace(written: Written, path: str, output: Output, record: BoundedRun) ->
     kinds, interval, writer = written.kinds(), record.interval, Writer(path)
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
     record = replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
-    if interval.everything and not _fits(path, output):
+    if interval.everything and not tables.fits(path, output):
         writer.renew(written, table_schema(output.schema, output.partitions), record)
     elif not writer.replace(written, first, last, record):
         writer.replace_rows(written, first, last, record)
     return kinds
-
-
-def _fits(path: str, output: Output) -> bool:
-    """Whether a table has exactly the columns and the partitioning of its output."""
-    if division.other(path, output) is not None:
-        return False
-    return _same(DeltaTable(path).schema(), table_schema(output.schema, output.partitions))
-
-
-def _same(left: TableSchema, right: TableSchema) -> bool:
-    return _types(left) == _types(right)
-
-
-def _types(schema: TableSchema) -> dict[str, str]:
-    """Column -> type, without regard to order, comments and nullability."""
-    return {field.name: str(field.type) for field in sorted(schema.fields, key=lambda field_: field_.name)}
 
 
 # ---- last values
@@ -104,7 +86,7 @@ def _replace_current(
     current = output.current
     assert current is not None
     path = tables.ensure(lake, operator, current, replace=run.interval.everything)
-    if not run.interval.everything and not _fits(path, current):
+    if not run.interval.everything and not tables.fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
     if written.files:

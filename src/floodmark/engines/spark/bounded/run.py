@@ -39,6 +39,7 @@ from floodmark.lake.bounded import Asked, Done, Step
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
 from floodmark.lake.readiness import reads
+from floodmark.lake.tables import fits
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columnar import Stage
 from floodmark.semantics.columns import decode, inside
@@ -295,7 +296,7 @@ def write(
                 current.replace(spark, operator, lake, output, stamped, run)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
-            changed = interval.everything and not tables.fits(spark, path, output)
+            changed = interval.everything and not fits(path, output)
             record = _recorded(computed, replace(run, table=output.table), main=main)
             kinds = tables.replace(stamped, path, output, interval, record, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]

@@ -25,6 +25,7 @@ from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import BoundedRun, MicroBatch
 from floodmark.lake.outputs import check_there
 from floodmark.lake.paths import Lake
+from floodmark.lake.tables import fits
 from floodmark.lake.timeline import Timeline
 from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Operator, Output
@@ -63,7 +64,7 @@ def replace(
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
     values = latest(rows, current).filter(F.col("_kind") == ROW)
     record = dataclasses.replace(run, table=current.table)
-    changed = interval.everything and not tables.fits(spark, path, current)
+    changed = interval.everything and not fits(path, current)
     tables.replace(values, path, current, interval, lambda: record, anew=changed)
 
 
@@ -132,7 +133,7 @@ def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> 
 
 
 def _fits(spark: SparkSession, path: str, current: Output) -> bool:
-    return not DeltaTable.isDeltaTable(spark, path) or tables.fits(spark, path, current)
+    return not DeltaTable.isDeltaTable(spark, path) or fits(path, current)
 
 
 def _filled(spark: SparkSession, path: str) -> bool:

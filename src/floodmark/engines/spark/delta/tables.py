@@ -30,7 +30,7 @@ from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
 from floodmark.lake import division, tables
 from floodmark.lake.commits import BoundedRun, encode
-from floodmark.lake.outputs import added, partition_by, predicate
+from floodmark.lake.outputs import partition_by, predicate
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.rows import marker as marker_row
 from floodmark.spec.operator import Operator, Output
@@ -72,18 +72,6 @@ def structure(ddl: str) -> StructType:
 def columns(ddl: str) -> TableSchema:
     """Columns, as delta-rs' schema, from their DDL."""
     return TableSchema.from_json(structure(ddl).json())
-
-
-def fits(spark: SparkSession, path: str, output: Output) -> bool:
-    """Whether a table has exactly the columns and the partitioning of its output."""
-    if division.other(path, output) is not None:
-        return False
-    types, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
-    return types.keys() == wanted.keys() and all(types[n] == t for n, t in wanted.items() if t)
-
-
-def _columns(spark: SparkSession, path: str) -> dict[str, str]:
-    return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
 
 
 def marked(output: Output, progress: int) -> pa.Table:
