@@ -433,7 +433,15 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
 
 
 def abandon(fleet: Fleet, action: Action, reason: str) -> None:
-    """Close a failed rebuild as refused. Restarts the streams it stopped, unless a switch is unfinished, which only a rebuild can complete."""
+    """Close a failed rebuild or promotion as refused.
+
+    Restarts the streams that the action stopped, unless a switch is unfinished: only a repetition of the action can complete that.
+
+    Args:
+        fleet: the fleet of the streams.
+        action: the open action.
+        reason: the error, recorded with the action.
+    """
     if switch.pending(fleet.lake) is None:
         _restore_deployments(fleet, action.old)
     fleet.store.close(action.id, "refused", reason)

@@ -49,15 +49,15 @@ class Computing(Protocol):
         ...
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
-        """As ``engines.landing.run.land``."""
+        """Land the pending units of a source; as ``engines.landing.run.land``."""
         ...
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
-        """As ``engines.landing.quarantine.replay``."""
+        """Replay quarantined rows of a source; as ``engines.landing.quarantine.replay``."""
         ...
 
     def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
-        """As ``run_bounded`` of both engines."""
+        """Compute an interval of an operator; as ``run_bounded`` of both engines."""
         ...
 
     def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
@@ -77,7 +77,7 @@ class Computing(Protocol):
         ...
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
-        """As ``run_unbounded`` of both engines."""
+        """Run the stream of an operator; as ``run_unbounded`` of both engines."""
         ...
 
     def with_session(self, work: Callable[[SparkSession], Made]) -> Made:

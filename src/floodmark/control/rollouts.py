@@ -154,6 +154,11 @@ def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
 def abort(fleet: Fleet, record: Record, why: str = "") -> Record:
     """Abort a rollout: its arms stop; after its promotion, the stream is rolled back.
 
+    Args:
+        fleet: fleet of the stream.
+        record: the rollout.
+        why: note stored with the abort.
+
     Raises:
         LifecycleError: LIFECYCLE-104, the rollout is being promoted or rolled back, or is over.
     """

@@ -33,7 +33,13 @@ def superseded(fleet: Fleet, made: Experiment) -> str:
 
 
 def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
-    """The gates of a rule at one look. Compares the windows that closed since the last look."""
+    """The gates of a rule at one look. Compares the windows that closed since the last look.
+
+    Args:
+        fleet: fleet of the stream.
+        record: the rollout, with its rule and the state of the last look.
+        made: the experiment of its current stage.
+    """
     rule, arm = record.declared.promote, made.arm(record.arm)
     if made.sample is not None:  # approval is asked for only after the stage over all keys
         rule = replace(rule, approve=False)
@@ -136,7 +142,13 @@ def _usage_of(fleet: Fleet, record: Record, version: str, since: float = 0.0) ->
 
 
 def share_aside(fleet: Fleet, record: Record, version: str) -> float:
-    """Share of its input rows that a version has quarantined, 0 to 1."""
+    """Share of its input rows that a version has quarantined, 0 to 1; 0 if it has read no row.
+
+    Args:
+        fleet: fleet of the stream.
+        record: the rollout, whose stream is meant.
+        version: version of the operator.
+    """
     used = _usage_of(fleet, record, version)
     return used.set_aside / used.rows if used.rows else 0.0
 

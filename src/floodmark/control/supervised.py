@@ -72,7 +72,14 @@ def pausing(names: Sequence[str], old: Collection[str], why: str) -> Iterator[St
 
 
 def starting(name: str, version: str, old: dict[str, str], verification: Verification) -> Iterator[Step]:
-    """The steps that deploy a version and, if its predecessor was running, verify it."""
+    """The steps that deploy a version and, if its predecessor was running, verify it.
+
+    Args:
+        name: name of the operator.
+        version: the new version.
+        old: the stream's entry of ``Old``.
+        verification: the checks of the new version.
+    """
     desired = desired_of(old)
     yield Deploy(operator=name, version=version, desired=desired)
     if desired == "running":

@@ -122,6 +122,12 @@ def is_there(lake: Lake, output: TableVersion) -> bool:
 def check_output(lake: Lake, output: TableVersion, where: str, fix: str) -> None:
     """Check that an output table exists and has the id recorded in the savepoint.
 
+    Args:
+        lake: the lake of the output.
+        output: the table as recorded in the savepoint.
+        where: the object that needs the table, for the error.
+        fix: the remedy, for the error.
+
     Raises:
         ExecutionError: EXECUTION-002, the table does not exist.
         LifecycleError: LIFECYCLE-036, the table was created again.

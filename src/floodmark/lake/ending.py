@@ -80,6 +80,11 @@ def reopened_since(path: str, version: int) -> bool:
 def unread(lake: Lake, source: str, end: End) -> Iterator[None]:
     """Hold the locks of all streams that read a log, in its lake and in forks, after checking that none has read the end.
 
+    Args:
+        lake: the lake of the log.
+        source: name of the log's source.
+        end: the end of input.
+
     Raises:
         LifecycleError: LIFECYCLE-003 a stream is running; LIFECYCLE-013 a stream or a savepoint has read the end of input, a stream will read it when it
             repeats its current micro-batch, or the order of the log's files is unknown.

@@ -73,7 +73,15 @@ class Written:
 
 
 def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
-    """Remove actions for the files whose rows all lie in [first, last]; None if a file lies partly in the range, or its range is unknown."""
+    """Remove actions for the files whose rows all lie in [first, last]; None if a file lies partly in the range, or its range is unknown.
+
+    Files of markers are skipped.
+
+    Args:
+        table: the opened table.
+        first: first event time of the range.
+        last: last event time of the range, inclusive.
+    """
     actions = pa.table(table.get_add_actions())
     removed = []
     now = time.time_ns() // 1_000_000
@@ -150,6 +158,11 @@ def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | No
 
     Files that compaction merged or created do not count, nor do files that were both added and removed in between. An added file counts even if it was
     merged later, and a merged file counts if its rows were removed.
+
+    Args:
+        path: path of the table.
+        before: the version after which commits count.
+        after: the last version whose commit counts.
     """
     changed = dict[str, Changed]()
     for version in range(before + 1, after + 1):

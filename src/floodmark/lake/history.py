@@ -182,7 +182,13 @@ class _StoredHistory:
 
 
 def row_changes_known(path: str, since: int, upto: int) -> bool:
-    """True if for each commit after ``since`` up to ``upto`` it is known whether it changed rows, from its entry or from the stored facts."""
+    """True if for each commit in a range it is known whether it changed rows, from its entry or from the stored facts.
+
+    Args:
+        path: path of the table.
+        since: the version before the first commit.
+        upto: the version of the last commit.
+    """
     quiet = _StoredHistory.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
     while since < upto and entries.entry(path, since + 1) is None:
         last = next((last for first, last in quiet if first <= since + 1 <= last), None)

@@ -181,6 +181,11 @@ def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> Ex
 def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
     """Context manager around a run that converts failures caused by a missing or damaged file.
 
+    Args:
+        operator: the operator that runs.
+        lake: the lake it runs in.
+        again: the command to repeat once the file is restored.
+
     Raises:
         ExecutionError: EXECUTION-060, a file of an input is missing or damaged.
     """

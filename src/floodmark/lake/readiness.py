@@ -92,7 +92,17 @@ def _check_lost(operator: Operator, lake: Lake) -> None:
 
 
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
-    """The segments of an interval in order of time, each with the version and time of its computation, and whether it is still valid."""
+    """The segments of an interval in order of time, each with the version and time of its computation, and whether it is still valid.
+
+    Args:
+        operator: the operator.
+        lake: the lake of its tables.
+        interval: the event time of interest.
+        late_rows: the treatment of late rows that a valid computation must have used.
+
+    Raises:
+        ExecutionError: EXECUTION-002, an input has no table.
+    """
     versions = input_versions(operator, lake)
     stretches = segments(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
     return sorted(stretches, key=lambda one: one.interval.start)

@@ -61,7 +61,17 @@ def reached(path: str) -> int:
 
 
 def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpointer | None = None) -> None:
-    """Append the tick of a micro-batch to the existing table, synced. Does nothing if the tick was recorded before."""
+    """Append the tick of a micro-batch to the existing table, synced. Does nothing if the tick was recorded before.
+
+    Args:
+        timeline: timeline of the stream.
+        batch: number of the micro-batch.
+        tick: clock, progress and sequences of the micro-batch.
+        checkpointer: writes due checkpoints of the table in the background; by default they are written here.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, the commit conflicted with another writer.
+    """
     operator, path = timeline.operator, Path(timeline.folder(TICKS))
 
     def written() -> Written:

@@ -149,6 +149,12 @@ class Writer:
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
         """Replace the files with event times in [first, last] by written files, in one commit.
 
+        Args:
+            written: the new files.
+            first: first event time of the range.
+            last: last event time of the range, inclusive.
+            record: record of the commit.
+
         Returns:
             True if the files were replaced; False if a file lies only partly in the range or has markers. Nothing is done then; use ``replace_rows``.
 
@@ -167,13 +173,25 @@ class Writer:
         return retried(attempt, self.path)
 
     def renew(self, written: Written, schema: Schema, record: Record) -> None:
-        """Replace all files and columns of the table, in one commit."""
+        """Replace all files and columns of the table, in one commit.
+
+        Args:
+            written: the new files.
+            schema: the new columns.
+            record: record of the commit.
+        """
         self._commit(
             self.table(), written.actions(), record, mode="overwrite", schema=schema, partition_by=written.partition_by
         )
 
     def replace_rows(self, written: Written, first: datetime, last: datetime, record: Record) -> None:
         """Replace the rows with event times in [first, last] by written files, in one commit. Other rows of affected files are rewritten.
+
+        Args:
+            written: the new files. Files with the remaining rows are added to their folder.
+            first: first event time of the range.
+            last: last event time of the range, inclusive.
+            record: record of the commit.
 
         Raises:
             LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
