@@ -1,18 +1,21 @@
-"""Checks before the start of a stream that both engines make. No session is needed."""
+"""The start of a stream on either engine: the checks before it, which need no session, and its timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from floodmark.core.errors import StateError
+from floodmark.lake import fence, readers
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.checkpoint import ENGINE, engine_of
 from floodmark.lake.outputs import check_there
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.storage import file_system, read
 from floodmark.lake.switch import refuse_moved, refuse_while_pending
+from floodmark.lake.tables import take_over
 from floodmark.lake.timeline import CHECKPOINT, Timeline
-from floodmark.spec.operator import Operator
+from floodmark.spec.operator import Operator, Output
 
 
 def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = frozenset()) -> None:
@@ -75,6 +78,52 @@ def check_engine(timeline: Timeline, engine: str) -> None:
     )
     where = f"checkpoint {timeline.folder(CHECKPOINT)}"
     raise StateError(where, f"one of engine '{engine}'", f"one of '{written_by}'", fix, code="STATE-041")
+
+
+def open_timeline(
+    operator: Operator,
+    lake: Lake,
+    *,
+    ensure: Callable[[Output], object],
+    reopen: Callable[[Timeline], None],
+    create: Callable[[Timeline], None],
+    clear: Callable[[str], None],
+) -> Timeline:
+    """The timeline on which a stream resumes. A new stream gets a timeline of its own, with tables and a checkpoint.
+
+    A start that is killed in here is repeated by the next start: a new timeline becomes the current one, and is claimed, last.
+
+    Args:
+        operator: operator of the stream.
+        lake: lake in which the stream runs.
+        ensure: output -> anything; creates the output's table, or checks an existing one.
+        reopen: timeline -> None; prepares the checkpoint of a stream that has started before.
+        create: timeline -> None; prepares the checkpoint of a new timeline.
+        clear: path -> None; deletes all rows of a table except its markers.
+
+    Raises:
+        PlanError: PLAN-002 a table has other columns, PLAN-003 a table has other partitions.
+        StateError: STATE-002, STATE-003, the checkpoint is another operator's or version's.
+    """
+    timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
+    started = timeline.identity.deployed() is not None
+    readers.begins(lake)
+    if started:
+        timeline.identity.claim(operator)
+        reopen(timeline)
+    for output in operator.outputs:
+        ensure(output)
+    if started and timeline.fresh:  # a bounded run may have written since the stream was started first
+        take_over(operator, timeline, clear)
+    if not started:  # a checkpoint may be lost: a timeline is used under whose ids no table has commits
+        timeline = timeline.unused(output.table for output in operator.outputs)
+        create(timeline)
+        take_over(operator, timeline, clear)
+        timeline.make_current()
+        timeline.identity.claim(operator)
+    timeline.identity.keep_made(output.table for output in operator.outputs)
+    check_read(timeline)
+    return timeline
 
 
 def check_savepoint(savepoint: Savepoint, engine: str) -> None:

@@ -10,9 +10,8 @@ from deltalake import DeltaTable
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
-from floodmark.engines.starting import check_engine, check_outputs, check_tables
-from floodmark.lake import fence, last_values, readers, tables, ticks
-from floodmark.lake.batch_state import check_read
+from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline
+from floodmark.lake import last_values, tables, ticks
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
@@ -49,31 +48,25 @@ def check_start(
 
 def begin(operator: Operator, lake: Lake) -> Timeline:
     """The timeline on which a stream resumes; a new stream gets a timeline with its tables and its checkpoint."""
-    timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
-    known = timeline.identity.deployed() is not None
-    readers.begins(lake)
-    if known:
-        timeline.identity.claim(operator)
-    for output in operator.outputs:
-        tables.ensure(lake, operator, output)
-    if known and timeline.fresh:  # a bounded run may have written since the stream was started first
-        tables.take_over(operator, timeline)
-    if not known:  # a checkpoint may be lost: a timeline is used under whose ids no table has commits
-        timeline = timeline.unused(output.table for output in operator.outputs)
-        remove(timeline.folder(CHECKPOINT))
-        tables.take_over(operator, timeline)
-        Checkpoint(timeline.folder(CHECKPOINT)).begin()
-        timeline.make_current()
-        timeline.identity.claim(operator)
-    Checkpoint(timeline.folder(CHECKPOINT)).begin()
-    timeline.identity.keep_made(output.table for output in operator.outputs)
+    timeline = open_timeline(
+        operator,
+        lake,
+        ensure=lambda output: tables.ensure(lake, operator, output),
+        reopen=lambda timeline: Checkpoint(timeline.folder(CHECKPOINT)).begin(),
+        create=_create_checkpoint,
+        clear=tables.empty,
+    )
     if operator.stateful is not None and operator.stateful.clocked:
         DeltaTable.create(timeline.folder(TICKS), ticks.schema(), mode="ignore")
     for output in operator.outputs:
         if output.current is not None:
             _ensure_current(operator, timeline, output, output.current)
-    check_read(timeline)
     return timeline
+
+
+def _create_checkpoint(timeline: Timeline) -> None:
+    remove(timeline.folder(CHECKPOINT))
+    Checkpoint(timeline.folder(CHECKPOINT)).begin()
 
 
 def check_supported(operator: Operator, lake: Lake) -> None:

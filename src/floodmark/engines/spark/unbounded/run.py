@@ -29,15 +29,13 @@ from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
-from floodmark.engines.starting import check_engine, check_outputs, check_tables, take_for_spark
-from floodmark.lake import fence, readers
-from floodmark.lake.batch_state import check_read
+from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
 from floodmark.lake.locks import exclusive, stream_role
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
-from floodmark.lake.tables import forget, take_over
+from floodmark.lake.tables import forget
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
@@ -154,24 +152,14 @@ def check_start(
 def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
-    timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
-    known = timeline.identity.deployed() is not None
-    readers.begins(lake)
-    if known:
-        timeline.identity.claim(operator)
-        checkpoint_of(timeline).relocate()
-    for output in operator.outputs:
-        tables.ensure(spark, lake, operator, output)
-    if known and timeline.fresh:  # a bounded run may have written since the stream was started first
-        take_over(operator, timeline, partial(_cleared, spark))
-    if not known:  # a checkpoint may be lost: a timeline is used under whose ids no table has commits
-        timeline = timeline.unused(output.table for output in operator.outputs)
-        take_for_spark(timeline)
-        take_over(operator, timeline, partial(_cleared, spark))
-        timeline.make_current()
-        timeline.identity.claim(operator)
-    timeline.identity.keep_made(output.table for output in operator.outputs)
-    check_read(timeline)
+    timeline = open_timeline(
+        operator,
+        lake,
+        ensure=partial(tables.ensure, spark, lake, operator),
+        reopen=lambda timeline: checkpoint_of(timeline).relocate(),
+        create=take_for_spark,
+        clear=partial(_cleared, spark),
+    )
     last = timeline.checkpoint.last_committed()
     if last >= 0:
         inputs.shorten(operator, timeline, last, inputs_at(timeline, last))
@@ -187,8 +175,7 @@ def _prepare(
         stop,
         tell,
     )
-    if known:
-        sink.settle(spark)
+    sink.settle(spark)
     return sink
 
 
