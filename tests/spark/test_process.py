@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import floodmark as fm
-from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import ROW
@@ -187,7 +186,7 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("bounds", marks=pytest.mark.feature("K9", "X7")),
+        pytest.param("bounds", marks=pytest.mark.feature("K9", "X7", "Z3")),
         pytest.param("counting", marks=pytest.mark.soak),
         pytest.param("near", marks=[pytest.mark.soak, pytest.mark.feature("J1")]),
         pytest.param("passing", marks=[pytest.mark.soak, pytest.mark.feature("P6")]),
@@ -209,13 +208,9 @@ def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, 
     batch = SparkCase(spark, operator, str(tmp_path / "bounded"))
     for one in operator.inputs:
         batch.land(logs.logs[one.name], name=one.name)
-    if name in {"near", "together"}:
-        batch.run_bounded(ENDS)
-        inside = {key: count for key, count in wanted.items() if ENDS.start <= key[2] < ENDS.end}
-        assert told(batch.outputs()) == inside
-    elif name == "passing":
-        with pytest.raises(CapabilityError, match="all of time for a process function Passing"):
-            batch.run_bounded(ENDS)
+    batch.run_bounded(ENDS)
+    inside = {key: count for key, count in wanted.items() if ENDS.start <= key[2] < ENDS.end}
+    assert told(batch.outputs()) == inside
     batch.run_bounded()
     found = batch.outputs()
     assert told(found) == wanted

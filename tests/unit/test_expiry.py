@@ -17,7 +17,7 @@ from small_lake import CHANGELOG, batch, make, row, totals
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import END, Interval
-from floodmark.lake import bounded, changes, entries, history, savepoints
+from floodmark.lake import changes, entries, history, horizon, savepoints
 from floodmark.lake.commits import BoundedRun, Cleaned, Landing, MicroBatch, Record, Restored, encode
 from floodmark.lake.compaction import compact
 from floodmark.lake.expiry import expire
@@ -220,14 +220,14 @@ def test_how_far_a_stream_has_got_is_told_long_after_it_stopped(tmp_path: Path, 
     if ended:
         end = MicroBatch(operator="totals", version="v", timeline=0, table=CHANGELOG, batch=2, progress=END)
         commit(path, end, pa.schema(DeltaTable(path).schema()))
-    before = history.progress(path), bounded._reached(path, 10**6)
+    before = history.progress(path), horizon.progress_before_end(path, 10**6)
     assert before == ((END if ended else MINUTE), MINUTE)
     for _ in range(2):
         for _ in range(12):
             commit(path, Cleaned(before=0), pa.schema(DeltaTable(path).schema()))
         follow(lake, CHANGELOG, 2)
         maintain(lake, hours=0)
-        assert (history.progress(path), bounded._reached(path, 10**6)) == before
+        assert (history.progress(path), horizon.progress_before_end(path, 10**6)) == before
 
 
 def test_the_id_of_a_table_is_told_without_its_first_entry_and_its_checkpoint(

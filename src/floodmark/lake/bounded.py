@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from floodmark.core.time import END, NEVER, Interval
-from floodmark.lake import coverage, history
-from floodmark.lake.commits import BoundedRun, progress_of
+from floodmark.core.time import END, Interval
+from floodmark.lake import coverage, horizon
+from floodmark.lake.commits import BoundedRun
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import found_lost
 from floodmark.lake.outputs import set_aside
@@ -71,10 +71,15 @@ class Asked:
     def record(self, interval: Interval, versions: dict[str, int]) -> BoundedRun:
         """The commit record of one interval; each output's commit fills in ``table``.
 
+        If the results depend on history, the record has their horizon: up to there, rows that land later leave the results unchanged.
+
         Args:
             interval: the computed interval.
             versions: input table -> version that was read.
         """
+        step, about = self.operator.stateful, dict[str, int]()
+        if step is not None and step.reads_history:
+            about["horizon"] = horizon.horizon(self.operator, self.lake, versions, interval, self.late_rows)
         return BoundedRun(
             operator=self.operator.name,
             version=self.operator.version,
@@ -82,15 +87,14 @@ class Asked:
             table="",
             interval=interval,
             late_rows=self.late_rows,
-            inputs={table: {"version": version} for table, version in versions.items()},
+            inputs={table: {"version": version, **about} for table, version in versions.items()},
             run=uuid.uuid4().hex,
             engine=self.engine,
         )
 
     def reached(self, versions: dict[str, int]) -> int:
         """The least progress of the inputs before their end of input, ms; NEVER if an input has no known progress."""
-        lake, inputs = self.lake, self.operator.inputs
-        return min((_reached(lake.input(given), versions[given.table]) for given in inputs), default=NEVER)
+        return horizon.reached(self.operator, self.lake, versions)
 
 
 def run(
@@ -109,7 +113,7 @@ def run(
         Rows written per output table, counts of late and dropped rows, and warnings.
 
     Raises:
-        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
+        CapabilityError: CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003, another run of this operator holds its lock.
     """
@@ -124,7 +128,7 @@ def run(
         rows: dict[str, int] = {}
         late = dropped = retractions = 0
         for piece in plan.missing:
-            say(f"computing {operator.version} over {piece}")
+            say(f"computing {operator.version} over {piece}{_read(operator, piece)}")
             with found_lost(operator, lake, asked.again), boundary():
                 done = work(piece)
             for table, (written, taken) in done.counts.items():
@@ -150,10 +154,7 @@ def run(
     )
 
 
-def _reached(path: str, version: int) -> int:
-    """Progress of an input at a version, before its end of input, ms; NEVER if no commit says it."""
-    for commit in history.standing(path, limit=None):
-        progress = progress_of(commit.record)
-        if commit.version <= version and progress is not None and NEVER < progress < END:
-            return progress
-    return NEVER
+def _read(operator: Operator, interval: Interval) -> str:
+    """For people: that an interval takes as long as all of time where its results depend on history."""
+    whole = interval.everything or operator.stateful is None or not operator.stateful.reads_history
+    return "" if whole else ", from all rows that have landed, as its state depends on them"

@@ -211,7 +211,9 @@ def _error(operator: Operator, lake: Lake, operator_input: Input, files: list[Lo
         f"computed there. "
     )
     known = [file.times for file in files if file.times]
-    if len(known) == len(files) and operator.stateful is not None and not operator.stateful.over_all_time:
+    step = operator.stateful
+    divisible = step is not None and step.over_all_time is None and not step.reads_history
+    if len(known) == len(files) and divisible:
         first, last = min(low for low, _ in known), max(high for _, high in known)
         fix += (
             f"Time without these rows can be computed bounded: floodmark run {operator.name} --to {describe(first)}, "

@@ -10,7 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe
-from floodmark.lake import changes, division, entries, history
+from floodmark.lake import changes, division, entries, history, horizon
 from floodmark.lake import coverage as kept_coverage
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
@@ -50,17 +50,12 @@ def readiness(
         force: recompute covered intervals.
 
     Raises:
-        CapabilityError: CAPABILITY-002, part of event time was requested for a window over all time.
+        CapabilityError: CAPABILITY-002, the results of the interval are not a part of the results of all of time.
         ExecutionError: EXECUTION-002, an input or one of several outputs has no table.
         LifecycleError: LIFECYCLE-005, the operator's stream has yet to write or read part of the interval.
         PlanError: PLAN-003, the output tables have other asset partitions.
     """
-    step = operator.stateful
-    if step and step.over_all_time and not interval.everything:
-        fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
-        where, kind = f"operator '{operator.name}'", step.describe_window()
-        kind += " window" if isinstance(step, WindowAggregate) else ""
-        raise CapabilityError(where, f"all of time for a {kind}", str(interval), fix, code="CAPABILITY-002")
+    _check_interval(operator, interval, late_rows)
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
     anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)
@@ -73,6 +68,26 @@ def readiness(
         division.check(lake.output(output.table), operator, output)
     _check_lost(operator, lake)
     return Readiness(todo=_plan(operator, lake, interval, versions, late_rows), versions=versions)
+
+
+def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows) -> None:
+    """Refuse an interval whose results are not the part of all results that lies in it: CAPABILITY-002."""
+    step = operator.stateful
+    if step is None or interval.everything:
+        return
+    where = f"operator '{operator.name}'"
+    if step.over_all_time is not None:
+        kind, fix = step.describe_window(), "Run it without --from and --to."
+        if isinstance(step, WindowAggregate):
+            kind += " window"
+            fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
+        expected = f"all of time for a {kind}, {step.over_all_time}"
+        raise CapabilityError(where, expected, str(interval), fix, code="CAPABILITY-002")
+    if step.reads_history and late_rows == "all" and operator.order == "arrival":
+        expected = f"late rows as they landed for a {step.describe_window()} in order of arrival"
+        got = "every row as on time, so that timers of the interval fire after all rows of later ones"
+        fix = 'Leave out --late-rows all, or --from and --to; or sort its rows: process(..., order="event_time").'
+        raise CapabilityError(where, expected, got, fix, code="CAPABILITY-002")
 
 
 def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows) -> Todo:
@@ -144,13 +159,17 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
 
 def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
     known: dict[tuple[str, int], changes.Since] = {}
+    history_counts = operator.stateful is not None and operator.stateful.reads_history
 
     def stale(entry: Entry, piece: Interval) -> str | None:
-        needed = reads(operator, piece)
         for input_ in operator.inputs:
-            before, after = int(entry.inputs.get(input_.table, {}).get("version", -1)), versions[input_.table]
+            read = entry.inputs.get(input_.table, {})
+            before, after = int(read.get("version", -1)), versions[input_.table]
             if before == after:
                 continue
+            needed = reads(operator, piece)
+            if history_counts and int(read.get("horizon", NEVER)) < min(piece.end - 1, END):
+                needed = Interval()
             key = input_.table, before
             if key not in known:
                 known[key] = changes.since(lake.input(input_), before, after, log=input_.upstream is None)
@@ -277,7 +296,10 @@ def shortfalls(
 
 
 def reads(operator: Operator, interval: Interval) -> Interval:
-    """The event time of the input rows that affect the results of an interval: from the start of the first window that ends in the interval."""
+    """The event time of the input rows that affect the results of an interval: from the start of the first window that ends in the interval.
+
+    For a process function, all rows before the end of the interval.
+    """
     step = operator.stateful
     start, margin = interval.start, 0
     if isinstance(step, IntervalJoin):
@@ -285,7 +307,18 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     elif isinstance(step, WindowAggregate):
         start = first_needed(step.window, start) if start > NEVER else start
         margin = step.window.margin if isinstance(step.window, Session) else 0
+    elif step is not None and step.reads_history:
+        start = NEVER
     return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + margin, END))
+
+
+def scans(operator: Operator, interval: Interval) -> Interval:
+    """The event time of the rows that a bounded run reads: those of ``reads``; all rows where results depend on history.
+
+    A late row of the interval is processed after rows of later event time, whose state it finds.
+    """
+    step = operator.stateful
+    return Interval() if step is not None and step.reads_history else reads(operator, interval)
 
 
 def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
@@ -326,9 +359,12 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
 
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Check that the stream has read all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
-    if operator.stateful is not None and not any(output.side for output in operator.outputs):
-        return  # the stream drops late rows
+    """Check that the stream has read and emitted all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
+    step, done = operator.stateful, history.progress(lake.output(operator.outputs[0].table))
+    drops_late = step is not None and not step.reads_history and not any(output.side for output in operator.outputs)
+    if drops_late:
+        return
+    sorts = step is not None and step.reads_history and operator.order == "event_time"
     timeline = Timeline.current(lake, operator.name)
     last = timeline.checkpoint.last_committed()
     read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}
@@ -338,11 +374,12 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
             continue
         since, now = read[input_.name].version, entries.version_of(path)
         come = changes.between(path, since, now, log=input_.upstream is None, come=True)
-        if not come.touch(reads(operator, interval)):
+        if come.touch(reads(operator, interval)):
+            got = f"rows of it that have landed in '{input_.table}' since"
+        elif sorts and done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
+            got = f"late rows of it in '{input_.table}', which its stream emits once progress has passed their stamps"
+        else:
             continue
-        where, got = (
-            f"operator '{operator.name}' in {lake.root}",
-            f"rows of it that have landed in '{input_.table}' since",
-        )
+        where = f"operator '{operator.name}' in {lake.root}"
         fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
         raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")

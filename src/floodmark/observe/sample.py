@@ -18,7 +18,7 @@ from floodmark.spec.schema import MARKER
 
 
 def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> list[tuple[str, dict[str, Any]]]:
-    """(name of an input, row) for input rows that decide the results of an interval, in order of arrival.
+    """(name of an input, row) for input rows that decide the results of an interval, in order of arrival. Of a process function: rows of the interval.
 
     Rows have the input's columns, and ``_event_time`` in ms, ``_watermark``, ``_sequence`` and ``_kind``. Rows with one sequence (a retraction
     and its replacement) are adjacent.
@@ -32,7 +32,8 @@ def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> li
     Raises:
         ExecutionError: EXECUTION-002, an input has no table.
     """
-    versions, needed = input_versions(operator, lake), reads(operator, interval)
+    history = operator.stateful is not None and operator.stateful.reads_history
+    versions, needed = input_versions(operator, lake), interval if history else reads(operator, interval)
     sampled_rows: list[tuple[str, dict[str, Any]]] = []
     for input_ in operator.inputs:
         table = DeltaTable(lake.input(input_), version=versions[input_.table]).to_pyarrow_dataset()

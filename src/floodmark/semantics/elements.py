@@ -103,8 +103,8 @@ class ProcessStage:
     step: KeyedProcess
     by_time: bool
     """Whether rows are processed in order of effective time instead of arrival."""
-    cut: None = None
-    """Always None: no interval can be computed on its own."""
+    cut: Cut | None = None
+    """The interval whose rows are emitted; None for all of time. All rows are processed."""
     runner: list[Any] = field(default_factory=list, compare=False, repr=False)
     """The opened function: empty until a kernel opens it, in each process."""
     whole_rows: ClassVar[bool] = True

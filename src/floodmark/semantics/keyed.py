@@ -338,6 +338,11 @@ class KeyedKernel(ABC):
         columns = [column(values, field) for field, values in zip(schema, zip(*rows, strict=True), strict=True)]
         return self._cut(pa.table(columns, schema=schema))
 
+    def _wanted(self, time: int) -> bool:
+        """Whether a result of that event time is in the computed interval."""
+        cut = self.stage.cut
+        return cut is None or cut.interval.start <= time < cut.interval.end
+
     def _cut(self, results: pa.Table) -> pa.Table:
         return results if self.stage.cut is None else inside(results, results["_event_time"], self.stage.cut.interval)
 

@@ -311,11 +311,6 @@ class ElementKernel(KeyedKernel):
                 columns.append(column(values, field))
         return self._cut(pa.table(columns, schema=schema))
 
-    def _wanted(self, time: int) -> bool:
-        """Whether a result of that event time is in the computed interval."""
-        cut = self.stage.cut
-        return cut is None or cut.interval.start <= time < cut.interval.end
-
     def _check_whole(self, key_state: _Key, window: _Window) -> None:
         """Refuse a session that reaches the edge of the rows read, as rows beyond the edge may extend it: EXECUTION-007."""
         cut, session = self.stage.cut, self.step.window

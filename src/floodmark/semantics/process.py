@@ -167,8 +167,7 @@ class _Context:
 
     def drop(self) -> None:
         """For functions of floodmark's own: the row came too late, so it is dropped and no late row that counts."""
-        self._kernel.dropped += 1
-        self._kernel.late -= self.timestamp <= self.watermark
+        self._kernel.count_dropped(self.timestamp, self.watermark)
 
 
 class _KeyState:
@@ -406,7 +405,7 @@ class ProcessKernel(KeyedKernel):
         self, key_state: _KeyState, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
     ) -> None:
         key_state.stamp, key_state.latest = stamp, max(key_state.latest, time)
-        self.late += time <= stamp
+        self.late += time <= stamp and self._wanted(time)
         columns, callback = self.ports[values[0] if values else 0]
         if self.taking_back and self.kinds[position] == RETRACTION:
             callback = self.taking_back
@@ -533,6 +532,11 @@ class ProcessKernel(KeyedKernel):
         key, event, stamp = self.emits
         target.add(key, row, event, stamp, self.units)
         self.units += 1
+
+    def count_dropped(self, time: int, stamp: int) -> None:
+        """Count a row as dropped, and no longer as late."""
+        self.dropped += self._wanted(time)
+        self.late -= time <= stamp and self._wanted(time)
 
     def _quarantined_row(self, values: tuple[Any, ...], row: Any) -> Any:
         columns, _ = self.ports[values[0] if values else 0]

@@ -299,9 +299,11 @@ def _partitions(partitions: Any, where: str) -> Partitions | None:
 def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
     step = operator.stateful
     window = step.window if isinstance(step, WindowAggregate) else None
-    if step and step.over_all_time:
-        fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."
-        got = f"{step.describe_window()}, whose results are known over all of time only"
+    if step and step.over_all_time is not None:
+        fix = "Leave partitions out."
+        if window is not None:
+            fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."
+        got = f"{step.describe_window()}, {step.over_all_time}"
         raise DefinitionError(where, "results with an event time inside a partition", got, fix, code="DEFINITION-092")
     if isinstance(window, Calendar) and (window.timezone != partitions.timezone or window.offset):
         got = f"Calendar {window.unit}s in {window.timezone}" + (", with an offset" if window.offset else "")

@@ -150,7 +150,8 @@ class Processes(Builder):
         Shape: the key's columns, then the contract's others.
         State: the function's declared states; freed when the function clears them, or by time to live.
         Time: a yielded row has the stamps of the row that caused it; one that a timer at t causes has the event time t. Late rows are
-            processed too: compare ``ctx.timestamp`` with ``ctx.watermark``. A bounded run covers all of time.
+            processed too: compare ``ctx.timestamp`` with ``ctx.watermark``. A bounded run of an interval processes all rows and emits those of
+            the interval; a function with a timer of processing time runs over all of time only.
         Source: Flink ``KeyedProcessFunction``.
 
         Raises:

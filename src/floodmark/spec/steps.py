@@ -205,8 +205,13 @@ class _Keyed(_OfOne):
         return False
 
     @property
-    def over_all_time(self) -> bool:
-        """Whether results belong to no interval of event time, so that an interval cannot be computed on its own."""
+    def over_all_time(self) -> str | None:
+        """Why an interval of event time cannot be computed on its own, as a clause about the step; None if it can."""
+        return None
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether a result may depend on every earlier row of its key, so that an interval is computed from the first row on."""
         return False
 
     @property
@@ -288,9 +293,10 @@ class WindowAggregate(_Keyed):
         return self.time == "processing" or any(part.clocked for part in (parts(self.trigger) if self.trigger else []))
 
     @property
-    def over_all_time(self) -> bool:
-        """Whether windows belong to no interval of event time, so that an interval cannot be computed on its own."""
-        return isinstance(self.window, (Global, Count, WindowAssigner)) or self.time == "processing"
+    def over_all_time(self) -> str | None:
+        """As of ``_Keyed``: windows that belong to no interval of event time."""
+        endless = isinstance(self.window, (Global, Count, WindowAssigner)) or self.time == "processing"
+        return "whose results are known over all of time only" if endless else None
 
     def describe_window(self) -> str:
         """For errors."""
@@ -341,8 +347,15 @@ class KeyedProcess(_Keyed):
     sides: tuple[tuple[str, Schema], ...] = ()
 
     @property
-    def over_all_time(self) -> bool:
-        """Always True: timers and state span all of event time."""
+    def over_all_time(self) -> str | None:
+        """As of ``_Keyed``: rows whose event time a later row may change, and rows that a later day replaces in an earlier one."""
+        if self.clocked:
+            return "whose processing-time timers write at the event time of the newest row of their key, which later rows move"
+        return "which takes back rows of earlier intervals" if self.revises else None
+
+    @property
+    def reads_history(self) -> bool:
+        """Always True: results depend on all rows before them."""
         return True
 
     @property

@@ -35,8 +35,8 @@ from floodmark.lake import bounded, ranges, ticks
 from floodmark.lake.bounded import Asked, Done, Step
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.readiness import reads
-from floodmark.semantics.elements import Cut, ElementStage
+from floodmark.lake.readiness import scans
+from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, stage_of
 from floodmark.spec import steps
@@ -75,7 +75,7 @@ def run_bounded(
         wait_seconds: to wait for another run of this operator to end.
 
     Raises:
-        CapabilityError: as ``check``; CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
+        CapabilityError: as ``check``; CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Sail failed, EXECUTION-060 a file of an input is gone,
             EXECUTION-070 and 071 processes of the engine died again and again.
         LifecycleError: LIFECYCLE-003, another run of this operator has not ended.
@@ -182,14 +182,14 @@ class _Run:
 
     def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
         """Input name -> rows of its table at a version, without markers; rows outside the interval are marked as filtered."""
-        frames, needed = {}, reads(self.operator, self.interval)
+        frames, needed = {}, scans(self.operator, self.interval)
         for input_ in self.operator.inputs:
             folder = self.scratch / uuid4().hex
             path, version = ranges.without_floats(self.lake.input(input_), versions[input_.table], folder)
             reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
             rows = require_columns(reader.load(path), self.operator, input_)
             rows = rows.filter(f"`_kind` <> {MARKER}")
-            if not self.interval.everything:
+            if not needed.everything:
                 rows = filtered(rows.filter(bounds(needed)), bounds(needed))
             if self.late_rows == "all":
                 rows = with_columns(rows, {"_watermark": f"CAST({NEVER} AS bigint)"})
@@ -208,8 +208,8 @@ class _Run:
             return Computed(outputs=with_results(operator, step, rows, {"late": side}, self.rendering), dropped=dropped)
         stage = stage_of(operator)
         assert stage is not None
-        if isinstance(stage, ElementStage):
-            needed = reads(operator, self.interval)
+        if isinstance(stage, (ElementStage, ProcessStage)):
+            needed = scans(operator, self.interval)
             stage = replace(stage, cut=None if self.interval.everything else Cut(interval=self.interval, read=needed))
         return self._by_kernels(stage, parent)
 

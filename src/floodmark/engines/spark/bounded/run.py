@@ -38,7 +38,7 @@ from floodmark.lake import bounded, ticks
 from floodmark.lake.bounded import Asked, Done, Step
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import reads
+from floodmark.lake.readiness import scans
 from floodmark.lake.tables import fits
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columnar import Stage
@@ -80,7 +80,7 @@ def run_bounded(
         wait_seconds: to wait for another run of this operator to end.
 
     Raises:
-        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
+        CapabilityError: CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003, another run of this operator has not ended.
     """
@@ -134,7 +134,7 @@ def _failing(
     """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
     stage = stage_of(operator)
     if stage is not None:
-        yield set_aside_before(stage, _within(inputs, reads(operator, interval)))
+        yield set_aside_before(stage, _within(inputs, scans(operator, interval)))
     results = compute(operator, inputs, interval, late_rows, clock, reached)
     try:
         yield next((rows for output, rows in results.outputs if output.side == "quarantine"), None)
@@ -169,8 +169,8 @@ def compute(
         reached: progress of the inputs, before the end of an input that has ended.
     """
     step = operator.stateful
-    needed = reads(operator, interval)
-    inputs = inputs if interval.everything else _within(inputs, needed)
+    needed = scans(operator, interval)
+    inputs = _within(inputs, needed)
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
@@ -218,8 +218,7 @@ def _by_elements(
     reached: int,
 ) -> Computed:
     """All outputs, computed row by row: the kernel itself decides which rows are late, so counts and side rows come from the kernel."""
-    if isinstance(stage, ElementStage):
-        stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
+    stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
     done = (
         packed.groupBy("group")
