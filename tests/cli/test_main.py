@@ -134,5 +134,5 @@ def test_a_reversed_interval_is_refused_before_anything_starts(verb: Verb, shop:
         "LIFECYCLE-001 interval\n"
         "  expected: a start before its end\n"
         "  got:      from 2025-03-02T00:00:00Z to 2025-03-01T00:00:00Z\n"
-        "  fix:      Swap --from and --to; --to is exclusive.\n"
+        "  fix:      Swap --from and --to.\n"
     )

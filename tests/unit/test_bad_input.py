@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 
-from floodmark import Ascending, Contract, EventTime, Files, Rows, Source, Stream, TimeFormat, Workspace, operator
+from floodmark import (
+    Ascending,
+    Contract,
+    EventTime,
+    Files,
+    Rows,
+    Source,
+    Stream,
+    TimeFormat,
+    Workspace,
+    operator,
+    source_asset,
+)
 from floodmark.cli.inference import look
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import Interval
 
 
 class Row(Contract):
@@ -69,6 +82,23 @@ CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("a long delimiter", lambda _: Files("in", delimiter="||"), "DEFINITION-153", "delimiter"),
     ("a format without a day", lambda _: TimeFormat("%H:%M"), "DEFINITION-150", "epoch ms"),
     ("a misspelt epoch", lambda _: TimeFormat("epoch mss"), "DEFINITION-150", "Did you mean 'epoch ms'?"),
+    ("a Python function", built(lambda r: r.filter(lambda row: row.n)), "DEFINITION-020", "flat_map(function"),
+    ("a number", built(lambda r: r.filter(5)), "DEFINITION-020", "Write it as text"),
+    (
+        "a name of 101 letters",
+        lambda _: Source("a" * 101, contract=Row, connector=Rows([]), watermark=Ascending()),
+        "DEFINITION-016",
+        "Shorten it",
+    ),
+    ("a duration as watermark", source(watermark="30 minutes"), "DEFINITION-017", "BoundedOutOfOrderness("),
+    ("a path as connector", source(connector="inbox"), "DEFINITION-017", 'Files("inbox/orders")'),
+    ("a dictionary as contract", source(contract=dict), "DEFINITION-017", "where Order is a Contract"),
+    ("no source", lambda _: source_asset({"name": "rows"}), "DEFINITION-076", "Source("),
+    ("a single source", lambda _: Workspace(sources=source()(_)), "DEFINITION-076", "sources=[...]"),
+    ("a source as operator", lambda _: Workspace(operators=[source()(_)]), "DEFINITION-076", "@operator above it"),
+    ("a dictionary as settings", lambda _: Workspace(settings={"lake": "x"}), "DEFINITION-076", "Settings(lake=...)"),
+    ("no time between", lambda _: Interval(start=5, end=5), "LIFECYCLE-001", "Name a later --to"),
+    ("reversed times", lambda _: Interval(start=6, end=5), "LIFECYCLE-001", "Swap --from and --to."),
     ("nothing there", lambda folder: look(folder / "oders.csv"), "CONNECTOR-080", "a folder or a glob"),
     ("an empty folder", look, "CONNECTOR-080", "Name another folder"),
     ("a workbook", looked("a.xlsx", "x"), "CONNECTOR-081", "Save the sheet as CSV"),

@@ -81,7 +81,7 @@ def test_an_expression_knows_the_columns_it_reads_and_is_read_once() -> None:
         (":x", "DEFINITION-021", "a parameter"),
         ("?", "DEFINITION-021", "a parameter"),
         ("i + ", "DEFINITION-021", "its end"),
-        ("(i", "DEFINITION-021", ") expected"),
+        ("(i", "DEFINITION-021", "(')' expected, found its end)"),
         ("TIME '12:00:00'", "DEFINITION-021", "a TIME"),
         ("CAST(i AS bigit)", "DEFINITION-021", "the type 'bigit'"),
         ("(SELECT 1)", "DEFINITION-023", "a subquery"),

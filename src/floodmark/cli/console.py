@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from floodmark.core.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
@@ -32,11 +34,11 @@ class Console:
     def say(self, text: str = "") -> None:
         """Print a line of the result. Prints nothing with ``--json``, where the document holds the result."""
         if not self.as_json:
-            click.echo(text)
+            click.echo(printable(text))
 
     def note(self, text: str) -> None:
         """Print a line about progress, on stderr."""
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
     def lake(self, lake: str, environment: str) -> None:
         """Print the lake that a verb acts on, before all other output."""
@@ -78,9 +80,9 @@ class Console:
 
     def error(self, parts: Mapping[str, str]) -> None:
         """Print an error for a person, on stderr: code, where, expected, got, fix."""
-        click.echo(f"{parts['code']} {parts['where']}", err=True)
+        self.note(f"{parts['code']} {parts['where']}")
         for name in ("expected", "got", "fix"):
-            click.echo(f"  {name + ':':<9} {parts[name]}", err=True)
+            self.note(f"  {name + ':':<9} {parts[name]}")
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
+import inspect
+import linecache
+import os
+import re
 import sys
 import tomllib
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import ValidationError
+
 import floodmark
 from floodmark.cli.invocation import Invocation
 from floodmark.core import machine
-from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
+from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError, shown
 from floodmark.spec.workspace import Workspace
 
 _DEFINITIONS = "definitions"
@@ -55,13 +63,17 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
         SetupError: SETUP-050, the lake is a file.
         UserCodeError: USER-002, the workspace's own code raised.
     """
-    root, name = find((start or _here()).resolve())
+    root, name = find((start or current_folder()).resolve())
     module = _import(name, root)
     build = getattr(module, "workspace", None)
     if not callable(build):
         where = f"module '{name}' ({module.__file__})"
         fix = "Add: def workspace(environment: str) -> Workspace: return Workspace(sources=[...], operators=[...])."
         raise DefinitionError(where, "a function `workspace`", "none", fix, code="DEFINITION-082")
+    if not _takes_environment(build):
+        where, got = f"module '{name}' ({module.__file__})", f"workspace{inspect.signature(build)}"
+        fix = "Let it take the environment: def workspace(environment: str) -> Workspace."
+        raise DefinitionError(where, "a function `workspace` of one argument", got, fix, code="DEFINITION-082")
     with _UserCode(f"{name}.workspace({invocation.environment!r})", root):
         workspace = build(invocation.environment)
     if not isinstance(workspace, Workspace):
@@ -70,13 +82,28 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
         raise DefinitionError(where, "a Workspace", got, fix, code="DEFINITION-083")
     # relative paths of settings start at the workspace, those of the command line at the current folder
     lake = invocation.lake
-    workspace = workspace.at(str(root), lake=lake if lake is None or "://" in lake else str(Path(lake).resolve()))
+    if lake is not None and "://" not in lake:
+        lake = str(Path(lake).expanduser().resolve())
+    workspace = workspace.at(str(root), lake=lake)
     for path in filter(None, (workspace.settings.lake, workspace.settings.logs)):
         machine.refuse_file(path, f"lake {path}")
     return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 
 
-def _here() -> Path:
+def _takes_environment(build: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(build).bind("dev")
+    except TypeError:
+        return False
+    return True
+
+
+def current_folder() -> Path:
+    """The current folder.
+
+    Raises:
+        DefinitionError: DEFINITION-080, the folder was removed.
+    """
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -156,4 +183,38 @@ class _UserCode:
         fix = f"See {code_line}"
         if isinstance(error, NameError) and error.name in floodmark.__all__:
             fix = f"Import it, from floodmark import {error.name}: {code_line}"
+        elif isinstance(error, TypeError) and (name := _builtin_called(error, self.root)):
+            fix = f"{name} is Python's own here. Import floodmark's, from floodmark import {name}: {code_line}"
+        elif isinstance(error, ValidationError):
+            got = "; ".join(_violations(error))
+            variables = [name for name in _variables(error) if name in os.environ]
+            fix = f"Correct {' and '.join(variables)} in the environment. {fix}" if variables else fix
         raise UserCodeError(self.where, "code that runs", got, fix, code="USER-002") from error
+
+
+def _builtin_called(error: TypeError, root: Path) -> str:
+    """The builtin, such as ``sum``, that the user's last line calls where an aggregate of the same name is meant; empty if there is none."""
+    traces = []
+    trace = error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).is_relative_to(root):
+            traces.append(trace)
+        trace = trace.tb_next
+    if not traces:
+        return ""
+    frame = traces[-1].tb_frame
+    line = linecache.getline(frame.f_code.co_filename, traces[-1].tb_lineno)
+    own = [name for name in floodmark.__all__ if hasattr(builtins, name) and name not in frame.f_globals]
+    return next((name for name in own if re.search(rf"(?<![\w.]){name}\(", line)), "")
+
+
+def _violations(error: ValidationError) -> Iterator[str]:
+    """``field: what is wrong, got value`` of each violation."""
+    for violation in error.errors():
+        field = ".".join(map(str, violation["loc"])) or error.title
+        yield f"{field}: {violation['msg']}, got {shown(violation['input'])}"
+
+
+def _variables(error: ValidationError) -> list[str]:
+    """Names of the environment variables that the settings of a workspace read for the violated fields."""
+    return [f"FLOODMARK_{violation['loc'][0]}".upper() for violation in error.errors() if violation["loc"]]

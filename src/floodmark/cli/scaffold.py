@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import LifecycleError, printable
 from floodmark.core.time import describe_span
 from floodmark.spec.source import Files
 
@@ -41,7 +41,9 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
         raise LifecycleError(
             f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
         )
-    values = {"name": folder.name, "project": _project(folder.name)} | ({} if looked is None else _values(looked))
+    values = {"name": printable(folder.name), "project": _project(folder.name)} | (
+        {} if looked is None else _values(looked)
+    )
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
 

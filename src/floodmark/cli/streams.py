@@ -167,8 +167,8 @@ def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: 
     from floodmark.engines.spark.state.rescale import rescale_steps
     from floodmark.lake.paths import Lake
 
+    steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)  # refuses before Spark starts
     if dry_run:
-        steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)
         _would(console, opened, f"{chosen.name} would have {partitions} state partitions", steps)
         return
     spark, lake = start(opened, console)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened, open_workspace
+from floodmark.cli.loading import Opened, current_folder, open_workspace
 from floodmark.cli.signals import stopping
 from floodmark.cli.spark import computing
 from floodmark.cli.store import streams, upkeep
@@ -53,14 +54,18 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
     """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.scaffold import BOUND, scaffold, wait_for
 
+    if not name:
+        msg = "NAME is empty; the workspace's folder needs one"
+        raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
+    folder = current_folder() / name
+    folder = Path(os.path.normpath(folder))  # `new/..` is the folder that holds new, which may have files in it
     looked = None
     if data is not None:
         from floodmark.cli.inference import look
 
         with console.step(f"looking at {data}"):
             looked = look(data, time_formats)
-    folder = Path(name).absolute()
     files = scaffold(folder, looked)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")

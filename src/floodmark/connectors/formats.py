@@ -30,6 +30,12 @@ _LONGEST_RECORD_LINES = 10_000
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
+_BINARY = {
+    b"PAR1": 'it is a Parquet file: rename it to .parquet, or Files(..., format="parquet")',
+    b"PK\x03\x04": "it is a workbook of Excel or an archive: export it as CSV",
+    _GZIP_MAGIC: "it is compressed: rename it to .csv.gz",
+}
+"""First bytes of a file that is no CSV -> what it is and what to do."""
 _SEPARATOR = re.compile(rb"sep=.\r?\n?", re.IGNORECASE)
 _COMMA_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
 """A number with a decimal comma, perhaps with points between its thousands."""
@@ -98,6 +104,8 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> tuple[list[str], int]:
     if first.startswith(_UTF16):
         msg = 'it is UTF-16: Files(..., encoding="utf-16")'
         raise Unreadable(msg)
+    if (kind := next((kind for magic, kind in _BINARY.items() if first.startswith(magic)), None)) is not None:
+        raise Unreadable(kind)
     if _SEPARATOR.fullmatch(first.removeprefix(_BOM)):  # a hint of Excel's for itself
         first, number = next(lines, b""), number + 1
     text = first.removeprefix(_BOM).decode(errors="backslashreplace")

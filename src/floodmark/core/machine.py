@@ -57,6 +57,12 @@ _BROKEN = _Refusal(
     "an error of the device",
     "See what the system says: dmesg, or the mount's server.",
 )
+_TOO_LONG = _Refusal(
+    "SETUP-059",
+    "names that the file system takes",
+    "one that is too long",
+    "Shorten it: most file systems take 255 bytes for a name and 4,096 for a path.",
+)
 _REFUSALS: Mapping[int, _Refusal] = MappingProxyType(
     {
         errno.ENOTDIR: _BEHIND_A_FILE,
@@ -66,6 +72,7 @@ _REFUSALS: Mapping[int, _Refusal] = MappingProxyType(
         errno.ENOSPC: _FULL,
         errno.EDQUOT: _FULL,
         errno.EFBIG: _LIMITED,
+        errno.ENAMETOOLONG: _TOO_LONG,
         errno.EMFILE: _TOO_MANY_FILES,
         errno.ENFILE: _TOO_MANY_FILES,
         errno.EIO: _BROKEN,
@@ -133,7 +140,7 @@ def boundary(
 
     Raises:
         ExecutionError: EXECUTION-003, any other exception of ``kinds``.
-        SetupError: SETUP-050..058, the machine refuses: the disk is full or cannot be written, memory is short.
+        SetupError: SETUP-050..059, the machine refuses: the disk is full or cannot be written, memory is short.
     """
     try:
         yield

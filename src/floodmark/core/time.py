@@ -143,7 +143,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         if self.start >= self.end:
-            fix = "Swap --from and --to; --to is exclusive."
+            fix = "Swap --from and --to." if self.start > self.end else "Name a later --to: it is exclusive."
             got = f"from {describe(self.start)} to {describe(self.end)}"
             raise LifecycleError("interval", "a start before its end", got, fix, code="LIFECYCLE-001")
 

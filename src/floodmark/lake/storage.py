@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pyarrow import NativeFile
+from pyarrow import ArrowInvalid, NativeFile
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from floodmark.core.errors import SetupError
 
 _CHUNK = 1 << 20
 _SYNCS = 8
@@ -26,12 +28,25 @@ _ABANDONED_SECONDS = 3600
 
 
 def file_system(location: str) -> tuple[FileSystem, str]:
-    """Path or URI -> (file system, path in it). ``s3a://`` and ``s3n://`` count as S3."""
+    """Path or URI -> (file system, path in it). ``s3a://`` and ``s3n://`` count as S3.
+
+    Raises:
+        SetupError: SETUP-042, no file system for the URI.
+    """
     if "://" not in location:
         return LocalFileSystem(), str(Path(location).expanduser().absolute())
     for name in ("s3a://", "s3n://"):
         location = location.replace(name, "s3://", 1) if location.startswith(name) else location
-    files, path = FileSystem.from_uri(location)
+    try:
+        files, path = FileSystem.from_uri(location)
+    except (ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and "libjvm" not in str(error):
+            raise  # a store that does not answer
+        got = "one whose library is not on this machine" if isinstance(error, OSError) else "another one"
+        fix = "Correct it: --lake, or lake and logs in resources/settings.py."
+        raise SetupError(
+            location, "a folder, or a URI of a store: file, s3, s3a, gs or abfss", got, fix, code="SETUP-042"
+        ) from error
     return files, path
 
 

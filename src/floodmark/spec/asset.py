@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any, Literal, get_args
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
 from floodmark.spec.contract import expectations as of_contract
 from floodmark.spec.cron import check_cron
@@ -113,6 +114,35 @@ class OperatorAsset:
     savepoints: Savepoints | None = None
 
 
+def check_operator(operator: object, where: str) -> Operator:
+    """The operator.
+
+    Raises:
+        DefinitionError: DEFINITION-076, it is something else.
+    """
+    if isinstance(operator, Operator):
+        return operator
+    name = getattr(operator, "__name__", "")
+    if isinstance(operator, FunctionType):
+        got, fix = f"the function '{name}'", f"Put @operator above def {name}."
+    else:
+        got, fix = f"{shown(operator)}, a {type(operator).__name__}", "Give a function with @operator above it."
+    raise DefinitionError(where, "an operator", got, fix, code="DEFINITION-076")
+
+
+def check_source(source: object, where: str) -> Source:
+    """The source.
+
+    Raises:
+        DefinitionError: DEFINITION-076, it is something else.
+    """
+    if isinstance(source, Source):
+        return source
+    got = f"{shown(source)}, a {type(source).__name__}"
+    fix = 'Give a source: Source("orders", contract=Order, connector=Files("inbox/orders"), watermark=Ascending()).'
+    raise DefinitionError(where, "a source", got, fix, code="DEFINITION-076")
+
+
 def source_asset(
     source: Source,
     *,
@@ -133,7 +163,7 @@ def source_asset(
         ends: for an archive to which nothing is added: a materialization lands the end of input after the last row, so that the last
             asset partition completes too. Nothing can land after the end.
     """
-    expectations = of_contract(source.contract) if contract_checks else ()
+    expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
         expectation.check(source.schema, f"contract '{source.contract.__name__}'")
     return SourceAsset(
@@ -177,11 +207,11 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
 
     Raises:
-        DefinitionError: DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
+        DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
             expectation; 095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout;
             098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has.
     """
-    where = f"asset of operator '{operator.name}'"
+    where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
     longest = span(wait, f"{where}, wait")
     if behind not in get_args(Behind) or longest < 0:
         fix = 'behind is "fail" or "wait", wait a span such as "1 hour".'

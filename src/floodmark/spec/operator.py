@@ -8,12 +8,13 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import FunctionType
 from typing import Any, Literal, overload
 
 from attrs import evolve
 
 from floodmark.core.code import Followed, count_as_own
-from floodmark.core.errors import CapabilityError, DefinitionError, closest
+from floodmark.core.errors import CapabilityError, DefinitionError, closest, shown
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
 from floodmark.spec.aggregates import check_retracts
@@ -288,13 +289,20 @@ def operator(
             with other answers, a file that is read at run time.
 
     Raises:
-        DefinitionError: DEFINITION-060..062, DEFINITION-152 no such revision, and those of the steps.
+        DefinitionError: DEFINITION-057 no function, DEFINITION-060..062, DEFINITION-152 no such revision, and those of the steps.
         CapabilityError: CAPABILITY-001, more than one stateful step, or stateful and stateless results mixed.
     """
 
     def define(function: Body) -> Operator:
         return _define(function, name or function.__name__, dict(inputs or {}), revision)
 
+    if body is not None and not isinstance(body, FunctionType):
+        fix = (
+            f'Give a name by keyword: @operator(name="{body}").'
+            if isinstance(body, str)
+            else "Put @operator above a def."
+        )
+        raise DefinitionError("@operator", "a function", shown(body), fix, code="DEFINITION-057")
     return define if body is None else define(body)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from attrs import Attribute, field, frozen
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
 from floodmark.core.time import describe_span, span
 from floodmark.spec.checks import converting, written
@@ -20,6 +20,8 @@ from floodmark.spec.expressions import check
 from floodmark.spec.schema import Schema
 
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
+LONGEST_NAME = 100
+"""Longest name of a source, operator or output: file systems take 255 bytes for a table's folder, which holds two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +262,12 @@ class Source(Declared):
     max_quarantine_share: float = field(default=0.9, kw_only=True, metadata=SKIPPED)
 
     def __attrs_post_init__(self) -> None:
-        where, contract, columns, watermark = f"source '{self.name}'", self.contract, self.schema, self.watermark
+        where, contract, watermark = f"source '{self.name}'", self.contract, self.watermark
         check_name(self.name, where)
+        self._check_kinds(where)
+        columns = self.schema
         if event_time_field(contract) is None and not contract.floodmark_ingestion_time:
-            fix = f'Type one field EventTime, or: class {contract.__name__}(Contract, event_time="ingestion").'
+            fix = f'Type one field EventTime, without | None, or: class {contract.__name__}(Contract, event_time="ingestion").'
             raise DefinitionError(where, "a contract with an event time", "none", fix, code="DEFINITION-014")
         named = (self.partition_by, watermark.column if isinstance(watermark, FromColumn) else None)
         for column in (n for n in named if n is not None and n not in columns):
@@ -289,6 +293,22 @@ class Source(Declared):
             )
             got = f"granularity={self.granularity!r}, files_per_commit={self.files_per_commit!r}, max_quarantine_share={share!r}"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-017")
+
+    def _check_kinds(self, where: str) -> None:
+        """Refuse a contract, connector or watermark of another type."""
+        kinds: tuple[tuple[str, bool, str], ...] = (
+            (
+                "contract",
+                isinstance(self.contract, type) and issubclass(self.contract, Contract),
+                "Order, where Order is a Contract",
+            ),
+            ("connector", isinstance(self.connector, Connector), 'Files("inbox/orders")'),
+            ("watermark", isinstance(self.watermark, Strategy), 'BoundedOutOfOrderness("30 minutes")'),
+        )
+        for name, fits, example in kinds:
+            if not fits:
+                got = f"{name}={shown(getattr(self, name))}"
+                raise DefinitionError(where, f"a {name}", got, f"For example {name}={example}.", code="DEFINITION-017")
 
     @property
     def schema(self) -> Schema:
@@ -320,6 +340,11 @@ def check_name(name: str, where: str) -> None:
     if not NAME.match(name) or "__" in name:
         fix = 'Use lower case letters, digits and single underscores, beginning with a letter: "hourly_departures".'
         raise DefinitionError(where, "a name that can be a table", repr(name), fix, code="DEFINITION-016")
+    if len(name) > LONGEST_NAME:
+        got, fix = f"{len(name)}: {shown(name)}", "Shorten it: a table of that name is a folder."
+        raise DefinitionError(
+            f"{where[:60]}...'", f"a name of at most {LONGEST_NAME} characters", got, fix, code="DEFINITION-016"
+        )
 
 
 def _not_negative(value: str | timedelta, where: str) -> int:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Literal, TypeVar, get_args
 
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
-from floodmark.spec.asset import OperatorAsset, SourceAsset
+from floodmark.spec.asset import OperatorAsset, SourceAsset, check_operator, check_source
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import Source
 
@@ -57,15 +57,58 @@ class Settings:
     upkeep_minutes: float = 60
 
     def __post_init__(self) -> None:
-        """Refuse an unknown engine.
+        """Refuse an unknown engine, and values that a later run would stumble over.
 
         Raises:
-            SetupError: SETUP-072.
+            SetupError: SETUP-072 the engine, SETUP-073 other values.
         """
         if self.engine not in get_args(Engine):
             fix = f"{closest(self.engine, get_args(Engine))}Correct it in resources/settings.py, or set FLOODMARK_ENGINE=spark."
             expected = " or ".join(get_args(Engine))
             raise SetupError("Settings(engine=...)", expected, repr(self.engine), fix, code="SETUP-072")
+        wrong = [name for name, (fits, _) in _EXPECTED.items() if not fits(getattr(self, name))]
+        if wrong:
+            where = f"Settings({', '.join(f'{name}=...' for name in wrong)})"
+            expected = ", ".join(f"{name}: {_EXPECTED[name][1]}" for name in wrong)
+            got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong)
+            fix = "Correct it in resources/settings.py, or in the environment variable it is read from."
+            raise SetupError(where, expected, got, fix, code="SETUP-073")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _are_pairs(value: object) -> bool:
+    pairs = value if isinstance(value, tuple) else (None,)
+    return all(isinstance(pair, tuple) and [type(text) for text in pair] == [str, str] for pair in pairs)
+
+
+_EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
+    {
+        "environment": (_is_text, "a text"),
+        "lake": (_is_text, "a text"),
+        "logs": (lambda value: value is None or _is_text(value), "a text or None"),
+        "spark": (_are_pairs, 'pairs of texts, such as (("spark.driver.memory", "4g"),)'),
+        "memory": (lambda value: value is None or _is_count(value), "a whole number of megabytes, or None"),
+        "master": (_is_text, "a text"),
+        "shuffle_partitions": (_is_count, "a whole number of 1 or more"),
+        "folder": (_is_text, "a text"),
+        "control": (lambda value: value is None or _is_text(value), "a URL or None"),
+        "divided": (lambda value: isinstance(value, bool), "True or False"),
+        "kept_days": (_is_length, "a number of 0 or more"),
+        "upkeep_minutes": (_is_length, "a number of 0 or more"),
+    }
+)
+"""Setting -> (predicate of its values, what an error says was expected)."""
 
 
 @attrs.frozen(init=False)
@@ -73,7 +116,7 @@ class Workspace:
     """Sources and operators by name, each alone or as an asset with its settings.
 
     Raises:
-        DefinitionError: DEFINITION-070 two definitions of one name, 071 an input that neither a source nor an output is, 072 a contract
+        DefinitionError: DEFINITION-076 no list, or no source or operator in it, DEFINITION-070 two definitions of one name, 071 an input that neither a source nor an output is, 072 a contract
             that is not the source's, 073 an operator used as input but not listed, 075 an input by name that has to be bound.
     """
 
@@ -88,13 +131,24 @@ class Workspace:
         operators: Iterable[Operator | OperatorAsset] = (),
         settings: Settings | None = None,
     ) -> None:
-        settings = settings or Settings()
-        landed = (one if isinstance(one, SourceAsset) else SourceAsset(source=one) for one in sources)
-        run = tuple(one if isinstance(one, OperatorAsset) else OperatorAsset(operator=one) for one in operators)
+        settings = Settings() if settings is None else settings
+        if not isinstance(settings, Settings):
+            got, fix = f"a {type(settings).__name__}", "Write them as Settings(lake=...)."
+            raise DefinitionError("Workspace, settings", "Settings", got, fix, code="DEFINITION-076")
+        landed = tuple(
+            one if isinstance(one, SourceAsset) else SourceAsset(source=check_source(one, "Workspace, sources"))
+            for one in _listed(sources, "sources")
+        )
+        run = tuple(
+            one
+            if isinstance(one, OperatorAsset)
+            else OperatorAsset(operator=check_operator(one, "Workspace, operators"))
+            for one in _listed(operators, "operators")
+        )
         if not settings.divided:
             run = tuple(replace(one, operator=replace(one.operator, partitions=None)) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
-        self.__attrs_init__(tuple(landed), tuple(sorted(run, key=lambda one: order[id(one.operator)])), settings)
+        self.__attrs_init__(landed, tuple(sorted(run, key=lambda one: order[id(one.operator)])), settings)
         self._check_names()
         for operator in self.operators:
             self._check_inputs(operator)
@@ -103,7 +157,7 @@ class Workspace:
     def of(cls, *modules: ModuleType, settings: Settings | None = None) -> Workspace:
         """The workspace of all sources, operators and assets that are attributes of these modules.
 
-        An asset replaces the source or operator of its name, whichever module it is in.
+        An asset replaces its source or operator, whichever module it is in.
 
         Args:
             modules: as a rule those of ``assets`` and ``operators``.
@@ -112,10 +166,14 @@ class Workspace:
         named = list({id(value): value for module in modules for value in vars(module).values()}.values())
         sources = [one for one in named if isinstance(one, SourceAsset)]
         operators = [one for one in named if isinstance(one, OperatorAsset)]
-        landed, run = {one.source.name for one in sources}, {one.operator.name for one in operators}
+        landed = {one.source.name for one in sources}
+        run = {(one.operator.name, one.operator.location) for one in operators}
         return cls(
             sources=[*sources, *(one for one in named if isinstance(one, Source) and one.name not in landed)],
-            operators=[*operators, *(one for one in named if isinstance(one, Operator) and one.name not in run)],
+            operators=[
+                *operators,
+                *(one for one in named if isinstance(one, Operator) and (one.name, one.location) not in run),
+            ],
             settings=settings,
         )
 
@@ -151,11 +209,13 @@ class Workspace:
 
     def source(self, name: str) -> Source:
         """The source of that name; DEFINITION-074, which lists all names, if there is none."""
-        return _named(name, self.sources, "source")
+        others = {operator.name: f"It is an operator: floodmark run {operator.name}" for operator in self.operators}
+        return _named(name, self.sources, "source", others)
 
     def operator(self, name: str) -> Operator:
         """The operator of that name; DEFINITION-074, which lists all names, if there is none."""
-        return _named(name, self.operators, "operator")
+        others = {source.name: f"It is a source: floodmark land {source.name}" for source in self.sources}
+        return _named(name, self.operators, "operator", others)
 
     def asset(self, name: str) -> OperatorAsset:
         """The asset of the operator of that name; DEFINITION-074 as for ``operator``."""
@@ -202,6 +262,19 @@ class Workspace:
                 raise DefinitionError(where, "a bound input", got, fix, code="DEFINITION-075")
 
 
+Listed = TypeVar("Listed")
+
+
+def _listed(definitions: Iterable[Listed], name: str) -> Iterable[Listed]:
+    """The definitions, which must be a list of them and no single definition."""
+    if isinstance(definitions, Iterable):
+        return definitions
+    got = f"a single {type(definitions).__name__}"
+    raise DefinitionError(
+        f"Workspace, {name}", f"a list of {name}", got, f"Put it into brackets: {name}=[...].", code="DEFINITION-076"
+    )
+
+
 def _shown(operators: tuple[Operator, ...], table: str) -> Iterator[str]:
     """(table) -> the binding of the output that writes it, as source text: ``hourly``, or ``hourly["late"]`` if it is not the first output."""
     for operator in operators:
@@ -211,18 +284,20 @@ def _shown(operators: tuple[Operator, ...], table: str) -> Iterator[str]:
 
 
 def _absolute(path: str, root: str) -> str:
-    return path if "://" in path else os.path.normpath(Path(root) / path)
+    return path if "://" in path else os.path.normpath(Path(root) / Path(path).expanduser())
 
 
 Named = TypeVar("Named", Source, Operator)
 
 
-def _named(name: str, candidates: tuple[Named, ...], kind: str) -> Named:
+def _named(name: str, candidates: tuple[Named, ...], kind: str, others: Mapping[str, str]) -> Named:
+    """The candidate of a name. ``others``: name of a definition of the other kind -> the fix that names it."""
     for candidate in candidates:
         if candidate.name == name:
             return candidate
     names = [candidate.name for candidate in candidates]
-    fix = closest(name, names) + f"There are: {', '.join(names) or 'none'}."
+    hint = f"{others[name]}. " if name in others else closest(name, names)
+    fix = hint + f"There are: {', '.join(names) or 'none'}."
     raise DefinitionError("workspace", f"the name of one of its {kind}s", repr(name), fix, code="DEFINITION-074")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypedDict
 
 from floodmark.connectors.files import FileReader
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
 from floodmark.lake import entries, log
@@ -174,15 +174,33 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, re
         ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
         PlanError: PLAN-010, the source no longer fits its log.
         LifecycleError: LIFECYCLE-011 the source has ended and has more to land, LIFECYCLE-012 the log is another lake's.
+        StateError: STATE-010, files have landed in a log that has no landing commit.
     """
     _check_own(lake, source)
     reader, path = reader_of(source, workspace), lake.log(source.name)
     if isinstance(reader, FileReader):
         reader.check_there()
-    if entries.is_table(path) and (last := log.newest(path)):
+    last = log.newest(path) if entries.is_table(path) else None
+    if last is None:
+        _check_not_lost(lake, source)
+    else:
         log.check_fits(source, last.definition)
         if last.ended and not reopen:
             refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
+
+
+def _check_not_lost(lake: Lake, source: Source) -> None:
+    """Refuse a log without a landing commit although files have landed: what lands now would be all there is."""
+    units = LandedUnits.load(lake, Landing(source=source.name))
+    if units:
+        fix = f"Put its folder _delta_log back from a copy. Without one, land all files again into a new lake: floodmark land {source.name} --lake lake-anew."
+        raise StateError(
+            f"log {lake.log(source.name)}",
+            f"the rows of the files that have landed: {len(units):,}",
+            "no landing commit",
+            fix,
+            code="STATE-010",
+        )
 
 
 def _check_own(lake: Lake, source: Source) -> None:

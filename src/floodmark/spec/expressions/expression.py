@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from types import FunctionType
 
-from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.types import known
 from floodmark.spec.expressions.functions import WHY, classified, names
 from floodmark.spec.expressions.inference import UnknownColumn, infer
@@ -69,14 +70,24 @@ def expression(text: object, schema: Schema, where: str) -> Expression:
             141 several statements, 142 unknown function, 143 a function no expression may call, 145 types Spark refuses.
     """
     if not isinstance(text, str):
-        got = f"a {type(text).__module__.split('.')[0]} {type(text).__name__}"
-        shown = str(text).removeprefix("Column<'").removesuffix("'>") if type(text).__name__ == "Column" else ""
-        fix = f'Write it as text: "{shown}".' if shown else 'Write it as text: "dep_delay >= 60".'
+        got = _kind(text)
+        column = str(text).removeprefix("Column<'").removesuffix("'>") if type(text).__name__ == "Column" else ""
+        fix = f'Write it as text: "{column}".' if column else 'Write it as text: "dep_delay >= 60".'
+        if callable(text):
+            fix += " Python code over rows goes into flat_map(function, schema=...)."
         raise DefinitionError(where, "Spark SQL text", got, fix, code="DEFINITION-020")
     read = _read(text, schema)
     if isinstance(read, _Problem):
         raise DefinitionError(where, read.expected, read.got, read.fix, code=read.code)
     return read
+
+
+def _kind(value: object) -> str:
+    """The value as an error names it: ``a pyspark Column``, ``a Python function``, ``5``."""
+    if isinstance(value, FunctionType):
+        return "a Python function"
+    library = type(value).__module__.split(".")[0]
+    return shown(value) if library == "builtins" else f"a {library} {type(value).__name__}"
 
 
 @lru_cache(maxsize=4096)

@@ -65,7 +65,7 @@ class Reader(ABC):
     def expect(self, text: str) -> None:
         """Move behind this operator or word, which must be next."""
         if not self.accept(text):
-            raise self.unexpected(f"{text} expected, ")
+            raise self.unexpected(f"{text!r} expected, found ")
 
     def unexpected(self, lead: str = "") -> Unreadable:
         """The error that names the next token."""

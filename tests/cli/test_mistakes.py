@@ -1,0 +1,190 @@
+"""Mistakes at a first workspace's keyboard and in its files: one error with a fix, no traceback, no row lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Verb, forget_modules
+
+
+def edit(shop: Path, file: str, old: str, new: str) -> None:
+    text = (shop / file).read_text("utf-8")
+    assert text.count(old) == 1
+    (shop / file).write_text(text.replace(old, new), "utf-8")
+
+
+def test_init_never_writes_into_a_folder_with_files_by_a_detour(verb: Verb, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine", "utf-8")
+    result = verb("init", "mine/new/..")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"LIFECYCLE-020 folder {tmp_path / 'mine'}\n")
+    assert (tmp_path / "mine" / "README.md").read_text("utf-8") == "mine"
+    assert not (tmp_path / "mine" / "new").exists()
+
+
+def test_init_without_a_name_is_wrong_usage_and_writes_nothing(verb: Verb, tmp_path: Path) -> None:
+    result = verb("init", "")
+    assert result.exit_code == 2
+    assert "NAME is empty" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_init_in_a_removed_folder_says_so(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = verb("init", "shop")
+    monkeypatch.chdir(tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("DEFINITION-080 current folder\n")
+
+
+def test_init_takes_a_name_that_the_locale_cannot_read(verb: Verb, tmp_path: Path) -> None:
+    name = os.fsdecode(b"s\xfcd")
+    assert verb("init", name).exit_code == 0
+    assert (tmp_path / name / "README.md").read_text("utf-8").startswith("# s\\udcfcd\n")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "got"),
+    [
+        ("FLOODMARK_ENGINE", "sparkk", "engine: Input should be 'spark' or 'embedded', got 'sparkk'"),
+        ("FLOODMARK_DIVIDED", "maybe", "divided: Input should be a valid boolean"),
+    ],
+)
+def test_a_wrong_environment_variable_is_named(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, got: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    result = verb("status")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("USER-002 definitions.workspace('dev')\n")
+    assert f"got:      {got}" in result.stderr
+    assert f"fix:      Correct {variable} in the environment. See {shop}" in result.stderr
+    assert "http" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("lake=None", "lake: a text\n"),
+        ('memory="4GB"', "memory: a whole number of megabytes, or None\n"),
+        ("shuffle_partitions=0", "shuffle_partitions: a whole number of 1 or more\n"),
+        ('divided="no"', "divided: True or False\n"),
+        ('kept_days="a month", upkeep_minutes=-5', "kept_days: a number of 0 or more, upkeep_minutes: a number of"),
+        ('spark={"a": "b"}', 'spark: pairs of texts, such as (("spark.driver.memory", "4g"),)\n'),
+    ],
+)
+def test_wrong_settings_are_all_named_before_anything_runs(verb: Verb, shop: Path, setting: str, expected: str) -> None:
+    settings = f"from floodmark import Settings\n\n\ndef settings(environment):\n    return Settings({setting})\n"
+    (shop / "resources" / "settings.py").write_text(settings, "utf-8")
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("SETUP-073 Settings(")
+    assert f"expected: {expected}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("lake", "code"),
+    [("http://example.org/lake", "SETUP-042 http://example.org/lake"), ("a" * 300, "SETUP-059 floodmark land")],
+)
+def test_a_lake_nothing_can_be_written_to_is_refused(verb: Verb, shop: Path, lake: str, code: str) -> None:
+    result = verb("land", "orders", "--lake", lake)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(code)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_lake_in_the_home_folder_may_be_written_with_a_tilde(
+    verb: Verb, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert verb("land", "orders", "--lake", "~/lake").stdout.startswith(f"lake {tmp_path / 'lake'} (dev)\n")
+    monkeypatch.setenv("FLOODMARK_LAKE", "~/lake")
+    forget_modules()
+    assert verb("status").stdout.startswith(f"lake {tmp_path / 'lake'} (dev)\n")
+    assert not (shop / "~").exists()
+
+
+def test_a_log_that_was_lost_is_not_begun_anew_without_its_rows(verb: Verb, shop: Path) -> None:
+    assert verb("land", "orders").exit_code == 0
+    entries, copy = shop / "lake" / "logs" / "orders" / "_delta_log", shop / "copy"
+    shutil.move(entries, copy)
+    more = "ordered_at,order_id,country,items,cents,voucher\n2025-03-01T12:30:00Z,2001,DE,1,100,\n"
+    (shop / "inbox" / "orders" / "orders_2025-03-01_12.csv").write_text(more, "utf-8")
+    result = verb("land", "orders")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"STATE-010 log {shop / 'lake' / 'logs' / 'orders'}\n")
+    assert "expected: the rows of the files that have landed: 3\n" in result.stderr
+    assert not entries.exists()
+    assert "orders: 20 rows in 1 commit" in verb("land", "orders", "--lake", "lake-anew").stdout
+    shutil.move(copy, entries)
+    assert "orders: 1 rows in 1 commit" in verb("land", "orders").stdout
+
+
+def test_a_source_to_run_and_an_operator_to_land_are_told_apart(verb: Verb, shop: Path) -> None:
+    assert "fix:      It is a source: floodmark land orders. There are: hourly_sales.\n" in verb("run", "orders").stderr
+    landed = verb("land", "hourly_sales").stderr
+    assert "fix:      It is an operator: floodmark run hourly_sales. There are: orders.\n" in landed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "fix"),
+    [
+        ("@operator\n", "", "DEFINITION-076 operator_asset\n", "Put @operator above def hourly_sales."),
+        ("@operator\n", '@operator("hourly")\n', "DEFINITION-057 @operator\n", '@operator(name="hourly")'),
+        (", sum  #", "  #", "USER-002 module 'definitions'\n", "sum is Python's own here. Import floodmark's, from"),
+        ('sum("cents")', "sum(lambda r: r.cents)", "DEFINITION-020 operator", "flat_map(function, schema=...)"),
+    ],
+)
+def test_a_slip_in_an_operator_is_named(verb: Verb, shop: Path, old: str, new: str, code: str, fix: str) -> None:
+    edit(shop, "operators/orders.py", old, new)
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(code)
+    assert fix in result.stderr.partition("fix:")[2]
+
+
+def test_a_second_operator_of_one_name_is_refused_where_an_asset_shows_the_first(verb: Verb, shop: Path) -> None:
+    second = '\n\n@operator(name="hourly_sales")\ndef large(orders: Stream[Order]) -> Stream:\n    return orders.filter("cents > 9")\n'
+    with (shop / "operators" / "orders.py").open("a", encoding="utf-8") as file:
+        file.write(second)
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("DEFINITION-070 workspace\n")
+    assert result.stderr.count("operators/orders.py:") == 2
+
+
+def test_a_workspace_function_without_an_argument_is_shown_with_one(verb: Verb, shop: Path) -> None:
+    edit(shop, "definitions/__init__.py", 'workspace(environment: str = "dev")', "workspace()")
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("DEFINITION-082 module 'definitions'")
+    assert "def workspace(environment: str) -> Workspace" in result.stderr
+
+
+def test_files_of_other_formats_named_csv_are_set_aside_with_what_they_are(verb: Verb, shop: Path) -> None:
+    inbox = shop / "inbox" / "orders"
+    (inbox / "a.csv").write_bytes(b"PAR1\x15\x04\x15")
+    (inbox / "~$b.csv").write_bytes(b"PK\x03\x04\x14")
+    (inbox / "c.csv").write_bytes(b"\x1f\x8b\x08\x00")
+    assert "orders: 19 rows in 1 commit, 4 quarantined" in verb("land", "orders").stdout
+    shown = verb("quarantine", "show", "orders").stdout
+    for kind in ("a Parquet file: rename it to .parquet", "a workbook of Excel", "compressed: rename it to .csv.gz"):
+        assert kind in shown
+
+
+def test_rescaling_a_stream_of_the_embedded_engine_is_refused_before_spark_is_asked_for(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.cli.streams.start", lambda *_: pytest.fail("Spark was started"))
+    assert verb("land", "orders").exit_code == 0
+    assert verb("run", "hourly_sales", "--unbounded", "--until-caught-up").exit_code == 0
+    result = verb("rescale", "hourly_sales", "--partitions", "4")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("STATE-041 checkpoint")
