@@ -10,6 +10,7 @@ from floodmark.core.time import describe_span
 from floodmark.spec import steps
 from floodmark.spec.functions import Function
 from floodmark.spec.operator import Operator
+from floodmark.spec.schema import TAG
 from floodmark.spec.windows import Count, Global
 
 
@@ -66,7 +67,7 @@ def _tree(step: steps.Step, depth: int) -> list[str]:
     if isinstance(step, steps.STATEFUL) and step.ports:
         for part in step.parents[0].parents:
             assert isinstance(part, steps.Project)
-            port = step.ports[int(dict(part.columns)[steps.TAG])]
+            port = step.ports[int(dict(part.columns)[TAG])]
             lines += [f"{'  ' * (depth + 1)}{port.name}:", *_tree(part.parents[0], depth + 2)]
         return lines
     return lines + [line for parent in step.parents for line in _tree(parent, depth + 1)]

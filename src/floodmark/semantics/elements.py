@@ -15,8 +15,8 @@ from floodmark.semantics.columnar import by_group
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
 from floodmark.spec.expressions import check
-from floodmark.spec.schema import MARKER
-from floodmark.spec.steps import TAG, KeyedProcess, WindowAggregate, expressions
+from floodmark.spec.schema import MARKER, TAG
+from floodmark.spec.steps import KeyedProcess, WindowAggregate, expressions
 from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
 from floodmark.spec.windows import Count, Global, WindowAssigner
 

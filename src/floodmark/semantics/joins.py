@@ -27,8 +27,8 @@ from floodmark.semantics.columns import arrow_type, decode, encode, result_schem
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.store import Store
-from floodmark.spec.schema import MARKER, ROW
-from floodmark.spec.steps import TAG, IntervalJoin
+from floodmark.spec.schema import MARKER, ROW, TAG
+from floodmark.spec.steps import IntervalJoin
 
 _FOREVER = 1 << 60
 _SIDES = ("left", "right")

@@ -11,13 +11,14 @@ from floodmark.core.time import NEVER, from_ms, to_ms
 from floodmark.spec.functions import Pane
 from floodmark.spec.kinds import Kind
 from floodmark.spec.process import Context, Row, StatefulFunction
+from floodmark.spec.schema import TAG
 from floodmark.spec.state import ListState, ValueState
 from floodmark.spec.timer import Timer
 
 if TYPE_CHECKING:
     from floodmark.spec.steps import Port
 
-TAG, DELETED = "_input", "_deleted"
+DELETED = "_deleted"
 
 Places = tuple[tuple[tuple[str, str], ...], ...]
 """Per side, (column of its rows, column of the result)."""

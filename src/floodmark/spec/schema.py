@@ -9,6 +9,8 @@ from floodmark.core.errors import ExecutionError, closest
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
 """The stamps: columns that every landed row and every output row has beside its own."""
 
+TAG = "_input"
+"""Column of a tagged union that holds the number of the input a row is from."""
 PARTITION = "_asset_partition"
 """The column an output's table is divided by when its asset has partitions: the partition's name; null for markers."""
 

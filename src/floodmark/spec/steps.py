@@ -139,10 +139,6 @@ class Union(_Node):
         return self.parents[0].schema
 
 
-TAG = "_input"
-"""Column of a tagged union that holds the number of the input a row is from."""
-
-
 @frozen
 class Port(Declared):
     """One input of a step with several inputs, as columns of their tagged union.

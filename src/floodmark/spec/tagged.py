@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec import steps
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.schema import TAG, Column, Schema
 
 if TYPE_CHECKING:
     from floodmark.spec.stream import KeyedStream, Stream
@@ -55,11 +55,11 @@ def tagged(
         value_columns += [
             replace(c, name=columns[c.name], nullable=True) for c in shape.columns if c.name not in own[tag]
         ]
-    schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *value_columns))
+    schema = Schema((*head, Column(name=TAG, type="int", nullable=False), *value_columns))
     parts = []
     for tag, stream in enumerate((left.stream, right)):
         expressions = {target: f"`{name}`" for name, target in ports[tag].columns} | {
-            steps.TAG: str(1 - tag if last else tag)
+            TAG: str(1 - tag if last else tag)
         }
         texts = tuple((column.name, expressions.get(column.name, "NULL")) for column in schema.columns)
         parts.append(steps.Project(stream.step, texts, schema))

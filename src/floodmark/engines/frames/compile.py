@@ -21,7 +21,7 @@ from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_k
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
-from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS
+from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windows import WindowAssigner
 
 FILTERED = 4
@@ -184,7 +184,7 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
     )
     if step.broadcast is not None:
-        group = f"explode(if(`{steps.TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
+        group = f"explode(if(`{TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
     columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",

@@ -22,7 +22,7 @@ from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
-from floodmark.spec.schema import ROW, Schema
+from floodmark.spec.schema import ROW, TAG, Schema
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
 
@@ -76,7 +76,7 @@ class Rows:
         if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
             columns["side"] = _whole(rows, schema)
         table = pa.table(columns)
-        return table if step.broadcast is None else _broadcast(table, rows[steps.TAG], step.broadcast, step.groups)
+        return table if step.broadcast is None else _broadcast(table, rows[TAG], step.broadcast, step.groups)
 
     def _computed(self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Known) -> pa.Table:
         match step:
