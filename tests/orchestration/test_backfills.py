@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from dagster_runs import flights_workspace
 from deltalake import DeltaTable
-from flights import answer, same, versions
+from flights import answer, same, source, versions
 
 from definitions import workspace
 from floodmark.core.time import Interval
 from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import left_to_stream
 from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.partitions import split
 
@@ -127,3 +129,33 @@ def test_every_row_lies_in_the_partition_of_its_event_time(flights, flights_lake
             moment = int(row["_event_time"].timestamp() * 1000)
             assert row["_asset_partition"] == operator.partitions.key(moment)
     assert [key for key, _ in split(operator.partitions, days())] == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
+def test_a_range_past_the_stream_is_computed_as_far_as_the_stream_is_done(
+    engine, embedded, inbox, dagster_of, tmp_path
+):
+    lake, flights = Lake(str(tmp_path / "lake")), source(inbox)
+    operator, tables = workspace().operator("hourly_departures"), CHAIN[:2]
+    embedded.land(flights, lake, max_commits=3)
+    engine.run_unbounded(operator, lake, until_caught_up=True)
+    done = left_to_stream(operator, lake)
+    embedded.land(flights, lake, end=True)
+    dagster = dagster_of(flights_workspace(engine, inbox, lake), inbox.parent)
+    backfill = dagster.run(*tables, partitions=DAYS)
+    assert backfill.success, backfill.failures
+    computed = {key for asset, key in backfill.materialized if asset == "hourly_departures"}
+    left = {key for asset, key in backfill.observed if asset == "hourly_departures"}
+    assert (
+        computed == {key for key, piece in split(operator.partitions, days()) if piece.end - 1 <= done.reached} != set()
+    )
+    assert computed | left == {"2013-01-01", "2013-01-02", "2013-01-03"}
+    assert "the stream's, which is done with up to" in backfill.observed["hourly_departures", DAYS[1]]["not computed"]
+
+    engine.run_unbounded(operator, lake, until_caught_up=True)
+    other = Lake(str(tmp_path / "other"), logs=lake.root)
+    engine.run_bounded(operator, other, Interval())
+    same(lake, other, operator)
+    again = dagster.run(*tables, partitions=DAYS)
+    assert again.success, again.failures
+    assert not again.observed
+    same(lake, other, operator)
