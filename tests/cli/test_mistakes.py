@@ -188,3 +188,37 @@ def test_rescaling_a_stream_of_the_embedded_engine_is_refused_before_spark_is_as
     result = verb("rescale", "hourly_sales", "--partitions", "4")
     assert result.exit_code == 1
     assert result.stderr.startswith("STATE-041 checkpoint")
+
+
+def test_a_module_that_ends_the_program_is_named(verb: Verb, shop: Path) -> None:
+    edit(shop, "operators/orders.py", "class Order(", "raise SystemExit(0)\n\n\nclass Order(")
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("USER-002 module 'definitions'\n")
+    assert "got:      SystemExit: 0\n" in result.stderr
+    assert "operators/orders.py:9: raise SystemExit(0)" in result.stderr
+
+
+def test_commands_of_a_fix_act_on_the_lake_that_was_named(verb: Verb, shop: Path) -> None:
+    result = verb("--environment", "prod", "run", "hourly_sales", "--engine", "embedded", "--lake", "my lake")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(
+        "  fix:      Land it first: floodmark --environment prod --lake 'my lake' land orders\n"
+    )
+    lost = verb("rollback", "hourly_sales", "--to", "x", "--lake=other", "--json").stdout
+    assert "See those there are: floodmark --lake other savepoint list" in lost
+
+
+def test_a_panic_of_a_library_for_want_of_files_is_foreseen(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def panics(*_: object) -> None:
+        raise panic('Failed to create a runtime.: Os { code: 24, kind: Uncategorized, message: "Too many open files" }')
+
+    monkeypatch.setattr("floodmark.observe.status.status", panics)
+    result = verb("status")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("SETUP-053 floodmark status\n")
+    assert "ulimit -n 65536" in result.stderr

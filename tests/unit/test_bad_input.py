@@ -13,12 +13,14 @@ from floodmark import (
     Contract,
     EventTime,
     Files,
+    PromoteWhen,
     Rows,
     Source,
     Stream,
     TimeFormat,
     Workspace,
     operator,
+    operator_asset,
     source_asset,
 )
 from floodmark.cli.inference import look
@@ -97,6 +99,12 @@ CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("a single source", lambda _: Workspace(sources=source()(_)), "DEFINITION-076", "sources=[...]"),
     ("a source as operator", lambda _: Workspace(operators=[source()(_)]), "DEFINITION-076", "@operator above it"),
     ("a dictionary as settings", lambda _: Workspace(settings={"lake": "x"}), "DEFINITION-076", "Settings(lake=...)"),
+    (
+        "a rule as rollout",
+        lambda folder: operator_asset(built(lambda r: r.filter("n > 1"))(folder), rollout=PromoteWhen(match=0.9)),
+        "DEFINITION-097",
+        "rollout=Rollout(",
+    ),
     ("no time between", lambda _: Interval(start=5, end=5), "LIFECYCLE-001", "Name a later --to"),
     ("reversed times", lambda _: Interval(start=6, end=5), "LIFECYCLE-001", "Swap --from and --to."),
     ("nothing there", lambda folder: look(folder / "oders.csv"), "CONNECTOR-080", "a folder or a glob"),

@@ -171,7 +171,7 @@ class _UserCode:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, FloodmarkError) or not isinstance(error, Exception):
+        if error is None or isinstance(error, FloodmarkError) or not isinstance(error, Exception | SystemExit):
             return
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(self.root)]
         if isinstance(error, ModuleNotFoundError) and not frames:

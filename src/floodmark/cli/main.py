@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -53,6 +55,9 @@ GROUPS = {
 VERBS = {verb: module for group in GROUPS.values() for verb, module in group.items()}
 """Verb -> its module."""
 
+_COMMAND = re.compile(rf"\bfloodmark (?=(?:{'|'.join(VERBS)})\b)")
+"""The beginning of a command in a fix."""
+
 UNEXPECTED = "This is not an error floodmark knows; the traceback above says where it comes from."
 
 NO_SPARK = {"SETUP-001", "SETUP-004"}
@@ -60,6 +65,8 @@ NO_SPARK = {"SETUP-001", "SETUP-004"}
 
 _COLLECTIONS = (50_000, 20, 20)
 """Thresholds of Python's garbage collector, above the defaults: imported modules are no garbage, and collections would take a tenth of a verb's time."""
+_PANIC = "PanicException"
+"""Exception of a panic in a library written in Rust; no subclass of Exception."""
 _WHOLE = 1000
 """Limit of the first sentence of a verb's help, in characters: more than any has."""
 
@@ -74,6 +81,10 @@ class Program(click.Command):
         try:
             status = super().main(command_line, *positional, **{**settings, "standalone_mode": False})
         except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
+            status = _report(error, command_line)
+        except BaseException as error:
+            if type(error).__name__ != _PANIC:
+                raise
             status = _report(error, command_line)
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -121,6 +132,7 @@ def _report(error: BaseException, command_line: Sequence[str]) -> int:
         error.fix += f" Here: `{typed}`."
     match error:
         case FloodmarkError():
+            error.fix = _with_shared_options(error.fix, command_line)
             status, parts = 1, error.as_json()
             if not as_json:
                 Console(as_json=False).error(parts)
@@ -142,6 +154,18 @@ def _report(error: BaseException, command_line: Sequence[str]) -> int:
     if as_json:
         click.echo(json.dumps({"error": parts}))
     return status
+
+
+def _with_shared_options(fix: str, command_line: Sequence[str]) -> str:
+    """The fix, whose commands act on the lake and in the environment of this command line."""
+    shared_options = []
+    for name in ("--environment", "--lake"):
+        values = [after for word, after in pairwise(command_line) if word == name]
+        values += [word.partition("=")[2] for word in command_line if word.startswith(f"{name}=")]
+        if values and name not in fix:
+            shared_options += [name, values[-1]]
+    command = f"floodmark {shlex.join(shared_options)} "
+    return _COMMAND.sub(lambda _: command, fix) if shared_options else fix
 
 
 def _on_embedded(command_line: Sequence[str]) -> str:

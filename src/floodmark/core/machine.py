@@ -96,7 +96,7 @@ _OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|
 """Arrow's message about a bucket, which has no errno."""
 _DRAWN = re.compile(r"\x1b\[[\d;]*m|\u21b3 ?")
 """Colours and arrows in messages of delta-rs."""
-_OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
+_OF_RUST = re.compile(r"[^\n]*(?:\(os error (\d+)\)|Os \{ code: (\d+),[^\n]*)")
 _OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
 _OF_DUCKDB = re.compile(r"^IO Error: [^\n]*")
 _OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
@@ -206,7 +206,7 @@ def _refusal(error: BaseException) -> tuple[int, str]:
     if _OF_FLOODMARK.search(text):  # floodmark raised it in one of Spark's processes: the text names the fault
         return 0, ""
     if rust := _OF_RUST.search(text):
-        return int(rust[1]), rust[0].strip()
+        return int(rust[1] or rust[2]), rust[0].strip()
     if duckdb := _OF_DUCKDB.match(text):
         return _named(duckdb[0]), duckdb[0]
     return next(((number, line) for line in _of_java(text) if (number := _of_line(line))), (0, ""))

@@ -286,10 +286,13 @@ def _check_savepoints(savepoints: Any, where: str) -> None:
 
 
 def _check_rollout(rollout: Any, upgrades: Upgrades | None, operator: Operator, where: str) -> None:
-    if not isinstance(rollout, Rollout) or upgrades is not None:
+    if not isinstance(rollout, Rollout):
+        fix = "For example rollout=Rollout(promote=PromoteWhen(match=0.999))."
+        raise DefinitionError(f"{where}, rollout", "a Rollout", repr(rollout), fix, code="DEFINITION-097")
+    if upgrades is not None:
         fix = 'rollout=Rollout(schedule="0 3 * * sun"), or upgrades=Upgrades("0 3 * * sun"), not both.'
-        got = "upgrades and rollout" if isinstance(rollout, Rollout) else repr(rollout)
-        raise DefinitionError(where, "one way in which its stream is changed", got, fix, code="DEFINITION-097")
+        expected, got = "one way in which its stream is changed", "upgrades and rollout"
+        raise DefinitionError(where, expected, got, fix, code="DEFINITION-097")
     rollout.promote.check(operator)
 
 
