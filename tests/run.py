@@ -7,7 +7,7 @@
 A group is a folder under tests/, or two; a long one is run in parts, by files. Three run at a time; what a group prints comes whole when it ends,
 and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
-browser nor a server: unit tests, in three parts beside each other, and those of the pages. With --minutes the part ends at its first
+browser nor a server: unit tests, in parts beside each other, and those of the pages. With --minutes the part ends at its first
 failure, or is cut after N minutes, which is no failure.
 """
 
@@ -40,8 +40,8 @@ LINES_OF_A_FAILURE = 25
 PARTS = {"unit": 4}
 """Groups whose files are dealt to parts that run by themselves: small ones at the end keep all lanes busy."""
 COMPILED = ("src", "tests/support", "tests/crash", "demo", "operators", "assets", "resources", "definitions")
-FAST = (("docs", ""), ("unit", "1/3"), ("unit", "2/3"), ("unit", "3/3"))
-"""Groups of ``--fast``, and which part of each."""
+FAST = ("docs", "unit")
+"""Groups of ``--fast``."""
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration", "cli"}
 """Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
 modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
@@ -248,7 +248,7 @@ def main() -> int:
     _compile()
     if options.soak:
         return soak(options.soak, options.minutes)
-    jobs_of = list(FAST) if options.fast else [one for name in options.groups for one in _parts(name)]
+    jobs_of = [one for name in (FAST if options.fast else options.groups) for one in _parts(name)]
     print(f"groups: {', '.join(dict.fromkeys(name for name, _ in jobs_of))}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
     archive = _class_archive() if any(_interpreted(name) for name, _ in jobs_of) else nullcontext()
