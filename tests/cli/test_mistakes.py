@@ -222,3 +222,29 @@ def test_a_panic_of_a_library_for_want_of_files_is_foreseen(
     assert result.exit_code == 1
     assert result.stderr.startswith("SETUP-053 floodmark status\n")
     assert "ulimit -n 65536" in result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--from-scratch"]])
+def test_a_stream_is_not_handed_to_a_spark_that_is_not_installed(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    stream = ["run", "hourly_sales", "--unbounded", "--until-caught-up"]
+    assert verb("land", "orders").exit_code == 0
+    assert verb(*stream).exit_code == 0
+    monkeypatch.setattr("floodmark.engines.spark.setup.home.find_spec", lambda _: None)
+    result = verb(*stream, *options, "--engine", "spark")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("SETUP-004 Spark\n")
+    assert not list((shop / "lake" / "_floodmark" / "savepoints").rglob("manifest.json"))
+    assert verb(*stream).exit_code == 0
+
+
+def test_a_contract_that_retypes_a_column_of_the_log_is_named_by_the_stream(verb: Verb, shop: Path) -> None:
+    assert verb("land", "orders").exit_code == 0
+    edit(shop, "operators/orders.py", "voucher: str | None", "voucher: int | None")
+    forget_modules()
+    result = verb("run", "hourly_sales", "--unbounded", "--until-caught-up")
+    assert result.exit_code == 1
+    assert "EXECUTION-005 input 'orders' of hourly_sales@" in result.stderr
+    assert "got:      column 'voucher' of type string for int64: " in result.stderr
+    assert "Traceback" not in result.stderr

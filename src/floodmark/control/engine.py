@@ -166,6 +166,7 @@ class OnSpark:
 
     def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
         """As ``Computing``."""
+        self._require_spark()
         from floodmark.engines.spark.unbounded.run import check_start
 
         check_start(operator, lake, **options)
@@ -175,9 +176,22 @@ class OnSpark:
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
         """As ``Computing``."""
-        from floodmark.engines.transfer import transfer
+        from floodmark.engines.transfer import is_due, transfer
 
+        if is_due(operator.name, lake, self.name):
+            self._require_spark()
         return transfer(operator, lake, self.name, lambda: self.spark)
+
+    @staticmethod
+    def _require_spark() -> None:
+        """Make sure that Spark's jars are installed, before anything of a stream is saved.
+
+        Raises:
+            SetupError: SETUP-004.
+        """
+        from floodmark.engines.spark.setup.home import spark_home
+
+        spark_home()
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""

@@ -285,10 +285,22 @@ class Reader:
             where = f"input '{self.input.name}' of {self.operator.version}"
             raise ExecutionError(where, f"a Parquet file at {path}", str(error), fix, code="EXECUTION-060") from error
         columns = [
-            table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
+            self._cast(table[field.name], field) if field.name in there else self._absent(file, field, table.num_rows)
             for field in wanted
         ]
         return pa.table(columns, schema=wanted)
+
+    def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        """A column of a file as the operator's contract types it."""
+        try:
+            return column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            where = f"input '{self.input.name}' of {self.operator.version}"
+            got = f"column '{field.name}' of type {column.type} for {field.type}: {error}"
+            fix = f"A table keeps the types it was written with. Give '{field.name}' its type back, and cast it in the operator: with_columns(...)"
+            raise ExecutionError(
+                where, f"the columns of '{self.input.table}'", got, fix, code="EXECUTION-005"
+            ) from error
 
     def _absent(self, file: File, field: pa.Field, rows: int) -> pa.Array:
         """A column that a file lacks: a partition column, or a column added later, which is null."""
