@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from floodmark.lake import readiness
+from floodmark.spec.partitions import split
 
 from .conftest import Verb, forget_modules
 
@@ -248,3 +253,21 @@ def test_a_contract_that_retypes_a_column_of_the_log_is_named_by_the_stream(verb
     assert "EXECUTION-005 input 'orders' of hourly_sales@" in result.stderr
     assert "got:      column 'voucher' of type string for int64: " in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_an_interval_to_the_end_of_the_calendar_is_not_judged_day_by_day(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = []
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for day in split(*arguments):
+            days.append(day)
+            yield day
+
+    monkeypatch.setattr(readiness, "split", counted)
+    assert verb("land", "orders").exit_code == 0
+    assert verb("run", "hourly_sales", "--from", "0001-01-02", "--to", "9999-12-31").exit_code == 0
+    again = verb("run", "hourly_sales", "--from", "2025-03-01T09:00", "--to", "9999-12-31")
+    assert "hourly_sales bounded: nothing to do" in again.stdout.replace("@d119c6c0", "")
+    assert 0 < len(days) < 1_000_000  # of 2,913,000

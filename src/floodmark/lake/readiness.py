@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 
 from deltalake.exceptions import TableNotFoundError
@@ -22,6 +23,9 @@ from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.steps import IntervalJoin, Project, WindowAggregate
 from floodmark.spec.windows import Global, Session
+
+_MOST_PIECES = 100_000
+"""Partitions of an interval above which the interval is judged as a whole: 11 years by hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +184,10 @@ def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], la
     def cut(interval: Interval) -> list[Interval]:
         if operator.partitions is None or interval.start <= NEVER or interval.end > END:
             return [interval]
-        return [_inside(interval, piece) for _, piece in split(operator.partitions, interval)]
+        pieces = [
+            _inside(interval, piece) for _, piece in islice(split(operator.partitions, interval), _MOST_PIECES + 1)
+        ]
+        return pieces if len(pieces) <= _MOST_PIECES else [interval]  # a far end such as 9999-12-31
 
     return Now(version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, cut=cut)
 
