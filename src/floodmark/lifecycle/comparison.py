@@ -241,6 +241,11 @@ class Comparison:
         return self.counts.same and not self.schema
 
     @property
+    def not_compared(self) -> tuple[SchemaDifference, ...]:
+        """The columns of the left side that the right side lacks or has with another type."""
+        return tuple(column for column in self.schema if column.left is not None)
+
+    @property
     def changed(self) -> tuple[ColumnDifference, ...]:
         """The columns whose values or distributions differ."""
         return tuple(one for one in self.columns if one.different or one.within or one.distance)

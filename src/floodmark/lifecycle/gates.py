@@ -130,10 +130,8 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
             yield Gate(name=f"match of {table}", wants="rows that can be compared", sees=comparison, verdict="fails")
             continue
         yield _share(f"match of {table}", rule, comparison.counts.match, "of the rows the same")
-        missing = ", ".join(column.name for column in comparison.schema if column.right is None)
-        changed = ", ".join(
-            f"{c.name} is {c.right}" for c in comparison.schema if c.left is not None and c.right is not None
-        )
+        missing = ", ".join(column.name for column in comparison.not_compared if column.right is None)
+        changed = ", ".join(f"{c.name} is {c.right}" for c in comparison.not_compared if c.right is not None)
         wrong = "; ".join(filter(None, (f"lacks {missing}" if missing else "", changed)))
         verdict: Verdict = "fails" if wrong else "holds"
         yield Gate(

@@ -37,7 +37,7 @@ class Replay:
     seconds: float = 0.0
 
     def passes(self, match: float) -> bool:
-        """Whether the change is acceptable: enough rows of each output are the same, and no column is missing.
+        """Whether the change is acceptable: enough rows of each output are the same, and all columns of production were compared.
 
         Args:
             match: least share of rows, 0 to 1.
@@ -47,9 +47,7 @@ class Replay:
         if not self.plan.changes or self.plan.deployed is None:
             return True
         return bool(self.found) and all(
-            not isinstance(one, str)
-            and one.counts.match >= match
-            and all(column.right is not None for column in one.schema)
+            not isinstance(one, str) and one.counts.match >= match and not one.not_compared
             for one in self.found.values()
         )
 
@@ -66,7 +64,10 @@ class Replay:
         same = sum(one.counts.equal + one.counts.within for one in compared)
         if not compared:
             return next(iter(self.found.values()), "nothing has closed in both")  # type: ignore[return-value]  # all are texts
-        return f"{same:,} of {rows:,} rows are the same"
+        columns = ", ".join(dict.fromkeys(column.name for one in compared for column in one.not_compared))
+        return f"{same:,} of {rows:,} rows are the same" + (
+            f"; missing or of another type: {columns}" if columns else ""
+        )
 
 
 def markdown(against: str, replays: Sequence[Replay], match: float) -> str:

@@ -71,7 +71,7 @@ def _arms(operator: Operator) -> dg.AssetSpec:
 
 def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
     key = dg.AssetKey([_PREFIX, operator.name, "report"])
-    what = "Whether the results of every arm match those of the first arm, up to the slowest arm: enough rows are the same, and no column is missing."
+    what = "Whether the results of every arm match those of the first arm, up to the slowest arm: enough rows are the same, and no column is missing or of another type."
 
     class Config(config_of(ComparisonRequest)):  # type: ignore[misc]  # made of the request
         pass
