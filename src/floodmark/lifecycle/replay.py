@@ -64,10 +64,7 @@ class Replay:
         same = sum(one.counts.equal + one.counts.within for one in compared)
         if not compared:
             return next(iter(self.found.values()), "nothing has closed in both")  # type: ignore[return-value]  # all are texts
-        columns = ", ".join(dict.fromkeys(column.name for one in compared for column in one.not_compared))
-        return f"{same:,} of {rows:,} rows are the same" + (
-            f"; missing or of another type: {columns}" if columns else ""
-        )
+        return f"{same:,} of {rows:,} rows are the same"
 
 
 def markdown(against: str, replays: Sequence[Replay], match: float) -> str:
