@@ -60,7 +60,7 @@ def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, l
     refused = verb("apply", "totals", "--dry-run", "--rebuild", "--lake", lake.root)
     assert refused.exit_code == 1
     assert refused.stderr.startswith("LIFECYCLE-034")
-    assert "Finish it: floodmark rollback others --to x" in refused.stderr
+    assert f"Finish it: floodmark --lake {lake.root} rollback others --to x" in refused.stderr
 
 
 def test_a_dry_run_of_a_rebuild_that_was_begun_says_that_it_would_be_finished(verb: Verb, lake: Lake) -> None:

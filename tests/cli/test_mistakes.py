@@ -244,14 +244,17 @@ def test_a_stream_is_not_handed_to_a_spark_that_is_not_installed(
     assert verb(*stream).exit_code == 0
 
 
-def test_a_contract_that_retypes_a_column_of_the_log_is_named_by_the_stream(verb: Verb, shop: Path) -> None:
+@pytest.mark.parametrize("mode", [["--unbounded", "--until-caught-up"], []])
+def test_a_contract_that_retypes_a_column_of_the_log_is_refused_in_both_modes(
+    verb: Verb, shop: Path, mode: list[str]
+) -> None:
     assert verb("land", "orders").exit_code == 0
-    edit(shop, "operators/orders.py", "voucher: str | None", "voucher: int | None")
+    edit(shop, "operators/orders.py", "cents: int", "cents: float")
     forget_modules()
-    result = verb("run", "hourly_sales", "--unbounded", "--until-caught-up")
+    result = verb("run", "hourly_sales", *mode)
     assert result.exit_code == 1
     assert "EXECUTION-005 input 'orders' of hourly_sales@" in result.stderr
-    assert "got:      column 'voucher' of type string for int64: " in result.stderr
+    assert "got:      cents bigint for double" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -89,7 +89,6 @@ def test_what_looks_at_it_works_and_what_writes_says_so(verb: Verb, shop: Path) 
         ["move", "hourly_sales", "--into", "moved"],
         ["experiment", "start", "x", "--of", "hourly_sales"],
         ["run", "hourly_sales", "--engine", "spark"],
-        ["rescale", "hourly_sales", "--partitions", "8"],
     ]
     changed = shop / "operators" / "orders.py"
     code = changed.read_text("utf-8")

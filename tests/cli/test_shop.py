@@ -93,7 +93,7 @@ def test_json_is_one_document_and_progress_goes_to_stderr(shop: Path) -> None:
     done = program(shop, "run", "hourly_sales", "--json", "--lake", "empty")
     assert done.returncode == 1
     error = json.loads(done.stdout)["error"]
-    assert (error["code"], error["fix"]) == ("EXECUTION-002", "Land it first: floodmark land orders")
+    assert (error["code"], error["fix"]) == ("EXECUTION-002", "Land it first: floodmark --lake empty land orders")
     assert done.stderr == f"lake {shop / 'empty'} (dev)\n"
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pydantic import BaseModel, Field
 
 from floodmark import Contract, Daily, EventTime, Operator, Stream, operator
-from floodmark.core.errors import PlanError
-from floodmark.lake import tables
+from floodmark.core.errors import ExecutionError, PlanError
+from floodmark.engines.frames.inputs import check_columns
+from floodmark.lake import entries, tables
 from floodmark.lake.paths import Lake
 from floodmark.spec.schema import PARTITION, STAMPS
 
@@ -63,3 +68,41 @@ def test_other_columns_are_named_as_sql_names_them(lake: Lake) -> None:
     cut = replace(before, partitions=Daily("2024-01-01"))
     with pytest.raises(PlanError, match="PLAN-003"):
         tables.ensure(lake, cut, cut.outputs[0])
+
+
+class Leg(BaseModel):
+    """A part of an event."""
+
+    Origin: str
+    miles: dict[str, list[int]]
+
+
+class Wide(Contract):
+    """A column of each type that a contract may have."""
+
+    at: EventTime
+    s: str
+    i: int
+    f: float
+    b: bool
+    day: date
+    raw: bytes
+    money: Annotated[Decimal, Field(max_digits=38, decimal_places=2)]
+    leg: Leg
+    legs: list[Leg]
+    by_name: dict[str, Leg]
+
+
+@operator
+def wide(events: Stream[Wide]) -> Stream:
+    return events.filter("i > 0")
+
+
+def test_a_table_has_the_types_of_the_contract_it_was_made_of(lake: Lake) -> None:
+    path = tables.ensure(lake, wide, wide.outputs[0])
+    types = {name: tables.sql_type(field["type"]) for name, field in entries.fields_of(path).items()}
+    check_columns(types, wide, wide.inputs[0])
+    for name, kind in wide.inputs[0].schema.types.items():
+        other = "string" if kind != "string" else "bigint"
+        with pytest.raises(ExecutionError, match=f"EXECUTION-005 .*got {name} {other} for "):
+            check_columns(types | {name: other}, wide, wide.inputs[0])

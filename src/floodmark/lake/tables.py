@@ -69,7 +69,7 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
         there = _declared_columns(TableSchema.from_json(entries.schema_of(path)), output)
     if there != _declared_columns(wanted, output):
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        got = ", ".join(f"{name} {_described(kind)}" for name, kind in there.items() if name != PARTITION)
+        got = ", ".join(f"{name} {sql_type(kind)}" for name, kind in there.items() if name != PARTITION)
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
     return path
 
@@ -123,11 +123,16 @@ def _declared_columns(schema: TableSchema, output: Output) -> dict[str, Any]:
     return {field.name: json.loads(field.type.to_json()) for field in schema.fields if field.name not in added(output)}
 
 
-def _described(kind: Any) -> str:
-    """Spark SQL's name of a type."""
+def sql_type(kind: Any) -> str:
+    """A type in Delta's JSON form -> Spark SQL's name of the type, such as ``array<struct<a:bigint>>``."""
     if isinstance(kind, str):
         return _SPARK_NAMES.get(kind, kind)
-    return f"array<{_described(kind['elementType'])}>" if kind["type"] == "array" else str(kind["type"])
+    if kind["type"] == "array":
+        return f"array<{sql_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{sql_type(kind['keyType'])},{sql_type(kind['valueType'])}>"
+    fields = ",".join(f"{field['name']}:{sql_type(field['type'])}" for field in kind["fields"])
+    return f"struct<{fields}>"
 
 
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}

@@ -1,8 +1,8 @@
-"""Check of an operator's inputs for the columns that the operator reads."""
+"""Check of an operator's inputs for the columns that the operator reads, and their types."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
@@ -12,33 +12,45 @@ from floodmark.spec.schema import STAMPS
 
 
 def require_columns(rows: DataFrame, operator: Operator, input_: Input) -> DataFrame:
-    """The rows of an input, if they have all columns that the operator reads.
+    """The rows of an input, if they have all columns that the operator reads, in the types of its contract.
 
     Raises:
-        ExecutionError: EXECUTION-005, a column is missing.
+        ExecutionError: EXECUTION-005, a column is missing or of another type.
     """
-    check_columns(rows.columns, operator, input_)
+    check_columns(dict(rows.dtypes), operator, input_)
     return rows
 
 
-def check_columns(names: Collection[str], operator: Operator, input_: Input) -> None:
-    """Make sure that an input has all columns that the operator reads.
+def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -> None:
+    """Make sure that an input has all columns that the operator reads, in the types of its contract.
 
     Args:
-        names: columns of the input's table.
+        types: column of the input's table -> Spark SQL's name of its type.
         operator: that reads the input.
         input_: of the operator.
 
     Raises:
-        ExecutionError: EXECUTION-005, a column is missing.
+        ExecutionError: EXECUTION-005, a column is missing or of another type.
     """
-    missing = [name for name in (*input_.schema.names, *STAMPS) if name not in names]
-    if not missing:
+    missing = [name for name in (*input_.schema.names, *STAMPS) if name not in types]
+    retyped = [
+        name for name, kind in input_.schema.types.items() if name in types and _plain(types[name]) != _plain(kind)
+    ]
+    if not missing and not retyped:
         return
-    fix = (
-        f"A column its contract has gained comes into the log with the next rows: floodmark land {input_.table}"
-        if input_.upstream is None
-        else f"Is '{input_.upstream.operator.name}' of another version? See: floodmark plan {input_.upstream.operator.name}, floodmark plan {operator.name}"
-    )
-    where, got = f"input '{input_.name}' of {operator.version}", f"a table without {', '.join(missing)}"
+    if input_.upstream is not None:
+        fix = f"Is '{input_.upstream.operator.name}' of another version? See: floodmark plan {input_.upstream.operator.name}, floodmark plan {operator.name}"
+    elif missing:
+        fix = f"A column its contract has gained comes into the log with the next rows: floodmark land {input_.table}"
+    else:
+        fix = f"A log keeps the types that it was landed with. Give {', '.join(retyped)} the type back, and cast in the operator: with_columns(...)."
+    where = f"input '{input_.name}' of {operator.version}"
+    got = f"a table without {', '.join(missing)}"
+    if not missing:
+        got = ", ".join(f"{name} {types[name]} for {input_.schema.types[name]}" for name in retyped)
     raise ExecutionError(where, f"the columns of '{input_.table}'", got, fix, code="EXECUTION-005")
+
+
+def _plain(kind: str) -> str:
+    """The name of a type without what names of one type may differ in."""
+    return kind.replace("`", "").replace(" ", "").lower()

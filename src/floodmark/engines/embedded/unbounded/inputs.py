@@ -36,6 +36,7 @@ from floodmark.lake.sequences import (
     last_read,
     noted,
 )
+from floodmark.lake.tables import sql_type
 from floodmark.lake.timeline import REACHED, Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
@@ -285,22 +286,10 @@ class Reader:
             where = f"input '{self.input.name}' of {self.operator.version}"
             raise ExecutionError(where, f"a Parquet file at {path}", str(error), fix, code="EXECUTION-060") from error
         columns = [
-            self._cast(table[field.name], field) if field.name in there else self._absent(file, field, table.num_rows)
+            table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
             for field in wanted
         ]
         return pa.table(columns, schema=wanted)
-
-    def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """A column of a file as the operator's contract types it."""
-        try:
-            return column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            where = f"input '{self.input.name}' of {self.operator.version}"
-            got = f"column '{field.name}' of type {column.type} for {field.type}: {error}"
-            fix = f"A table keeps the types it was written with. Give '{field.name}' its type back, and cast it in the operator: with_columns(...)"
-            raise ExecutionError(
-                where, f"the columns of '{self.input.table}'", got, fix, code="EXECUTION-005"
-            ) from error
 
     def _absent(self, file: File, field: pa.Field, rows: int) -> pa.Array:
         """A column that a file lacks: a partition column, or a column added later, which is null."""
@@ -312,13 +301,14 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     """Input name -> reader, in the given order of names.
 
     Raises:
-        ExecutionError: EXECUTION-005, a table lacks columns that the operator reads.
+        ExecutionError: EXECUTION-005, a table lacks columns that the operator reads, or has them in other types.
     """
     by_name = {input_.name: input_ for input_ in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)
     by_input = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
     for name, reader in by_input.items():
-        check_columns(list(entries.fields_of(reader.path)), operator, by_name[name])
+        types = {column: sql_type(field["type"]) for column, field in entries.fields_of(reader.path).items()}
+        check_columns(types, operator, by_name[name])
     return by_input
 
 
