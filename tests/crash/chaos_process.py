@@ -140,7 +140,7 @@ def act(engine: Computing, world: str, lake: Lake, action: dict[str, Any]) -> An
             for one in (first, second)[: action.get("streams", 2)]:
                 engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1)
         case "savepoint":
-            return [one.manifest.id for one in cuts.together("totals", lake)]
+            return [one.manifest.id for one in cuts.create_coordinated_savepoints("totals", lake)]
         case "upgrade":
             for _, one in WORLDS[world]:  # only a rollback leads back
                 upgrade(one, lake)

@@ -20,7 +20,7 @@ def rebuild(lake: Lake, beside: Lake) -> None:
     begun = pending(lake)
     if begun is None:
         timeline = Timeline.current(lake, "totals")
-        taken = savepoints.take_in(lake, savepoints.create("totals", beside).path).manifest
+        taken = savepoints.import_savepoint(lake, savepoints.create("totals", beside).path).manifest
         target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
         begun = Switch(again="floodmark apply totals --rebuild", targets=(target,))
     with stopped(lake, begun.operators):
@@ -38,7 +38,7 @@ def main(action: str, root: str, argument: str) -> None:
         case "delete":
             savepoints.delete(savepoints.find(lake, argument))
         case "import":
-            savepoints.take_in(lake, argument)
+            savepoints.import_savepoint(lake, argument)
 
 
 if __name__ == "__main__":

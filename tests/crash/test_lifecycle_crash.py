@@ -29,7 +29,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints, switch
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.fork import fork, move
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import prepare, roll_back
@@ -73,7 +73,7 @@ def gone_on(engine: Computing, folders: pytest.TempPathFactory, *codes: Operator
     run(embedded(), truth)
     embedded().land(source(1), lake)
     run(engine, lake, *codes)
-    made = together("totals", lake)
+    made = create_coordinated_savepoints("totals", lake)
     then = seen(lake)
     embedded().land(source(2), lake)
     run(engine, lake, *codes)

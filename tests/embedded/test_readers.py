@@ -13,7 +13,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
@@ -129,11 +129,11 @@ def test_what_a_reader_had_read_before_its_tables_were_made_anew_is_nothing_to_g
     """The message names the way out, and not a computation that was just made."""
     lake, code = story.lake, story.begin("plain")
     run_unbounded(sail, READER, lake, until_caught_up=True)
-    together("totals", lake)
+    create_coordinated_savepoints("totals", lake)
     if anew == "both":
         run_unbounded(sail, code, lake, until_caught_up=True, from_scratch=True)
         with pytest.raises(LifecycleError, match="LIFECYCLE-040 .*'halves'.* made since.*run halves .*--from-scratch"):
-            together("totals", lake)
+            create_coordinated_savepoints("totals", lake)
     run_unbounded(sail, READER, lake, until_caught_up=True, from_scratch=True)
     there = savepoints.create("totals", lake)
     story.land(201)

@@ -231,9 +231,9 @@ def test_no_savepoint_goes_back_under_the_new_definition_to_results_of_the_old_o
     code = story.upgrade("half")
     run_unbounded(sail, code, lake, until_caught_up=True)
     with pytest.raises(LifecycleError, match="LIFECYCLE-040"):
-        cuts.together("totals", lake)
+        cuts.create_coordinated_savepoints("totals", lake)
     run_unbounded(sail, reader, lake, until_caught_up=True)
-    made = cuts.together("totals", lake)
+    made = cuts.create_coordinated_savepoints("totals", lake)
     for _ in range(2):
         story.land(201)
         for one in (code, reader):

@@ -30,7 +30,7 @@ from floodmark.engines import upgrading
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline
@@ -109,7 +109,7 @@ class Schedule:
     def save(self) -> None:
         """A savepoint of the first stream, and of its reader where they have a cut in common."""
         try:
-            self.savepoints.append(together(self.first.name, self.lake)[0].manifest.id)
+            self.savepoints.append(create_coordinated_savepoints(self.first.name, self.lake)[0].manifest.id)
         except LifecycleError as error:
             assert error.code == "LIFECYCLE-040"  # noqa: PT017 - any other one is a failure
 

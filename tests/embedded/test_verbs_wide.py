@@ -34,7 +34,7 @@ from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.state.canonical import export as export_canonical
-from floodmark.engines.embedded.state.canonical import take_in as take_in_canonical
+from floodmark.engines.embedded.state.canonical import import_savepoint as import_canonical
 from floodmark.engines.landing.quarantine import check_replay, show
 from floodmark.lake import savepoints
 from floodmark.lake.ending import end_of
@@ -191,7 +191,7 @@ class Wide(Schedule):
         (export_canonical if canonical else savepoints.export)(found, folder)
         if self.draw.random() < 0.7:
             self.prune(made)
-        one = (take_in_canonical if canonical else savepoints.take_in)(self.lake, place)
+        one = (import_canonical if canonical else savepoints.import_savepoint)(self.lake, place)
         return f"{made} {canonical} {one.id}"
 
     # ---- the end

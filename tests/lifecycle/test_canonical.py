@@ -83,7 +83,7 @@ def test_another_engine_goes_on_from_what_was_exported(
     request.getfixturevalue("another")
     seeding = list[str | None]()
     monkeypatch.setattr(DataStreamWriter, "start", _watched(spark, seeding))
-    taken = canonical.take_in(spark, lake, place)
+    taken = canonical.import_savepoint(spark, lake, place)
     monkeypatch.undo()
     assert seeding == [spark.conf.get(NO_DATA)] == ["true"], "a kill here leaves the caller's session as it was"
     assert not savepoints.verify(taken)
@@ -123,10 +123,10 @@ def test_positions_and_the_clock_are_exported_too(
     places = [canonical.export(spark, one, str(tmp_path / "out")) for one in made]
     assert not Path(places[0], "state").exists()
     with pytest.raises(StateError, match="STATE-021"):
-        savepoints.take_in(lake, places[0])
+        savepoints.import_savepoint(lake, places[0])
     put(lake, 120)
     request.getfixturevalue("another")
-    forked = [fork(lake, canonical.take_in(spark, lake, place), str(tmp_path / "fork")) for place in places]
+    forked = [fork(lake, canonical.import_savepoint(spark, lake, place), str(tmp_path / "fork")) for place in places]
     assert forked[0] == forked[1]
     for one in (plain, clocked):
         for where in (lake, forked[0]):
@@ -146,13 +146,13 @@ def test_a_canonical_savepoint_that_is_damaged_or_newer_is_refused(
     marks = json.loads((place / MARKS).read_text())
     (place / MARKS).write_text(json.dumps(marks | {"format": 2}))
     with pytest.raises(StateError, match=r"STATE-021.*marks.json"):
-        canonical.take_in(spark, lake, str(place))
+        canonical.import_savepoint(spark, lake, str(place))
     manifest = json.loads((place / MANIFEST).read_text())
     manifest["files"][MARKS] = asdict(savepoints.digests(str(place))[MARKS])
     (place / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(StateError, match="STATE-020"):
-        canonical.take_in(spark, lake, str(place))
+        canonical.import_savepoint(spark, lake, str(place))
     (place / MANIFEST).unlink()
     with pytest.raises(StateError, match="STATE-021"):
-        canonical.take_in(spark, lake, str(place))
+        canonical.import_savepoint(spark, lake, str(place))
     assert len(savepoints.savepoints(lake)) == 1

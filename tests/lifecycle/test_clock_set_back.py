@@ -14,7 +14,7 @@ from floodmark import Operator
 from floodmark.control.engine import Computing
 from floodmark.engines import upgrading
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.upkeep import maintain
@@ -83,7 +83,10 @@ def test_a_clock_that_is_set_back_a_year_changes_no_row(
 
     machine.set(YEAR_NS)
     go_on(60, totals, largest, files_per_batch=1)
-    old, then = together("totals", lake)[0].manifest.id, {table: values(lake, table) for table in TABLES}
+    old, then = (
+        create_coordinated_savepoints("totals", lake)[0].manifest.id,
+        {table: values(lake, table) for table in TABLES},
+    )
     go_on(90, totals, files_per_batch=1)
     kept_up(1)
     machine.stamp(lake.root)
@@ -92,7 +95,10 @@ def test_a_clock_that_is_set_back_a_year_changes_no_row(
     go_on(120, totals, files_per_batch=1)
     kept_up(0)
     go_on(150, totals, largest, files_per_batch=1)
-    young, lately = together("totals", lake)[0].manifest.id, {table: values(lake, table) for table in TABLES}
+    young, lately = (
+        create_coordinated_savepoints("totals", lake)[0].manifest.id,
+        {table: values(lake, table) for table in TABLES},
+    )
     kept_up(0)
     go_on(180, totals, largest)
     kept_up(0)

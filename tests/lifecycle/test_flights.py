@@ -18,7 +18,7 @@ from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import rebuild, upgrade
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
@@ -81,7 +81,7 @@ def half(engine: Computing, inbox: Path, tmp_path_factory: pytest.TempPathFactor
     lake = Lake(str(tmp_path_factory.mktemp("half")))
     land_all(engine, inbox, lake, end=False, max_commits=4)
     run(engine, lake, WRONG, reader(WRONG))
-    together("slow_hours", lake, why="half of them")
+    create_coordinated_savepoints("slow_hours", lake, why="half of them")
     return lake
 
 
@@ -176,7 +176,7 @@ def test_another_engine_goes_on(
     places = [canonical.export(spark, one, str(tmp_path / "out")) for one in made]
     request.getfixturevalue("another")
     for place in places:
-        canonical.take_in(spark, mine, place)
+        canonical.import_savepoint(spark, mine, place)
     for one in made:
         savepoints.delete(one)
     taken = {one.manifest.operator: one for one in savepoints.savepoints(mine)}

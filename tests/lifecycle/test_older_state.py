@@ -43,12 +43,12 @@ def taken_back(
     if engine.name == "embedded":
         place = of_embedded.export(made, str(out))
         assert rewrite(place, as_before)
-        taken = of_embedded.take_in(lake, place)
+        taken = of_embedded.import_savepoint(lake, place)
     else:
         spark: SparkSession = request.getfixturevalue("spark")
         place = of_spark.export(spark, made, str(out))
         assert rewrite(place, as_before)
-        taken = of_spark.take_in(spark, lake, place)
+        taken = of_spark.import_savepoint(spark, lake, place)
     roll_back(lake, taken)
     land(lake, code, log, len(log.entries) // 2)
 

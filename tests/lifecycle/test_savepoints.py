@@ -29,7 +29,7 @@ from floodmark.engines.spark.state import checkpoint as spark_checkpoint
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints, ticks
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import prepare, roll_back
@@ -161,7 +161,7 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
 
 def test_a_reader_goes_back_with_what_it_reads(engine: Computing, both: Lake, truth: Lake) -> None:
     lake = both
-    made = together("totals", lake, why="both")
+    made = create_coordinated_savepoints("totals", lake, why="both")
     assert [one.manifest.operator for one in made] == ["totals", "largest"]
     put(lake, 120)
     engine.run_unbounded(totals, lake, until_caught_up=True)
@@ -175,9 +175,9 @@ def test_a_reader_goes_back_with_what_it_reads(engine: Computing, both: Lake, tr
         engine.name == "spark"
     ):  # it is where the timeline began: the micro-batch before that has no state of its own here
         with pytest.raises(LifecycleError, match=r"LIFECYCLE-040 .*a reader that is further behind"):
-            together("totals", lake)
+            create_coordinated_savepoints("totals", lake)
     engine.run_unbounded(largest, lake, until_caught_up=True)
-    assert [one.manifest.operator for one in together("totals", lake)] == ["totals", "largest"]
+    assert [one.manifest.operator for one in create_coordinated_savepoints("totals", lake)] == ["totals", "largest"]
     put(lake, 180, end=True)
     for one in (totals, largest):
         engine.run_unbounded(one, lake, until_caught_up=True)
@@ -313,9 +313,9 @@ def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
     moved = Lake(str(tmp_path / "moved"))
     shutil.copytree(lake.root, moved.root, ignore=shutil.ignore_patterns("operators"))
     shutil.rmtree(lake.root)
-    found = savepoints.take_in(moved, str(tmp_path / "exported" / made.manifest.id))
+    found = savepoints.import_savepoint(moved, str(tmp_path / "exported" / made.manifest.id))
     with pytest.raises(LifecycleError, match="LIFECYCLE-033"):
-        savepoints.take_in(moved, str(tmp_path / "exported" / made.manifest.id))
+        savepoints.import_savepoint(moved, str(tmp_path / "exported" / made.manifest.id))
     roll_back(moved, found)
     for until, end in ((120, False), (180, True)):
         put(moved, until, end=end)

@@ -22,7 +22,7 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines import upgrading
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.entries import entry_of, log_files
 from floodmark.lake.fork import fork
 from floodmark.lake.outputs import KEPT
@@ -116,7 +116,10 @@ def begun(engine: Computing, lake: Lake) -> tuple[str, dict[str, Any]]:
         put(lake, until)
         for one in (totals, largest):
             engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1)
-    name, then = together("totals", lake)[0].manifest.id, {table: values(lake, table) for table in TABLES}
+    name, then = (
+        create_coordinated_savepoints("totals", lake)[0].manifest.id,
+        {table: values(lake, table) for table in TABLES},
+    )
     for until in (120, 150):
         put(lake, until)
         for one in (totals, largest):

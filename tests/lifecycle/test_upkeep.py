@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 from floodmark import Stream, Tumbling, operator, sum
 from floodmark.control.engine import Computing
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
+from floodmark.lake.cuts import create_coordinated_savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
-from floodmark.lake.upkeep import Kept, maintain
+from floodmark.lake.upkeep import MaintenanceResult, maintain
 
 from .test_savepoints import differences, largest, put, totals, values
 
@@ -35,7 +35,7 @@ def needed(lake: Lake, table: str, since: int) -> set[str]:
     return {f for v in range(since, DeltaTable(path).version() + 1) for f in DeltaTable(path, version=v).file_uris()}
 
 
-def named(found: list[Kept], table: str) -> Kept:
+def named(found: list[MaintenanceResult], table: str) -> MaintenanceResult:
     return next(one for one in found if one.table == table)
 
 
@@ -51,7 +51,7 @@ def test_tables_are_compacted_and_what_savepoints_and_streams_need_stays(engine:
         put(lake, until)
         for one in (totals, largest):
             engine.run_unbounded(one, lake, until_caught_up=True)
-    name = together("totals", lake)[0].manifest.id
+    name = create_coordinated_savepoints("totals", lake)[0].manifest.id
     then = values(lake, "totals")
     put(lake, 120)
     engine.run_unbounded(totals, lake, until_caught_up=True)  # 'largest' has yet to read that

@@ -22,7 +22,7 @@ from floodmark.semantics.aggregates import accumulators, running
 from floodmark.semantics.aggregates.sketch import KEPT_HASHES
 from floodmark.semantics.columnar import Stage, pack
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.aggregates import LAWS, Builtin
 from tests.support.aggregate_forms import accepts
@@ -142,7 +142,7 @@ def packed(stage: Stage, rows: list[dict[str, Any]]) -> list[dict[str, pa.Table]
     return list(pack(stage, [pa.RecordBatch.from_pydict(columns)]).values())
 
 
-def emissions(kernel: Kernel, rows: list[dict[str, Any]], bounds: list[int]) -> Iterator[str]:
+def emissions(kernel: ColumnarWindowKernel, rows: list[dict[str, Any]], bounds: list[int]) -> Iterator[str]:
     """What comes out of each micro-batch; progress is that of the one before."""
     progress = -20
     try:
@@ -190,7 +190,8 @@ def test_late_rows_at_once_emit_what_one_round_per_row_emits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "_BAG_ROWS", 7 if small else 1 << 20)
         at_once, by_round = (
-            list(emissions(kind(STAGES[program], MemoryStore()), log, bounds)) for kind in (Kernel, RoundsKernel)
+            list(emissions(kind(STAGES[program], MemoryStore()), log, bounds))
+            for kind in (ColumnarWindowKernel, RoundsKernel)
         )
     assert at_once == by_round
 
@@ -201,7 +202,9 @@ def test_a_sketch_of_many_values_is_revised_as_round_by_round() -> None:
     log = [row | {"w": -20, "s": s, "i": s} for s in range(KEPT_HASHES - 10)]
     log += [row | {"w": 15, "s": s, "i": s * 7} for s in range(10_000, 10_040)]
     bounds = [0, KEPT_HASHES - 10, len(log)]
-    at_once, by_round = (list(emissions(kind(stage, MemoryStore()), log, bounds)) for kind in (Kernel, RoundsKernel))
+    at_once, by_round = (
+        list(emissions(kind(stage, MemoryStore()), log, bounds)) for kind in (ColumnarWindowKernel, RoundsKernel)
+    )
     assert at_once == by_round
 
 
@@ -210,7 +213,7 @@ def test_late_rows_of_one_window_are_merged_once_and_not_with_the_windows_of_oth
     late: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = stage_of(Tumbling("10 ms"), revisable=False, only={"n": Builtin("count"), "total": Builtin("sum", "i")})
-    kernel, work = Kernel(stage, MemoryStore()), []
+    kernel, work = ColumnarWindowKernel(stage, MemoryStore()), []
     row = {"key": "0", "at": 1, "kind": 0, "i": 1}
     kernel.advance(packed(stage, [row | {"key": str(k), "w": -20, "s": k} for k in range(500)]), -20)
     assert kernel.advance([], 15).results.num_rows == 500
@@ -226,7 +229,7 @@ def test_late_rows_of_one_window_are_merged_once_and_not_with_the_windows_of_oth
 def fired_window(stage: Stage, keys: int) -> MemoryStore:
     """What a group holds of one window of so many keys that has fired."""
     store, row = MemoryStore(), {"at": 1, "kind": 0, "i": 1, "w": -20}
-    kernel = Kernel(stage, store)
+    kernel = ColumnarWindowKernel(stage, store)
     kernel.advance(packed(stage, [row | {"key": str(k), "s": k} for k in range(keys)]), -20)
     assert kernel.advance([], 15).results.num_rows == keys
     return store
@@ -244,7 +247,7 @@ def test_late_rows_write_what_the_window_has_of_their_keys_and_not_of_the_others
             before = dict(store.chunks)
             row = {"at": 1, "kind": 0, "i": 1, "w": 15}
             late = [row | {"key": str(7 * k + turn), "s": keys + 10 * turn + k} for k in range(10)]
-            assert Kernel(stage, store).advance(packed(stage, late), 15).results.num_rows == 20
+            assert ColumnarWindowKernel(stage, store).advance(packed(stage, late), 15).results.num_rows == 20
             written.append(
                 sum(len(c) for n, c in store.chunks.items() if before.get(n) is not c) + len(store.head or b"")
             )
@@ -262,8 +265,10 @@ def test_a_fired_window_an_older_release_kept_in_one_chunk_is_revised(keys: int)
     row = {"at": 1, "kind": 0, "i": 5}
     for turn in range(20):
         late = packed(stage, [row | {"key": str(turn % 5), "w": 15, "s": keys + turn}])
-        results = [repr(Kernel(stage, store).advance(late, 15).results.to_pylist()) for store in (now, before)]
+        results = [
+            repr(ColumnarWindowKernel(stage, store).advance(late, 15).results.to_pylist()) for store in (now, before)
+        ]
         assert results[0] == results[1]
     for store in (now, before):
-        Kernel(stage, store).advance([], END)
+        ColumnarWindowKernel(stage, store).advance([], END)
         assert store == MemoryStore()

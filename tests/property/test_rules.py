@@ -35,9 +35,9 @@ from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.embedded.memory import run as engine
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics import columnar, revisions
-from floodmark.semantics.assignment import Judgement, judge
+from floodmark.semantics.assignment import Lateness, classify_lateness
 from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.panes import ElementKernel
+from floodmark.semantics.panes import RecordWindowKernel
 from floodmark.spec.operator import Operator
 from floodmark.testing.log import Log
 
@@ -226,11 +226,11 @@ def stamped_by_batch(patch: Patch) -> None:
 def late_rows_on_time(patch: Patch) -> None:
     """A late row within the lateness enters the on-time pane, if that is not out yet."""
 
-    def broken(assigner: Any, lateness: int, times: Any, stamps: Any) -> Judgement:
-        lenient = judge(assigner, 0, times, stamps - lateness)
-        return Judgement(*[getattr(lenient, name) for name in Judgement.__slots__])
+    def broken(assigner: Any, lateness: int, times: Any, stamps: Any) -> Lateness:
+        lenient = classify_lateness(assigner, 0, times, stamps - lateness)
+        return Lateness(*[getattr(lenient, name) for name in Lateness.__slots__])
 
-    patch.setattr(columnar, "judge", broken)
+    patch.setattr(columnar, "classify_lateness", broken)
 
 
 def progress_too_new(patch: Patch) -> None:
@@ -273,9 +273,9 @@ def as_they_arrive(patch: Patch) -> None:
 
 def judged_as_stamped(patch: Patch) -> None:
     """Rows sorted by effective time are judged by the stamp they came with, not by their place."""
-    ordered = ElementKernel._ordered
+    ordered = RecordWindowKernel._ordered
 
-    def broken(self: ElementKernel, parts: Any, progress: int) -> Any:
+    def broken(self: RecordWindowKernel, parts: Any, progress: int) -> Any:
         stamps = {}
         for part in parts:
             stamps |= dict(zip(part["s"].to_pylist(), part["w"].to_pylist(), strict=True))
@@ -285,38 +285,38 @@ def judged_as_stamped(patch: Patch) -> None:
             table = table.set_column(table.column_names.index("w"), "w", pa.array(own, pa.int64()))
         return table, places
 
-    patch.setattr(ElementKernel, "_ordered", broken)
+    patch.setattr(RecordWindowKernel, "_ordered", broken)
 
 
 def ticks_after_rows(patch: Patch) -> None:
     """A tick is taken after the rows of its micro-batch, wherever it stood."""
-    take = ElementKernel._take
+    take = RecordWindowKernel._take
 
-    def broken(self: ElementKernel, table: Any, places: Any, ticks: Any) -> None:
+    def broken(self: RecordWindowKernel, table: Any, places: Any, ticks: Any) -> None:
         take(self, table, places, ())
         take(self, None, (), ticks)
 
-    patch.setattr(ElementKernel, "_take", broken)
+    patch.setattr(RecordWindowKernel, "_take", broken)
 
 
 def ticks_for_rows_only(patch: Patch) -> None:
     """Only key groups with rows of their own see the clock move."""
-    reach = ElementKernel._reach
+    reach = RecordWindowKernel._reach
 
-    def broken(self: ElementKernel, progress: int, clock: int) -> None:
+    def broken(self: RecordWindowKernel, progress: int, clock: int) -> None:
         reach(self, progress, clock if self.keys else self.now.clock)
 
-    patch.setattr(ElementKernel, "_reach", broken)
+    patch.setattr(RecordWindowKernel, "_reach", broken)
 
 
 def ticks_without_progress(patch: Patch) -> None:
     """A replayed tick does not wait for the timers that had fired before it."""
-    reach = ElementKernel._reach
+    reach = RecordWindowKernel._reach
 
-    def broken(self: ElementKernel, progress: int, clock: int) -> None:
+    def broken(self: RecordWindowKernel, progress: int, clock: int) -> None:
         reach(self, progress if clock == self.now.clock or progress > 10**12 else NEVER, clock)
 
-    patch.setattr(ElementKernel, "_reach", broken)
+    patch.setattr(RecordWindowKernel, "_reach", broken)
 
 
 RULES: dict[Callable[[Patch], None], Callable[[int], bool]] = {

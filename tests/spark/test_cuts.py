@@ -18,7 +18,7 @@ from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures
@@ -60,10 +60,10 @@ def run(stage: Stage, rows: pa.Table, rng: random.Random | None) -> tuple[pa.Tab
                 counts = zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True)
                 dropped.update(dict(counts))
             store = stores.setdefault(group, MemoryStore())
-            results.append(Kernel(stage, store).advance([part] if part else [], known).results)
+            results.append(ColumnarWindowKernel(stage, store).advance([part] if part else [], known).results)
         stores = pickle.loads(pickle.dumps(stores))  # a restart
         known = max(known, pc.max(chunk["w"]).as_py())
-    results += [Kernel(stage, store).advance([], END).results for store in stores.values()]
+    results += [ColumnarWindowKernel(stage, store).advance([], END).results for store in stores.values()]
     return pa.concat_tables(results).drop_columns(["_order"]), pa.concat_tables(side) if side else None, +dropped
 
 

@@ -29,7 +29,7 @@ from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
 from floodmark.observe.bounds import report
 from floodmark.semantics.delays import Delays
-from floodmark.semantics.learning import Decision, Learning
+from floodmark.semantics.learning import BoundEstimate, Decision
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import (
     Ascending,
@@ -506,7 +506,7 @@ def test_ingestion_time_is_fixed_by_the_first_landing(engine, lake) -> None:
     assert [event for event, *_, kind in log(lake) if kind == 0] == [clock(), clock(), clock() + 5000]
 
 
-def learned_of(lake: Lake) -> Learning:
+def learned_of(lake: Lake) -> BoundEstimate:
     """What the newest commit says was learned."""
     _, newest = next(history.standing_of(lake.log("readings"), Landing))
     assert newest.state.learned is not None

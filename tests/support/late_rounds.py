@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.grouping import group_ids, positions
 from floodmark.semantics.columnar import signed
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.spec.schema import RETRACTION, ROW
 
 
-class RoundsKernel(Kernel):
+class RoundsKernel(ColumnarWindowKernel):
     """A kernel that revises windows round by round."""
 
     def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from floodmark.core.time import NEVER
 from floodmark.semantics.columnar import Stage, pack
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 
@@ -72,7 +72,9 @@ class SimulatedRun:
                     self.dropped.update(
                         dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True))
                     )
-            emission = Kernel(self.stage, self.stores.setdefault(group, MemoryStore())).advance(parts, self.now)
+            emission = ColumnarWindowKernel(self.stage, self.stores.setdefault(group, MemoryStore())).advance(
+                parts, self.now
+            )
             self.deadlines.pop(group, None)
             if emission.deadline is not None:
                 self.deadlines[group] = emission.deadline

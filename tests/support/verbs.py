@@ -275,7 +275,7 @@ class Schedule:
 
     def save(self) -> str:
         if self.draw.random() < 0.5:
-            return str([one.manifest.id for one in cuts.together("totals", self.lake)])
+            return str([one.manifest.id for one in cuts.create_coordinated_savepoints("totals", self.lake)])
         return savepoints.create("totals", self.lake).manifest.id
 
     def upgrade(self) -> str:

@@ -36,7 +36,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Segment]:
 
 def test_days_of_an_older_version_fail_the_check_and_are_counted(computed: list[Segment], tmp_path: Path):
     computed += [segment("hourly_departures@old", 0, 5), segment(NOW, 5, 7)]
-    passed, about = versions.compared(HOURLY, versions.Place(workspace().at(str(tmp_path))))
+    passed, about = versions.compared(HOURLY, versions.StepWorkspace(workspace().at(str(tmp_path))))
     assert not passed
     assert about["code"] == NOW
     assert about["computed by hourly_departures@old"] == "5 daily partitions"
@@ -45,11 +45,11 @@ def test_days_of_an_older_version_fail_the_check_and_are_counted(computed: list[
 
 def test_days_of_the_codes_version_pass(computed: list[Segment], tmp_path: Path):
     computed.append(segment(NOW, 0, 7))
-    assert versions.compared(HOURLY, versions.Place(workspace().at(str(tmp_path))))[0]
+    assert versions.compared(HOURLY, versions.StepWorkspace(workspace().at(str(tmp_path))))[0]
 
 
 def test_nothing_landed_is_nothing_of_another_version(tmp_path: Path):
-    passed, about = versions.compared(HOURLY, versions.Place(workspace().at(str(tmp_path))))
+    passed, about = versions.compared(HOURLY, versions.StepWorkspace(workspace().at(str(tmp_path))))
     assert passed
     assert "nothing yet" in about["computed"]
 

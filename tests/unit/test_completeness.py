@@ -10,7 +10,7 @@ from definitions import workspace
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval
 from floodmark.lake.readiness import Shortfall
-from floodmark.orchestration.completeness import divide, together
+from floodmark.orchestration.completeness import divide, merge_results
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import split
 from floodmark.spec.run import RunResult
@@ -75,7 +75,7 @@ def test_all_of_time_is_refused_as_a_whole():
 
 def test_results_of_stretches_add_up():
     result = RunResult(operator="a", version="a@1", mode="bounded", rows={"a": 2}, late=1, seconds=0.5, reasons=("x",))
-    both = together([result, replace(result, rows={"a": 3, "b": 1}, skipped=(WEEK,))], WEEK)
+    both = merge_results([result, replace(result, rows={"a": 3, "b": 1}, skipped=(WEEK,))], WEEK)
     assert (both.rows, both.late, both.seconds, both.reasons) == ({"a": 5, "b": 1}, 2, 1.0, ("x", "x"))
     assert both.skipped == (WEEK,)
     assert both.interval == WEEK

@@ -19,7 +19,7 @@ from floodmark.engines.landing.lander import Lander, reader_of
 from floodmark.lake.commits import Landing, encode
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake
-from floodmark.semantics.learning import Decision, Learning
+from floodmark.semantics.learning import BoundEstimate, Decision
 from floodmark.semantics.watermarks import (
     WHOLE,
     SourcePartition,
@@ -162,7 +162,7 @@ def test_an_idle_source_partition_ahead_of_the_watermark_stays() -> None:
 
 def test_behind_a_larger_bound_that_the_watermark_waits_for_a_partition_stays_until_the_bound_has_caught_up() -> None:
     parts = {"a": SourcePartition(watermark=959, seen=5), "b": SourcePartition(watermark=1009, seen=0, idle=True)}
-    learned = Learning(front=1050, decisions=(Decision(0, 0), Decision(3, 90, 1049)))
+    learned = BoundEstimate(front=1050, decisions=(Decision(0, 0), Decision(3, 90, 1049)))
     state = WatermarkState(watermark=1049, partitions=parts, learned=learned)
     assert "b" in forget_idle(state).partitions, "below the watermark of 1049, which waits; above the bound's own, 959"
     _, state = learn(state, [(1101, "a")], now=5)

@@ -33,7 +33,7 @@ from floodmark import (
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
 from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.windows import Window
@@ -143,7 +143,14 @@ def run_kernel(
     stage: Stage, rows: list[dict[str, Any]], rng: random.Random | None
 ) -> tuple[list[dict[str, Any]], list[str], Counter[int]]:
     """Feed the rows in random cuts; progress lags by one batch, as in a stream."""
-    kernel, panes, side, dropped, known, position = Kernel(stage, MemoryStore()), [], [], Counter(), -(10**12), 0
+    kernel, panes, side, dropped, known, position = (
+        ColumnarWindowKernel(stage, MemoryStore()),
+        [],
+        [],
+        Counter(),
+        -(10**12),
+        0,
+    )
     while position < len(rows) or known < END:
         size = rng.choice([0, 1, 1, 2, 3, 7, 20]) if rng else len(rows)
         while 0 < position + size < len(rows) and rows[position + size]["s"] == rows[position + size - 1]["s"]:
@@ -261,7 +268,7 @@ def test_calendar_days_follow_the_clocks(lateness: int) -> None:
 @pytest.mark.feature("W9")
 def test_global_fires_only_at_the_end_of_input() -> None:
     stage = stage_of(Global(), 0)
-    kernel = Kernel(stage, MemoryStore())
+    kernel = ColumnarWindowKernel(stage, MemoryStore())
     rows = rows_of(1, revisable=False)
     emission = kernel.advance([pack(stage, [batch(stage, rows)])[0]], 10**9)
     assert emission.results.num_rows == 0
@@ -275,7 +282,7 @@ def test_a_sum_that_leaves_bigint_is_an_error_and_not_wrapped_around() -> None:
     rows = [{"key": "a", "t": 1, "v": 2**62, "w": -10, "s": s, "kind": 0} for s in range(3)]
     packed = pack(stage, [batch(stage, rows)])
     with pytest.raises(ExecutionError, match="EXECUTION-001 sum '[a-z_]+' of 'v' of key key=a"):
-        Kernel(stage, MemoryStore()).advance(list(packed.values()), END)
+        ColumnarWindowKernel(stage, MemoryStore()).advance(list(packed.values()), END)
 
 
 def test_approximate_count_is_exact_for_few_and_near_for_many() -> None:
@@ -292,7 +299,7 @@ def test_approximate_count_is_exact_for_few_and_near_for_many() -> None:
         found = set()
         for cuts in (1, 7):
             size = -(-n // cuts)
-            kernel = Kernel(stage, MemoryStore())
+            kernel = ColumnarWindowKernel(stage, MemoryStore())
             parts = []
             for i in range(0, n, size):
                 chunk = hashes[i : i + size]

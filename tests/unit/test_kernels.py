@@ -12,7 +12,7 @@ from floodmark import Sliding, Tumbling
 from floodmark.core.time import END
 from floodmark.semantics.columnar import Stage, by_group, judged
 from floodmark.semantics.columns import decode
-from floodmark.semantics.kernel import Kernel, Kernels
+from floodmark.semantics.kernel import ColumnarWindowKernel, Kernels
 from floodmark.semantics.store import MemoryStore
 from tests.unit.test_kernel import batch, rows_of, stage_of
 
@@ -52,7 +52,7 @@ def compared(stage: Stage, rows: list[dict[str, Any]], rng: random.Random) -> in
         due = {group for group, at in deadlines.items() if at is not None and at <= known}
         groups = sorted({*parts, *due})
         emissions = Kernels(stage, {g: together[g] for g in groups}).advance_all([tables], known)
-        alone = [Kernel(stage, apart[g]).advance([parts[g]] if g in parts else [], known) for g in groups]
+        alone = [ColumnarWindowKernel(stage, apart[g]).advance([parts[g]] if g in parts else [], known) for g in groups]
         expected = numbered([one.results for one in alone])
         assert repr(emissions.results.to_pylist()) == repr(expected)
         assert emissions.deadlines == {g: one.deadline for g, one in zip(groups, alone, strict=True)}

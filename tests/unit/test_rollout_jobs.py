@@ -96,7 +96,7 @@ def test_the_sensor_launches_a_run_for_each_state_once_and_tells_gates_that_chan
     there.deployed()
     assert there.sense()[:2] == ([], [])
     record = there.begun()
-    record = there.known.come_to(record, "shadowing")
+    record = there.known.transition(record, "shadowing")
     there.known.note(record, gates=GATES, judged_at=1.0)
     requests, events, cursor = there.sense()
     assert [json.loads(one.run_key.rsplit(" ", 1)[1]) for one in requests] == [0, 1]
@@ -116,7 +116,7 @@ def _again(record: Record) -> dict[str, Any]:
 
 
 def test_a_transition_is_a_materialization_that_says_what_is_waited_for(there: There) -> None:
-    record = there.known.come_to(there.begun(), "awaiting approval")
+    record = there.known.transition(there.begun(), "awaiting approval")
     there.known.note(record, gates=GATES, judged_at=1.0, waits="approval: wants a person's, sees nobody yet")
     assert there.launch("rollout_transition", "report_transition", operator="per_hour", rollout=1, step=1).success
     event = there.instance.get_latest_materialization_event(rollout_key("per_hour"))
@@ -133,7 +133,7 @@ def test_jobs_refuse_what_the_command_line_refuses(there: There) -> None:
     assert "LIFECYCLE-050" in reason(there.launch("rollout", "start_rollout", operator="per_hour"), "start_rollout")
     refused = there.launch("approve_rollout", "approve_rollout_of", operator="per_hour", version="v2")
     assert "LIFECYCLE-102" in reason(refused, "approve_rollout_of")
-    record = there.known.come_to(there.begun(), "awaiting approval")
+    record = there.known.transition(there.begun(), "awaiting approval")
     refused = there.launch("approve_rollout", "approve_rollout_of", operator="per_hour", version="v1")
     assert "LIFECYCLE-103" in reason(refused, "approve_rollout_of")
     assert there.launch("approve_rollout", "approve_rollout_of", operator="per_hour", version="v2").success

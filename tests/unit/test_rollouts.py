@@ -88,8 +88,8 @@ def test_an_operator_has_one_rollout_at_once(known: Rollouts) -> None:
 
 def test_a_state_changes_only_from_what_it_was(known: Rollouts) -> None:
     record = begun(known)
-    assert known.come_to(record, "shadowing").state == "shadowing"
-    assert known.come_to(record, "promoting").state == "shadowing", "somebody was faster"
+    assert known.transition(record, "shadowing").state == "shadowing"
+    assert known.transition(record, "promoting").state == "shadowing", "somebody was faster"
     assert [one.state for one in known.find(record.id).steps] == ["waiting", "shadowing"]
 
 
@@ -100,12 +100,12 @@ def test_approval_of_something_else_and_at_another_time_is_refused(known: Rollou
     record = begun(known, streams.stream("totals"))
     with pytest.raises(LifecycleError, match="LIFECYCLE-103.*awaits approval, got one that is waiting"):
         rollouts.approve(streams, record)
-    record = known.come_to(record, "awaiting approval")
+    record = known.transition(record, "awaiting approval")
     with pytest.raises(LifecycleError, match="LIFECYCLE-103.*expected version v2, got v1"):
         rollouts.approve(streams, record, "v1")
     assert not known.find(record.id).approved
     assert rollouts.approve(streams, record, "v2").approved
-    record = known.come_to(record, "promoting")
+    record = known.transition(record, "promoting")
     with pytest.raises(LifecycleError, match="LIFECYCLE-104.*got one that is promoting"):
         rollouts.abort(streams, record)
 
@@ -202,7 +202,7 @@ def arms(streams: Fleet, record: Record, code: str = "@current") -> Experiment:
 def test_a_rollout_ends_where_the_stream_has_become_another_version_meanwhile(running: Fleet, state: State) -> None:
     """It would put an older version in the place of the newer one."""
     known = Rollouts(running.store)
-    record = known.come_to(begun(known, running.stream("totals")), state)
+    record = known.transition(begun(known, running.stream("totals")), state)
     made = arms(running, record)
     running.deploy("totals", "p3", "totals@3", "running")
     looked = rollouts.look(running, record.id)
@@ -218,7 +218,7 @@ def test_a_rollout_ends_where_the_stream_has_become_another_version_meanwhile(ru
 def test_a_rule_waits_while_the_stream_is_another_version_and_goes_on_then(running: Fleet) -> None:
     known = Rollouts(running.store)
     given = begun(known, running.stream("totals"), kind="experiment", experiment="mine")
-    record = known.come_to(given, "promoting")
+    record = known.transition(given, "promoting")
     arms(running, record)
     running.deploy("totals", "p3", "totals@3", "running")
     assert rollouts.look(running, record.id).state == "judging"
@@ -240,7 +240,7 @@ def test_an_arm_that_is_killed_as_it_is_promoted_is_judged_again_and_one_that_st
 
     monkeypatch.setattr(promotion, "promote", refused)
     known = Rollouts(running.store)
-    record = known.come_to(begun(known, running.stream("totals")), "promoting")
+    record = known.transition(begun(known, running.stream("totals")), "promoting")
     arms(running, record)
     looked = rollouts.look(running, record.id)
     assert looked.state == state
@@ -251,7 +251,7 @@ def test_an_arm_that_is_killed_as_it_is_promoted_is_judged_again_and_one_that_st
 def test_a_restart_of_the_same_code_is_no_other_version(running: Fleet, version: str, package: str) -> None:
     """The same version in another package, or the same package whose version another release of floodmark calls otherwise."""
     known = Rollouts(running.store)
-    record = known.come_to(begun(known, running.stream("totals")), "judging")
+    record = known.transition(begun(known, running.stream("totals")), "judging")
     arms(running, record)
     running.deploy("totals", package, version, "running")
     assert rollouts.look(running, record.id).state == "judging"
@@ -272,7 +272,7 @@ def test_a_look_that_the_machine_refuses_waits_and_another_refusal_ends_the_roll
 ) -> None:
     streams = fleet_of(tmp_path)
     known = Rollouts(streams.store)
-    record = known.come_to(begun(known, streams.stream("totals")), "judging")
+    record = known.transition(begun(known, streams.stream("totals")), "judging")
 
     def refused(*_: object) -> None:
         raise error

@@ -262,7 +262,7 @@ def test_a_savepoint_that_was_killed_while_it_was_deleted_or_imported_is_gone_an
     for action, arguments in {"delete": [made.id], "import": [str(tmp_path / "elsewhere" / made.id)]}.items():
         assert die(crash.POINTS[action][0], action, lake.root, *arguments)
         assert savepoints.survey(lake) == ([], []), action
-    assert savepoints.take_in(lake, str(tmp_path / "elsewhere" / made.id)).id == made.id
+    assert savepoints.import_savepoint(lake, str(tmp_path / "elsewhere" / made.id)).id == made.id
     roll_back(lake, savepoints.find(lake, made.id))
     savepoints.delete(savepoints.find(lake, made.id))
     assert not [path for path in Path(lake.internal("savepoints", "totals")).iterdir() if path.is_dir()]

@@ -15,7 +15,7 @@ from simulation import Row, SimulatedRun, marker, run_batch, settle
 from floodmark import Aggregate, Contract, EventTime, Sliding, Stream, Tumbling, count, max, operator, sum
 from floodmark.core.time import END
 from floodmark.semantics.columnar import pack
-from floodmark.semantics.kernel import Kernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.semantics.watermarks import Trace, WatermarkState, advance, candidates
 from floodmark.spec.operator import Operator
@@ -336,5 +336,5 @@ def test_a_row_in_sixty_sliding_windows_is_kept_once() -> None:
     stage, rows = run.stage, landed(events((100, 3)), bound=0)
     (parts,) = pack(stage, [run._table(rows)]).values()
     assert parts["main"].num_rows == 1
-    fired = Kernel(stage, MemoryStore()).advance([parts], END).results
+    fired = ColumnarWindowKernel(stage, MemoryStore()).advance([parts], END).results
     assert fired["total"].to_pylist() == [3] * 60

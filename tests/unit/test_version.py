@@ -17,7 +17,7 @@ from floodmark.core.fingerprint import METHOD, compare, hex_of, method_of
 from floodmark.core.time import Interval
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.identity import IDENTITY, Identity
-from floodmark.lifecycle.coverage import Entry, Now, segments
+from floodmark.lifecycle.coverage import CoverageCheck, Entry, segments
 from floodmark.lifecycle.plan import Deployed, plan
 
 HELPERS = """
@@ -237,7 +237,7 @@ def test_what_a_bounded_run_has_computed_is_not_covered_once_a_helper_has_change
     )
 
     def stale(fingerprint, version):
-        now = Now(
+        now = CoverageCheck(
             version=version,
             fingerprint=fingerprint,
             late_rows="as_landed",

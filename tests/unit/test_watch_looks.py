@@ -52,7 +52,7 @@ class Watched:
             why="",
         )
         memory = Memory(after=1, share=0.0)
-        self.record = known.come_to(record, "watching", savepoint=self.before.manifest.id, memory=memory)
+        self.record = known.transition(record, "watching", savepoint=self.before.manifest.id, memory=memory)
 
     def _restore(self, fleet: Fleet, savepoint: Savepoint) -> None:
         self.restored.append(savepoint.manifest.id)
@@ -145,7 +145,7 @@ def test_a_return_that_was_killed_is_finished_and_not_done_once_more(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet, finished = watched.fleet, list[int]()
-    Rollouts(fleet.store).come_to(watched.record, "taking back")
+    Rollouts(fleet.store).transition(watched.record, "taking back")
     back = watched.before.manifest
     killed = actions.begin(fleet, "rollback", "totals", back.version, {}, step="rolling back", savepoint=back.id)
     monkeypatch.setattr(actions, "_rolled_back", lambda _, action, *__: finished.append(action.id))

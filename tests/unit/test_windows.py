@@ -20,7 +20,7 @@ from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.files import statistics
-from floodmark.semantics.assignment import assigner, first_needed, judge, kind_of
+from floodmark.semantics.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.partitions import Daily, Hourly
@@ -83,7 +83,9 @@ def test_a_grid_s_windows_are_the_same_row_by_row_in_columns_and_in_sql(sql, gri
 @example(Grid(10, 30, 0), 16, 84, 0)
 def test_sql_says_of_the_rows_of_no_window_that_they_are_not_too_late_for_one(sql, grid, time, behind, lateness):
     stamp = min(max(time + behind, NEVER), END - 1)
-    exact = judge(grid, lateness, np.array([time], dtype=np.int64), np.array([stamp], dtype=np.int64)).side[0]
+    exact = classify_lateness(grid, lateness, np.array([time], dtype=np.int64), np.array([stamp], dtype=np.int64)).side[
+        0
+    ]
     assert sql(grid.sql_maybe_dropped(f"CAST({time} AS bigint)", lateness, str(stamp))) == bool(exact)
 
 

@@ -255,16 +255,16 @@ def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> No
     source = _folder(folder)
     canonical = savepoints.opened(source).manifest.canonical
     if canonical and (engine or opened.workspace.settings.engine) == "embedded":
-        from floodmark.engines.embedded.state.canonical import take_in as take_in_embedded
+        from floodmark.engines.embedded.state.canonical import import_savepoint as take_in_embedded
 
         imported = take_in_embedded(lake, source)
     elif canonical:
-        from floodmark.engines.spark.state.canonical import take_in
+        from floodmark.engines.spark.state.canonical import import_savepoint
 
         spark, _ = start(opened, console)
-        imported = take_in(spark, lake, source)
+        imported = import_savepoint(spark, lake, source)
     else:
-        imported = savepoints.take_in(lake, source)
+        imported = savepoints.import_savepoint(lake, source)
     console.say(f"{imported.manifest.id}: in the lake")
     console.document({"lake": opened.lake, **_document(imported)})
 

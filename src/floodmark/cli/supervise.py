@@ -118,13 +118,13 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
 
 def _silent(streams: Fleet, name: str) -> LifecycleError:
     """The error LIFECYCLE-050 for a stream without a driver: it was never started, or its driver is about to start."""
-    from floodmark.control.fleet import never
+    from floodmark.control.fleet import error_never_started
     from floodmark.control.supervisor import awaited
 
     deployment = streams.deployments([name]).get(name)
     awaits = None if deployment is None else awaited(deployment, None, supervised=streams.supervised)
     if awaits is None:
-        return never(name, streams.elsewhere(name))
+        return error_never_started(name, streams.elsewhere(name))
     fix = f"Try again when it has one: floodmark status, then floodmark logs {name}"
     return LifecycleError(f"operator '{name}'", "a driver, whose log this is", awaits, fix, code="LIFECYCLE-050")
 

@@ -98,7 +98,7 @@ def upgrade(
             fleet.store.close(action.id, "refused", str(error))
             raise
         turn()
-        return plan, go_over(fleet, package, savepoint, action, verification, turn)
+        return plan, resume_unfinished(fleet, package, savepoint, action, verification, turn)
 
 
 def rebuild(
@@ -151,9 +151,9 @@ def rebuild(
         turn()
         if upgraded.savepoint is None:
             return upgraded, fleet.store.close(action.id, "done", "nothing was switched")
-        fleet.store.go_on(action.id, "verifying", savepoint=upgraded.savepoint)
+        fleet.store.record_step(action.id, "verifying", savepoint=upgraded.savepoint)
         savepoint = savepoints.find(fleet.lake, upgraded.savepoint)
-        return upgraded, go_over(fleet, package, savepoint, action, verification, turn)
+        return upgraded, resume_unfinished(fleet, package, savepoint, action, verification, turn)
 
 
 def roll_back(
@@ -177,7 +177,7 @@ def roll_back(
     name = manifest.operator
     with taking_turn(fleet, name) as turn:
         left = fleet.store.unfinished(fleet.stream(name))
-        names = [name, *cuts.begun(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
+        names = [name, *cuts.started_streams(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
         old = wanted(fleet, names, need=False)
         if left is not None and left.step in _FORWARD:
             fleet.store.close(left.id, "refused", f"it was killed in '{left.step}'; {manifest.id} is gone back to")
@@ -234,7 +234,7 @@ def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
         prepared: the planned changes of tables and state.
     """
     name, lake = prepared.switch.operators[0], fleet.lake
-    names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
+    names = [name, *cuts.started_streams(lake, cuts.readers(name, streams(lake)))]
     old = wanted(fleet, names, need=False)
     return [*stopping(names, old), *switch.steps(lake, prepared.switch), *running(prepared, old)]
 
@@ -276,7 +276,7 @@ def _verified(
         return None
     fleet.say(f"{_describe_interrupted(left)}: it is verified")
     package = left.old[operator.name].get("next") or fleet.pack()
-    return check(operator, fleet.lake), go_over(fleet, package, back, left, verification, turn)
+    return check(operator, fleet.lake), resume_unfinished(fleet, package, back, left, verification, turn)
 
 
 def _describe_interrupted(left: Action) -> str:
@@ -358,7 +358,7 @@ def begin(fleet: Fleet, kind: str, name: str, version: str, old: Old, **values: 
     return fleet.store.act(fleet.stream(name), **(about | values))
 
 
-def go_over(
+def resume_unfinished(
     fleet: Fleet,
     package: str,
     savepoint: Savepoint,
@@ -380,7 +380,7 @@ def go_over(
         The action, ended as ``done``, ``rolled back`` or ``refused``.
     """
     name, version, reasons = action.operator, action.version, list[str | None]()
-    fleet.store.go_on(action.id, "verifying")
+    fleet.store.record_step(action.id, "verifying")
 
     def each(step: Step) -> None:
         match step:
@@ -415,7 +415,7 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
     """
     open_action = fleet.store.action(action)
     old, made = wanted(fleet, names, need=False) | open_action.old, list[Savepoint]()
-    fleet.store.go_on(action, "rebuilding", old=old)
+    fleet.store.record_step(action, "rebuilding", old=old)
 
     def each(step: Step) -> None:
         match step:
@@ -424,7 +424,7 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
             case Save(operator=name, why=note):
                 made.append(_savepoint(fleet, name, note))
                 if open_action.savepoint is None:
-                    fleet.store.go_on(action, "rebuilding", savepoint=made[0].manifest.id)
+                    fleet.store.record_step(action, "rebuilding", savepoint=made[0].manifest.id)
             case _:
                 raise AssertionError(step)
 
@@ -458,7 +458,7 @@ def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: 
                 turn()
             case Save(operator=name, why=note):
                 made.append(_savepoint(fleet, name, note))
-                fleet.store.go_on(action.id, "upgrading", savepoint=made[0].manifest.id)
+                fleet.store.record_step(action.id, "upgrading", savepoint=made[0].manifest.id)
             case _:
                 with switch.stopped(fleet.lake, [operator.name]):
                     upgrading.apply_step(operator, fleet.lake, step)
@@ -473,7 +473,7 @@ def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
     codes = fleet.codes()
     while True:
         try:
-            return cuts.together(name, fleet.lake, why=why, codes=codes)[0]
+            return cuts.create_coordinated_savepoints(name, fleet.lake, why=why, codes=codes)[0]
         except LifecycleError as error:
             if error.code != "LIFECYCLE-040":
                 raise
@@ -491,7 +491,7 @@ def _may_catch_up(fleet: Fleet, name: str) -> bool:
 
 def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:
     """Undo an upgrade: restore the stream and its deployment. Closes the action as ``rolled back``, or ``refused`` if that is impossible."""
-    fleet.store.go_on(action.id, "rolling back", reason=reason)
+    fleet.store.record_step(action.id, "rolling back", reason=reason)
     deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
         fleet.stop([action.operator])
@@ -511,14 +511,14 @@ def _rolled_back(fleet: Fleet, action: Action, turn: Callable[[], None]) -> roll
     """Stop streams, roll them back to the savepoint of an action, and restart those that were running. If the rollback is refused, restore them."""
     assert action.savepoint is not None
     lake, name, request = fleet.lake, action.operator, RollbackRequest(**(action.request or {}))
-    reading = cuts.begun(lake, cuts.readers(name, streams(lake)))
+    reading = cuts.started_streams(lake, cuts.readers(name, streams(lake)))
     with ExitStack() as turns:
         for reader in reading:  # upstream first, to avoid deadlocks
             turns.enter_context(taking_turn(fleet, reader, _READERS_SECONDS[action.kind]))
         old = action.old | {
             n: one for n, one in wanted(fleet, [name, *reading], need=False).items() if n not in action.old
         }
-        fleet.store.go_on(action.id, "rolling back", old=old)
+        fleet.store.record_step(action.id, "rolling back", old=old)
         try:
             savepoint = savepoints.find(lake, action.savepoint)
             take(stopping([name, *reading], old), lambda step: fleet.stop(step.operators))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.control.cutover import check_cutover
-from floodmark.control.fleet import Fleet, never
+from floodmark.control.fleet import Fleet, error_never_started
 from floodmark.control.records import Desired
 from floodmark.control.rollout import Rollouts
 from floodmark.control.supervisor import describe_driver
@@ -174,7 +174,7 @@ def _package(fleet: Fleet, name: str, operator: str, code: str) -> str:
     if code == CURRENT:
         running = fleet.deployments([operator]).get(operator)
         if running is None:
-            raise never(operator, fleet.elsewhere(operator))
+            raise error_never_started(operator, fleet.elsewhere(operator))
         return running.package
     if not code or "/" in code or not (fleet.home / "packages" / code).is_dir():
         fix = f"{CURRENT} is what runs, {_HERE} is the code as it is now; packages are the folders in {fleet.home / 'packages'}."

@@ -153,7 +153,7 @@ class Fleet:
             LifecycleError: LIFECYCLE-050, the stream was never started.
         """
         if not self.store.want(self.stream(name), desired):
-            raise never(name, self.elsewhere(name))
+            raise error_never_started(name, self.elsewhere(name))
         self.store.note(getpass.getuser(), desired, name)
 
     def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> dict[str, Driver | None]:
@@ -251,7 +251,7 @@ class Fleet:
         return {one.operator: {"package": one.package} for one in self.here}
 
 
-def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
+def error_never_started(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
     """The error LIFECYCLE-050 for a stream that was never started, or only in another lake."""
     fix = f"Start it: floodmark start {name}"
     got = "none" if elsewhere is None else f"one in {elsewhere.lake}"

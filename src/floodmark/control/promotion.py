@@ -82,7 +82,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             actions.abandon(fleet, fleet.store.action(action.id), str(error))
             raise
         turn()
-        fleet.store.go_on(action.id, "verifying", savepoint=back)
+        fleet.store.record_step(action.id, "verifying", savepoint=back)
         return _started(fleet, made, chosen, fleet.store.action(action.id), request, turn)
 
 
@@ -179,7 +179,7 @@ def _started(
 ) -> tuple[Experiment, Action]:
     """Start and verify the promoted stream; roll back if the verification fails."""
     back = savepoints.find(fleet.lake, str(action.savepoint))
-    done = actions.go_over(fleet, arm.package, back, action, Verification.of(request), turn)
+    done = actions.resume_unfinished(fleet, arm.package, back, action, Verification.of(request), turn)
     return (promoted(fleet, made, arm.name) if done.step == "done" else made), done
 
 

@@ -223,7 +223,7 @@ class Rollouts:
         with self.store.transaction() as connection:
             return bool(connection.execute(ROLLOUTS.update().where(*mine).values(due=time.time(), **values)).rowcount)
 
-    def come_to(self, record: Record, state: State, why: str = "", **values: Any) -> Record:
+    def transition(self, record: Record, state: State, why: str = "", **values: Any) -> Record:
         """Change the state of a rollout unless another process has changed it. Returns the current record.
 
         Args:
@@ -242,7 +242,7 @@ class Rollouts:
 
     def end(self, record: Record, state: State, reason: str) -> Record:
         """End a rollout with a final state."""
-        return self.come_to(record, state, reason, reason=reason, ended_at=time.time(), open=None)
+        return self.transition(record, state, reason, reason=reason, ended_at=time.time(), open=None)
 
     def forget(self, before: float, *, dry_run: bool = False) -> int:
         """Remove rollouts that ended before a time, s since 1970, except the newest of each stream. Returns their number."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from floodmark.control import actions, experiments, promotion
-from floodmark.control.fleet import Fleet, never
+from floodmark.control.fleet import Fleet, error_never_started
 from floodmark.control.package import load
 from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.standing import judged, now, share_aside, superseded, watch
@@ -84,7 +84,7 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
     declared.promote.check(operator)
     fleet.check_engine(operator)
     if fleet.deployments([operator.name]).get(operator.name) is None:
-        raise never(operator.name, fleet.elsewhere(operator.name))
+        raise error_never_started(operator.name, fleet.elsewhere(operator.name))
     timeline = Timeline.current(fleet.lake, operator.name)
     deployed = timeline.identity.deployed()
     if deployed is None or timeline.checkpoint.last_committed() < 0:
@@ -236,7 +236,7 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         )
         experiments.start(fleet, name, record.operator, request, record.declared.promote if whole else None)
     crash.point("rollout.begun")
-    return known.come_to(record, "shadowing")
+    return known.transition(record, "shadowing")
 
 
 def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
@@ -267,7 +267,7 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     until = record.since + span(record.declared.shadow) / 1000
     if time.time() >= until:
         crash.point("rollout.shadowed")
-        return known.come_to(record, "judging")
+        return known.transition(record, "judging")
     wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
     return _postpone(known, record, f"until {describe(int(until * 1000))}: it runs beside the stream", wait)
 
@@ -284,13 +284,13 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if judgement.holds and made.sample is not None:
         crash.point("rollout.judged")
         why = f"all gates hold over {made.sample}"
-        return known.come_to(record, "waiting", why, held_since=None)
+        return known.transition(record, "waiting", why, held_since=None)
     if judgement.holds:
         crash.point("rollout.judged")
-        return known.come_to(record, "promoting")
+        return known.transition(record, "promoting")
     if judgement.awaits_approval and record.state != "awaiting approval":
         crash.point("rollout.asking")
-        return known.come_to(record, "awaiting approval")
+        return known.transition(record, "awaiting approval")
     if record.kind == "rollout":
         if judgement.failing:
             return _stop(known, record, describe_unmet(judgement.failing))
@@ -299,7 +299,7 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         if not judgement.awaits_approval and time.time() > judging + patience / 1000:
             return _stop(known, record, f"not within {describe_span(patience)}: {describe_unmet(judgement.gates)}")
     if record.state == "awaiting approval" and not judgement.awaits_approval:
-        return known.come_to(record, "judging", describe_unmet(judgement.gates))
+        return known.transition(record, "judging", describe_unmet(judgement.gates))
     return _postpone(known, record, describe_unmet(judgement.gates), record.declared.promote.every_ms / 1000)
 
 
@@ -317,7 +317,7 @@ def _stop(known: Rollouts, record: Record, reason: str) -> Record:
     return (
         known.end(record, "stopped", reason)
         if record.kind == "experiment"
-        else known.come_to(record, "stopping", reason)
+        else known.transition(record, "stopping", reason)
     )
 
 
@@ -326,7 +326,7 @@ def _superseded(known: Rollouts, record: Record, why: str) -> Record:
     if record.kind == "rollout":
         return _stop(known, record, why)
     if record.state != "judging":
-        return known.come_to(record, "judging", why)
+        return known.transition(record, "judging", why)
     return _postpone(known, record, why, record.declared.promote.every_ms / 1000)
 
 
@@ -355,7 +355,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
             _, action = promotion.promote(fleet, made.name, request)
         except LifecycleError as error:
             if error.code == _CRASHED:  # judging again decides whether the crash is final
-                return known.come_to(record, "judging", str(error))
+                return known.transition(record, "judging", str(error))
             raise
     crash.point("rollout.promoted")
     if action.step != "done":
@@ -374,7 +374,7 @@ def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         after=-1 if made.arm(record.arm).anew else savepoints.find(fleet.lake, made.savepoint).manifest.batch,
         share=share_aside(fleet, record, before),
     )
-    return known.come_to(record, "watching", savepoint=back, memory=memory)
+    return known.transition(record, "watching", savepoint=back, memory=memory)
 
 
 def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
@@ -392,7 +392,7 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     failing = [one for one in gates if one.verdict == "fails"]
     if record.aborted or failing:
         crash.point("rollout.failed")
-        return known.come_to(record, "taking back", record.aborted or describe_unmet(failing))
+        return known.transition(record, "taking back", record.aborted or describe_unmet(failing))
     if not over:
         wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
         return _postpone(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)

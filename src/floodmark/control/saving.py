@@ -48,7 +48,7 @@ def save(fleet: Fleet, operator: str, request: SavepointRequest, codes: Mapping[
         LifecycleError: LIFECYCLE-030 the stream never started, LIFECYCLE-040 no consistent cut with its readers; and the errors of ``thin``.
     """
     if request.with_downstream:
-        made = cuts.together(operator, fleet.lake, why=request.note, codes=codes)
+        made = cuts.create_coordinated_savepoints(operator, fleet.lake, why=request.note, codes=codes)
     else:
         made = [savepoints.create(operator, fleet.lake, why=request.note, code=codes.get(operator))]
     gone, stay = thin(fleet, operator, request.note, request.keep) if request.keep else ([], {})

@@ -377,14 +377,14 @@ class Store:
         with self.transaction() as connection:
             return Action(**connection.execute(_ACTIONS.select().where(_ACTIONS.c.id == number)).mappings().one())
 
-    def go_on(self, action: int, step: str, **values: Any) -> None:
+    def record_step(self, action: int, step: str, **values: Any) -> None:
         """Record the step that an action begins, and further fields."""
         with self.transaction() as connection:
             connection.execute(_ACTIONS.update().where(_ACTIONS.c.id == action).values(step=step, **values))
 
     def close(self, action: int, step: str, reason: str = "") -> Action:
         """Record the final step of an action. Returns the action."""
-        self.go_on(action, step, reason=reason, ended_at=time.time())
+        self.record_step(action, step, reason=reason, ended_at=time.time())
         return self.action(action)
 
     def actions(self, stream: StreamId | None = None, limit: int = 20) -> list[Action]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from floodmark.control.fleet import Fleet, never
+from floodmark.control.fleet import Fleet, error_never_started
 from floodmark.control.records import Desired
 from floodmark.control.verification import Verification
 from floodmark.lake.rollback import Prepared
@@ -29,7 +29,7 @@ def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
     deployed = fleet.deployments(names)
     for name in names:
         if need and name not in deployed:
-            raise never(name, fleet.elsewhere(name))
+            raise error_never_started(name, fleet.elsewhere(name))
     return {
         name: {key: value for key, value in asdict(one).items() if key in {"package", "version", "desired"}}
         for name, one in deployed.items()

@@ -22,7 +22,7 @@ from floodmark.lake.locks import data_files
 from floodmark.lake.paths import Lake
 from floodmark.lake.removal import Removed
 from floodmark.lake.retention import DAYS, merge_marks, retire
-from floodmark.lake.upkeep import HOURS, Kept, maintain
+from floodmark.lake.upkeep import HOURS, MaintenanceResult, maintain
 from floodmark.spec.workspace import Settings
 
 _PATIENCE_SECONDS = 60
@@ -38,7 +38,7 @@ class Done:
         stay: reasons why objects were not removed.
     """
 
-    tables: tuple[Kept, ...] = ()
+    tables: tuple[MaintenanceResult, ...] = ()
     removed: tuple[Removed, ...] = ()
     stay: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ class Done:
 
 def sums(parts: Iterable[Done]) -> dict[str, int]:
     """Totals: ``merged``, files by which compaction shrank tables; ``files``, removed files; ``bytes``, their size."""
-    tables, removed = list[Kept](), list[Removed]()
+    tables, removed = list[MaintenanceResult](), list[Removed]()
     for part in parts:
         tables, removed = [*tables, *part.tables], [*removed, *part.removed]
     return {
@@ -85,7 +85,7 @@ def keep_up(
     Raises:
         LifecycleError: as ``maintain``. Work done before the error stays done.
     """
-    tables, removed, stay = list[Kept](), list[Removed](), list[str]()
+    tables, removed, stay = list[MaintenanceResult](), list[Removed](), list[str]()
     for lake in lakes:
         if not lake.there:
             stay.append(f"lake {lake.root}: nothing is there")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from floodmark.core.errors import LifecycleError, PlanError
 from floodmark.lake import savepoints, tables
 from floodmark.lake.copies import remove
-from floodmark.lake.cuts import readers, together
+from floodmark.lake.cuts import create_coordinated_savepoints, readers
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import (
@@ -293,7 +293,7 @@ def rebuild(
 def _coordinated_savepoint(name: str, lake: Lake, why: str) -> Savepoint:
     """A savepoint of a stopped stream, coordinated with the streams that read its tables if they share a consistent cut."""
     try:
-        return together(name, lake, why=why)[0]
+        return create_coordinated_savepoints(name, lake, why=why)[0]
     except LifecycleError as error:
         if error.code != "LIFECYCLE-040":
             raise

@@ -50,7 +50,7 @@ class Passed(NamedTuple):
     """The last table version that was read completely at the switch."""
 
 
-class Marks(NamedTuple):
+class BatchMetadata(NamedTuple):
     """The contents of a checkpoint at a micro-batch, except state."""
 
     before: int
@@ -65,9 +65,9 @@ class Marks(NamedTuple):
     """Table id -> switch position of that log."""
 
 
-Unfold = Callable[[str, int, str], Marks]
+Unfold = Callable[[str, int, str], BatchMetadata]
 """(checkpoint folder, micro-batch, folder to create for state rows) -> the checkpoint's other contents. Writes the state rows."""
-Fold = Callable[[str | None, Checkpoint, Manifest, Marks], None]
+Fold = Callable[[str | None, Checkpoint, Manifest, BatchMetadata], None]
 """(folder of state rows or None, checkpoint to create, manifest of the savepoint, marks of its checkpoint) -> None. Writes the checkpoint."""
 
 
@@ -107,7 +107,7 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
     return folder
 
 
-def take_in(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
+def import_savepoint(lake: Lake, source: str, engine: str, fold: Fold) -> Savepoint:
     """Import a canonical savepoint into a lake, in the checkpoint format of an engine.
 
     Args:
@@ -170,12 +170,12 @@ def fill(source: str, folder: str, engine: str, fold: Fold) -> Checkpoint:
     return checkpoint
 
 
-def _nonempty_fields(record: Marks | Position) -> dict[str, Any]:
+def _nonempty_fields(record: BatchMetadata | Position) -> dict[str, Any]:
     """Fields of a record for JSON. Omits empty optional fields, which readers of earlier versions do not expect."""
     return {name: value for name, value in record._asdict().items() if value not in (None, {})}
 
 
-def _marks(source: str) -> Marks:
+def _marks(source: str) -> BatchMetadata:
     document: dict[str, Any] = json.loads(read(f"{source}/{MARKS}") or b"{}")
     if not document:
         raise broken(f"folder {source}", f"one without '{MARKS}'")
@@ -184,4 +184,6 @@ def _marks(source: str) -> Marks:
         expected = f"format {_FORMAT} or older"
         raise StateError(f"savepoint {source}", expected, f"format {written}", fix, code="STATE-020")
     passed = {table: Passed(*one) for table, one in document.get("passed", {}).items()}
-    return Marks(**document | {"positions": [Position(**one) for one in document["positions"]], "passed": passed})
+    return BatchMetadata(
+        **document | {"positions": [Position(**one) for one in document["positions"]], "passed": passed}
+    )

@@ -94,7 +94,7 @@ def unchanged(path: str, since: int, upto: int | None = None) -> bool:
     return next(commits(path, since, upto), None) is None
 
 
-def begun(lake: Lake, names: Iterable[str]) -> list[str]:
+def started_streams(lake: Lake, names: Iterable[str]) -> list[str]:
     """The streams that have written or committed a micro-batch. The others have no results of rows they may have read."""
     return [name for name in names if Timeline.current(lake, name).deployed is not None]
 
@@ -149,7 +149,7 @@ def _resume_errors(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]
             yield error
 
 
-def together(
+def create_coordinated_savepoints(
     operator: str, lake: Lake, *, why: str = "", codes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Savepoint]:
     """Create savepoints of a stream and of all its downstream streams at one consistent cut. The streams may be running.
@@ -168,8 +168,8 @@ def together(
     """
     candidates = []
     if Timeline.current(lake, operator).checkpoint.last_committed() < 0:
-        raise savepoints.not_begun(operator, lake)
-    for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
+        raise savepoints.error_not_started(operator, lake)
+    for name in [operator, *started_streams(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
         batches = _restorable_batches(timeline, timeline.checkpoint.restorable()[:-_SEARCHED:-1])
         candidates.append((name, [state_at(timeline, batch) for batch in batches]))

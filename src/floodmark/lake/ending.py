@@ -156,7 +156,7 @@ def _check_savepoints(lake: Lake, source: str, end: End) -> None:
             raise LifecycleError(f"source '{source}'", expected, got, fix, code="LIFECYCLE-013")
 
 
-def take_back(end: End, landing: Landing) -> None:
+def reopen(end: End, landing: Landing) -> None:
     """Commit a landing that removes the end's marker from the log.
 
     Raises:

@@ -13,7 +13,7 @@ from floodmark.lake.batch_state import check_inputs, check_output
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
-from floodmark.lake.cuts import begun, readers
+from floodmark.lake.cuts import readers, started_streams
 from floodmark.lake.graft import graft
 from floodmark.lake.identity import Identity
 from floodmark.lake.locks import data_files
@@ -198,7 +198,7 @@ def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
     timeline, target = Timeline.current(lake, operator), Lake(root)
     steps = list[Step]()
     if timeline.moved is None:
-        reading = begun(lake, readers(operator, streams(lake)))
+        reading = started_streams(lake, readers(operator, streams(lake)))
         if reading:
             fix = "Stop them all, and move or copy the whole folder of the lake; they resume there."
             where, got = (
@@ -223,7 +223,7 @@ def _perform_step(step: Step, timeline: Timeline, target: Lake, going: list[Move
             made = savepoints.create(operator, lake, why=why)
             going.append(Move(target.root, made.manifest.id))
         case Leave():
-            timeline.leave(going[0])
+            timeline.mark_moved(going[0])
         case Fork():
             fork(lake, savepoints.find(lake, going[0].savepoint), target.root)
         case Fence():

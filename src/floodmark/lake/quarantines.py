@@ -73,7 +73,7 @@ def announce(path: str, source: str, ordinal: int) -> None:
     retried(lambda: Writer(path).note(SetAside(source=source, ordinal=ordinal), (application(source), ordinal)), path)
 
 
-def take_back(path: str, source: str, due: int) -> None:
+def undo_uncommitted(path: str, source: str, due: int) -> None:
     """Undo quarantined rows and replay marks of landing commits that never happened.
 
     Args:

@@ -16,7 +16,7 @@ from floodmark.lake import coverage as kept_coverage
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline, inputs_at
-from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
+from floodmark.lifecycle.coverage import CoverageCheck, Entry, MissingIntervals, Segment, segments, todo
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import split
@@ -37,7 +37,7 @@ class Readiness:
         versions: input table -> its newest version.
     """
 
-    todo: Todo
+    todo: MissingIntervals
     versions: dict[str, int]
 
 
@@ -66,7 +66,8 @@ def readiness(
     if force or anew:
         reason = "asked for again (force)" if force else "its asset partitions have changed"
         return Readiness(
-            todo=Todo(missing=(interval,), covered=(), reasons=(f"{interval}: {reason}",)), versions=versions
+            todo=MissingIntervals(missing=(interval,), covered=(), reasons=(f"{interval}: {reason}",)),
+            versions=versions,
         )
     for output in operator.outputs:
         division.check(lake.output(output.table), operator, output)
@@ -94,7 +95,9 @@ def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows)
         raise CapabilityError(where, expected, got, fix, code="CAPABILITY-002")
 
 
-def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows) -> Todo:
+def _plan(
+    operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows
+) -> MissingIntervals:
     return todo(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
 
 
@@ -161,7 +164,7 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     return result is step and bool(runs) and same
 
 
-def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
+def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> CoverageCheck:
     known: dict[tuple[str, int], changes.Since] = {}
     history_counts = operator.stateful is not None and operator.stateful.reads_history
 
@@ -189,14 +192,16 @@ def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], la
         ]
         return pieces if len(pieces) <= _MOST_PIECES else [interval]  # a far end such as 9999-12-31
 
-    return Now(version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, cut=cut)
+    return CoverageCheck(
+        version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, cut=cut
+    )
 
 
 def _inside(interval: Interval, piece: Interval) -> Interval:
     return Interval(start=max(interval.start, piece.start), end=min(interval.end, piece.end))
 
 
-def covered(operator: Operator, interval: Interval, plan: Todo) -> RunResult:
+def covered(operator: Operator, interval: Interval, plan: MissingIntervals) -> RunResult:
     """The result of a run whose whole interval is covered."""
     return RunResult(
         operator=operator.name,

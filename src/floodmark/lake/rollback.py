@@ -16,7 +16,7 @@ from floodmark.lake import savepoints
 from floodmark.lake.batch_state import BatchState, began_with, check_inputs, check_output, is_there, state_at
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
-from floodmark.lake.cuts import agreeing, begun, commits, readers
+from floodmark.lake.cuts import agreeing, commits, readers, started_streams
 from floodmark.lake.history import Commit
 from floodmark.lake.identity import Identity
 from floodmark.lake.paths import Lake
@@ -33,7 +33,7 @@ Codes = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
+class RollbackEffect:
     """The commits that a restore to a version revokes in a table.
 
     Args:
@@ -53,7 +53,7 @@ class Undone:
     rebuilds: int = 0
 
 
-def undone(table: str, commits: Iterable[Commit]) -> Undone:
+def undone(table: str, commits: Iterable[Commit]) -> RollbackEffect:
     """Summarise the commits that a restore revokes in a table.
 
     Args:
@@ -73,7 +73,7 @@ def undone(table: str, commits: Iterable[Commit]) -> Undone:
                 foreign.append(f"{commit.operation} at version {commit.version}")
             case _:
                 pass
-    return Undone(
+    return RollbackEffect(
         table=table, commits=batches, rows=rows, backfills=tuple(backfills), foreign=tuple(foreign), rebuilds=rebuilds
     )
 
@@ -90,7 +90,7 @@ class Prepared:
     """
 
     switch: Switch
-    undone: tuple[Undone, ...]
+    undone: tuple[RollbackEffect, ...]
     left: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
 
@@ -156,7 +156,7 @@ def prepare(
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest = savepoint.manifest
-    reading = begun(lake, readers(manifest.operator, streams(lake)))
+    reading = started_streams(lake, readers(manifest.operator, streams(lake)))
     names = [manifest.operator, *([] if alone else reading)]
     refuse_another(lake, manifest.operator)
     savepoints.check(savepoint)
@@ -224,7 +224,7 @@ def _candidate_states(lake: Lake, operator: str) -> Iterator[Manifest | BatchSta
             yield savepoint.manifest
 
 
-def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
+def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> RollbackEffect:
     path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
     check_output(lake, output, where, anew)

@@ -97,7 +97,7 @@ def create(
         if last is None:
             last = timeline.checkpoint.last_committed()
         if deployed is None or last < 0:
-            raise not_begun(operator, lake)
+            raise error_not_started(operator, lake)
         timeline.checkpoint.check(last)
         crash.point("savepoint.before_copy")
         _copy(timeline, last, draft.path)
@@ -191,7 +191,7 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
             raise
 
 
-def not_begun(operator: str, lake: Lake) -> LifecycleError:
+def error_not_started(operator: str, lake: Lake) -> LifecycleError:
     """The error LIFECYCLE-030 for an action that needs a committed micro-batch."""
     fix = f"Start it: floodmark run {operator} --unbounded"
     where = f"operator '{operator}' in {lake.root}"
@@ -423,7 +423,7 @@ def opened(folder: str) -> Savepoint:
     return _opened(folder, content)
 
 
-def take_in(lake: Lake, source: str) -> Savepoint:
+def import_savepoint(lake: Lake, source: str) -> Savepoint:
     """Copy an exported savepoint into a lake.
 
     Raises:

@@ -154,7 +154,7 @@ def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, wh
         Id of the savepoint that transferred the state. It names tables of the other lake, so it is useless afterwards.
     """
     made = savepoints.create(operator, beside, why=why)
-    taken, timeline = savepoints.take_in(lake, made.path).manifest, Timeline.current(lake, operator)
+    taken, timeline = savepoints.import_savepoint(lake, made.path).manifest, Timeline.current(lake, operator)
     target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cut=cut)
     perform(lake, Switch(again=again, targets=(target,), back=back))
     return taken.id

@@ -69,7 +69,7 @@ class Tail:
             self.version += 1
         return True
 
-    def takes(self, files: Sequence[AddAction]) -> bool:
+    def can_append(self, files: Sequence[AddAction]) -> bool:
         """True if an append of these files can be committed here: hard links work, and no path needs escaping."""
         return self.links and all(file.path == quote(file.path, safe=_SAFE) for file in files)
 

@@ -85,7 +85,7 @@ class Timeline:
         number = _pointed(self.lake, self.operator).get("unfenced")
         return None if number is None else replace(self, number=int(number))
 
-    def leave(self, move: Move) -> None:
+    def mark_moved(self, move: Move) -> None:
         """Records that the stream now runs in another lake. Later starts here are refused."""
         write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, "moved": asdict(move)}).encode())
 

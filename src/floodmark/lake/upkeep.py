@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class MaintenanceResult:
     """The result of upkeep for one table.
 
     Args:
@@ -64,7 +64,7 @@ class Kept:
     why: str = ""
 
 
-def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
+def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[MaintenanceResult]:
     """Compact and clean every log, quarantine and output of a lake. Streams and landings may be running.
 
     Args:
@@ -75,13 +75,13 @@ def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[K
     Raises:
         LifecycleError: LIFECYCLE-003 a rebuild, rollback or fork is running, LIFECYCLE-004 every attempt conflicted with another writer,
             LIFECYCLE-060 a savepoint cannot be read, and nothing is done. If a checkpoint or a fork cannot be read, tables are only compacted, and
-            ``Kept.why`` gives the reason.
+            ``MaintenanceResult.why`` gives the reason.
     """
     with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
         return _maintained(lake, hours, dry_run=dry_run)
 
 
-def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
+def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[MaintenanceResult]:
     savepoints.all_readable(lake)
     try:
         needed, compared, why = needs(lake), bounded_reads(lake), ""
@@ -115,7 +115,7 @@ class _Work:
     hours: int
     dry_run: bool
 
-    def log(self, name: str) -> Kept:
+    def log(self, name: str) -> MaintenanceResult:
         """Compact and clean a log."""
         path = self.lake.log(name)
         writer = Writer(path)
@@ -133,14 +133,14 @@ class _Work:
             note_lost(path)
         return cleaned
 
-    def quarantine(self, name: str) -> Kept:
+    def quarantine(self, name: str) -> MaintenanceResult:
         """Compact and clean the quarantine of a source, which is never read commit by commit."""
         writer = Writer(self.lake.log(name))
         work = _Table(writer, before=len(writer.table().file_uris()))
         self._compact(work, compaction.of_quarantine(writer.table()))
         return self._cleaned("logs", name, work, floor=None, read=False)
 
-    def output(self, name: str) -> Kept:
+    def output(self, name: str) -> MaintenanceResult:
         """Compact and clean an output."""
         path, current = self.lake.output(name), name.endswith("__current")
         writer = Writer(path)
@@ -156,7 +156,7 @@ class _Work:
 
     def _cleaned(
         self, kind: str, name: str, work: _Table, *, floor: int | None, ordered: bool = True, read: bool = True
-    ) -> Kept:
+    ) -> MaintenanceResult:
         """Remove files and entries that no reader needs. Retains all entries of a log whose files are not in order.
 
         Args:
@@ -198,7 +198,7 @@ class _Work:
             first = min([one for one in needed if one is not None], default=entries.version_of(path))
             hours = min(self.hours, expiry.HOURS)
             expired = expire(path, floor=first, hours=hours, dry_run=self.dry_run, writer=work.writer)
-        return Kept(
+        return MaintenanceResult(
             table=f"logs/{name}" if kind == "logs" else name,
             before=work.before,
             after=work.before - work.fewer if self.dry_run else len(work.writer.table().file_uris()),

@@ -101,7 +101,7 @@ class Writer:
             return False
         written = write()
         files = written.actions(modified)
-        while tail is not None and tail.takes(files):
+        while tail is not None and tail.can_append(files):
             if tail.commit(files, encode(record), written.partition_by, once):
                 if tail.due:
                     self._checkpoint(tail.version)

@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class CoverageCheck:
     """The current definition and inputs, against which computed stretches are checked.
 
     Args:
@@ -67,7 +67,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Todo:
+class MissingIntervals:
     """The stretches that a bounded run has to compute, with reasons.
 
     Args:
@@ -81,7 +81,7 @@ class Todo:
     reasons: tuple[str, ...]
 
 
-def todo(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Todo:
+def todo(interval: Interval, newest_first: Iterable[Entry], now: CoverageCheck) -> MissingIntervals:
     """Decide every stretch of an interval by the newest run that computed it; arguments as of ``segments``."""
     covered, reasons = [], []
     for segment in segments(interval, newest_first, now):
@@ -91,10 +91,10 @@ def todo(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Todo:
             covered.append(segment.interval)
             reasons.append(f"{segment.interval} is covered already: by {segment.entry.version} at {segment.entry.at}")
     covered.sort(key=lambda part: part.start)
-    return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
+    return MissingIntervals(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
 
 
-def segments(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Iterator[Segment]:
+def segments(interval: Interval, newest_first: Iterable[Entry], now: CoverageCheck) -> Iterator[Segment]:
     """Every computed stretch of an interval, each attributed to the newest run that computed the stretch; newest run first.
 
     Args:

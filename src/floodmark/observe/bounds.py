@@ -26,7 +26,7 @@ from floodmark.lake.log import bound_of
 from floodmark.lake.paths import Lake
 from floodmark.observe.charts import curve
 from floodmark.semantics.delays import Delays, Milliseconds, last_of
-from floodmark.semantics.learning import Decision, Learning
+from floodmark.semantics.learning import BoundEstimate, Decision
 from floodmark.spec.schema import ROW
 from floodmark.spec.source import FromColumn, Learned, Source
 
@@ -110,7 +110,7 @@ class BoundReport:
     left_out: int
     in_force: int
     delays: Delays
-    learned: Learning | None
+    learned: BoundEstimate | None
     proposed: int | None
     costs: tuple[Cost, ...]
     lost: dict[int, list[int]]
@@ -264,7 +264,7 @@ def _count_lost(rows: Rows, bounds: Milliseconds, window: Window, lost: dict[int
         raise CapabilityError(where, expected, f"{len(lost):,} and more", fix, code="CAPABILITY-022")
 
 
-def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...], Learning | None]:
+def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...], BoundEstimate | None]:
     where, path = f"source '{source.name}'", lake.log(source.name)
     if isinstance(source.watermark, FromColumn):
         fix = "Weigh a source with BoundedOutOfOrderness, Ascending, Punctuated or Learned."

@@ -19,9 +19,9 @@ from floodmark.lake import history
 from floodmark.lake.commits import Landing
 from floodmark.lake.readiness import coverage, covered, readiness
 from floodmark.orchestration import metadata, partitions
-from floodmark.orchestration.completeness import await_inputs, together
+from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import LandingConfig, OperatorConfig, check_wait, defaults
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset, SourceAsset
 from floodmark.spec.operator import Operator, Output
@@ -45,7 +45,7 @@ def output_key(output: Output) -> dg.AssetKey:
     return dg.AssetKey(output.table)
 
 
-def source_assets(asset: SourceAsset, location: Place) -> dg.AssetsDefinition:
+def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefinition:
     """The asset of a source. Its step lands the rows that are new."""
     source = asset.source
     spec = dg.AssetSpec(
@@ -118,7 +118,9 @@ class Upstream:
     partitions: Partitions | None = None
 
 
-def operator_assets(asset: OperatorAsset, location: Place, tables: Mapping[str, Upstream]) -> dg.AssetsDefinition:
+def operator_assets(
+    asset: OperatorAsset, location: StepWorkspace, tables: Mapping[str, Upstream]
+) -> dg.AssetsDefinition:
     """The assets of an operator's outputs. One bounded run per range of partitions materializes all of them.
 
     Args:
@@ -168,7 +170,7 @@ def operator_assets(asset: OperatorAsset, location: Place, tables: Mapping[str, 
                 context.log.warning(f"{key} is not computed: {reason}")
             results = [_run(context, operator, location, stretch, config) for stretch in division.complete]
         yield from _results(
-            context, asset, location, together(results, interval), config.late_rows, division.incomplete
+            context, asset, location, merge_results(results, interval), config.late_rows, division.incomplete
         )
 
     return bounded_step
@@ -239,7 +241,11 @@ def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, table
 
 
 def _run(
-    context: dg.AssetExecutionContext, operator: Operator, location: Place, interval: Interval, config: OperatorConfig
+    context: dg.AssetExecutionContext,
+    operator: Operator,
+    location: StepWorkspace,
+    interval: Interval,
+    config: OperatorConfig,
 ) -> RunResult:
     ready = readiness(operator, location.lake, interval, late_rows=config.late_rows, force=config.force)
     for reason in ready.todo.reasons:
@@ -264,7 +270,7 @@ def _run(
 def _results(
     context: dg.AssetExecutionContext,
     asset: OperatorAsset,
-    location: Place,
+    location: StepWorkspace,
     result: RunResult,
     late_rows: LateRows,
     incomplete: Mapping[str, str],
@@ -313,13 +319,13 @@ def _of_partitions(
     return by_partition
 
 
-def _coverage(operator: Operator, cut: Partitions, location: Place, late_rows: LateRows) -> dict[str, Any]:
+def _coverage(operator: Operator, cut: Partitions, location: StepWorkspace, late_rows: LateRows) -> dict[str, Any]:
     """Metadata of the operator's coverage, from the first partition to now, under the ``late_rows`` of the run."""
     whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
     return metadata.coverage(coverage(operator, location.lake, whole, late_rows=late_rows), whole)
 
 
-def landed_last(location: Place, source: str) -> tuple[int, int]:
+def landed_last(location: StepWorkspace, source: str) -> tuple[int, int]:
     """(first, last) ``_sequence`` of the rows of the newest landing; (0, -1) before the first landing."""
     newest, low, high = "", 0, -1
     for _, landing in history.standing_of(location.lake.log(source), Landing):

@@ -22,7 +22,7 @@ from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.asset import OperatorAsset, Savepoints, Upgrades
 from floodmark.spec.partitions import end as end_of
 from floodmark.spec.partitions import first, split
@@ -158,7 +158,9 @@ def _readable(lake: Lake, names: Iterable[str]) -> Iterator[Savepoint]:
             yield savepoints.find(lake, name)
 
 
-def _progress(asset: OperatorAsset, location: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
+def _progress(
+    asset: OperatorAsset, location: StepWorkspace, known: dict[str, Any]
+) -> Iterator[dg.AssetMaterialization]:
     """Materializations of what a stream has completed since the last tick. Updates ``known``: table -> progress reported, and when."""
     for output in asset.operator.outputs:
         newest = next(history.standing(location.lake.output(output.table), _MOST), None)

@@ -13,7 +13,7 @@ from floodmark.core.time import Interval
 from floodmark.observe.expectations import Judged, evaluate, plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset, SourceAsset
 from floodmark.spec.expectation import Expectation
@@ -45,7 +45,7 @@ class Checked:
     expectations: tuple[Expectation, ...]
 
 
-def source_checks(asset: SourceAsset, location: Place) -> dg.AssetChecksDefinition | None:
+def source_checks(asset: SourceAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
     """Checks of the rows of the newest landing; None if the asset has no expectations."""
     if not asset.expectations:
         return None
@@ -60,7 +60,7 @@ def source_checks(asset: SourceAsset, location: Place) -> dg.AssetChecksDefiniti
     return _definition(f"check_{name}", [checked], None, location, f"source_{name}")
 
 
-def operator_checks(asset: OperatorAsset, location: Place) -> dg.AssetChecksDefinition | None:
+def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
     """Checks of an operator's outputs, per asset partition; None if the asset has no expectations."""
     if not asset.expectations:
         return None
@@ -73,7 +73,7 @@ def operator_checks(asset: OperatorAsset, location: Place) -> dg.AssetChecksDefi
     return _definition(f"check_{operator.name}", checked, cut, location, f"operator_{operator.name}")
 
 
-def _output_rows(asset: OperatorAsset, name: str, location: Place) -> Rows:
+def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
     output = asset.operator.output(name)
     path = location.lake.output((output.current or output).table)
 
@@ -85,7 +85,7 @@ def _output_rows(asset: OperatorAsset, name: str, location: Place) -> Rows:
 
 
 def _definition(
-    name: str, checked: Sequence[Checked], cut: partitions.Definition | None, location: Place, pool: str
+    name: str, checked: Sequence[Checked], cut: partitions.Definition | None, location: StepWorkspace, pool: str
 ) -> dg.AssetChecksDefinition:
     specs = {
         (checked_asset.key, expectation.name): dg.AssetCheckSpec(

@@ -115,7 +115,7 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
     return Division(complete=tuple(complete), incomplete=incomplete)
 
 
-def together(results: list[RunResult], interval: Interval) -> RunResult:
+def merge_results(results: list[RunResult], interval: Interval) -> RunResult:
     """(results of a run's stretches, interval of the run) -> one result: counts and seconds summed up, the greatest watermark."""
     if len(results) == 1:
         return results[0]

@@ -12,7 +12,7 @@ from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
 from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.rollouts import rollout_definitions
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import version_definitions
 from floodmark.spec.workspace import Workspace
 
@@ -30,7 +30,7 @@ def build_definitions(
         root: the folder that relative paths of the settings start from.
         executor: executor of the runs; by default all steps of a run share one process, and so one Spark session.
     """
-    location = Place(workspace.at(str(Path(root).resolve())))
+    location = StepWorkspace(workspace.at(str(Path(root).resolve())))
     tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}
     for asset in workspace.operator_assets:
         for output in asset.operator.outputs:

@@ -22,7 +22,7 @@ from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
@@ -47,7 +47,7 @@ class Streams:
         root: folder of the workspace.
     """
 
-    location: Place
+    location: StepWorkspace
     root: Path
 
     def fleet(self, say: Callable[[str], None]) -> "Fleet":

@@ -10,7 +10,7 @@ from floodmark.spec.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepWorkspace:
     """The workspace that steps act on.
 
     Args:

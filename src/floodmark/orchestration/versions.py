@@ -17,7 +17,7 @@ from floodmark.core.time import Interval
 from floodmark.lake.readiness import coverage
 from floodmark.lifecycle.coverage import Segment
 from floodmark.orchestration.assets import output_key
-from floodmark.orchestration.session import Place
+from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import end as end_of
 from floodmark.spec.partitions import first, split
@@ -27,7 +27,7 @@ NAME = "code_version"
 _WHAT = "Whether the current code has computed all results; see `floodmark plan` before computing results again."
 
 
-def version_definitions(workspace: Workspace, location: Place) -> dg.Definitions:
+def version_definitions(workspace: Workspace, location: StepWorkspace) -> dg.Definitions:
     """The checks, which each run evaluates, and the sensor that evaluates a check when the code of its operator has changed."""
     assets = {output_key(one.operator.outputs[0]): one for one in workspace.operator_assets}
     if not assets:
@@ -76,7 +76,7 @@ def version_definitions(workspace: Workspace, location: Place) -> dg.Definitions
     return dg.Definitions(asset_checks=[check_step], sensors=[look])
 
 
-def compared(asset: OperatorAsset, location: Place) -> tuple[bool, dict[str, Any]]:
+def compared(asset: OperatorAsset, location: StepWorkspace) -> tuple[bool, dict[str, Any]]:
     """(True if the current version has computed every computed stretch of an operator, metadata: what each version has computed)."""
     whole = Interval()
     if asset.partitions is not None:

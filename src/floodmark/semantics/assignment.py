@@ -63,7 +63,7 @@ def first_needed(window: Window, moment: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Lateness:
     """Lateness of rows per window, each row classified by its own stamp.
 
     Args:
@@ -87,7 +87,7 @@ class Judgement:
     side: Booleans
 
 
-def judge(assigner: Assigner, lateness: int, times: Instants, stamps: Instants) -> Judgement:
+def classify_lateness(assigner: Assigner, lateness: int, times: Instants, stamps: Instants) -> Lateness:
     """Classify rows by comparing columns: late iff end - 1 <= stamp, dropped iff end - 1 + lateness <= stamp.
 
     Args:
@@ -111,4 +111,4 @@ def judge(assigner: Assigner, lateness: int, times: Instants, stamps: Instants) 
             (dropped if end - 1 + lateness <= stamp else late).append((row, end))
     side = (first <= last) & (last - 1 + lateness <= stamps)
     pairs = [np.array(p, dtype=np.int64).reshape(-1, 2) for p in (late, dropped)]
-    return Judgement(slices, from_end, on_time, pairs[0][:, 0], pairs[0][:, 1], pairs[1][:, 0], pairs[1][:, 1], side)
+    return Lateness(slices, from_end, on_time, pairs[0][:, 0], pairs[0][:, 1], pairs[1][:, 0], pairs[1][:, 1], side)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
-from floodmark.semantics.assignment import assigner, judge
+from floodmark.semantics.assignment import assigner, classify_lateness
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.windows.kinds import Assigner
@@ -100,7 +100,7 @@ def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Tabl
         if rows.num_rows == 0:
             continue
         times, stamps = rows["t"].to_numpy().astype(np.int64), rows["w"].to_numpy().astype(np.int64)
-        verdict = judge(stage.assigner, step.allowed_lateness, times, stamps)
+        verdict = classify_lateness(stage.assigner, step.allowed_lateness, times, stamps)
         placed = rows.append_column("slice", pa.array(verdict.slices)).append_column(
             "from_end", pa.array(verdict.from_end)
         )

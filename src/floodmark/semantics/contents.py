@@ -26,7 +26,7 @@ Held = list[Any]
 """The contents of one window, plain data: rows, or an accumulator per aggregate, or the row reduced so far."""
 
 
-class Contents:
+class WindowContents:
     """Operations on the contents of a stage's windows. The contents themselves are stored by the kernel.
 
     Args:

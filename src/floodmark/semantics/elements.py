@@ -36,7 +36,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ElementStage:
-    """A stateful step for ``ElementKernel``. Frozen and picklable.
+    """A stateful step for ``RecordWindowKernel``. Frozen and picklable.
 
     Row columns: ``k0...`` keys, ``t`` event time, ``w`` stamp, ``s`` sequence, ``kind``, ``v0...`` values, ``row`` the whole row where a
     function of the user sees it, ``side`` the whole row where it may be too late.

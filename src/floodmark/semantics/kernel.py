@@ -1,7 +1,7 @@
 """The kernel of a windowed aggregation, in columns: one key group, or several at once.
 
 A row is classified by its own stamp before the kernel (``columnar.pack``): its on-time windows get it as a partial, the windows it is late
-for get it one by one, in arrival order. ``Kernel.advance`` fires whatever progress has closed. That order is enough to be exact:
+for get it one by one, in arrival order. ``ColumnarWindowKernel.advance`` fires whatever progress has closed. That order is enough to be exact:
 a row on time for a window by its stamp always arrives before progress reaches that window's end, and rows late for it only count after
 its on-time pane. So results do not depend on how rows are cut into micro-batches.
 """
@@ -372,7 +372,7 @@ class Kernels:
         return rows.add_column(0, pa.field(GROUP, pa.int32()), results[GROUP])
 
 
-class Kernel(Kernels):
+class ColumnarWindowKernel(Kernels):
     """One key group of one stage, over a store.
 
     Args:

@@ -26,7 +26,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learning:
+class BoundEstimate:
     """The measurements of a source with ``Learned``, and every bound it has had.
 
     Args:
@@ -49,11 +49,11 @@ class Learning:
         """The watermark that follows from the bound in force alone, ms."""
         return NEVER if self.front == NEVER else max(self.front - self.bound - 1, NEVER)
 
-    def decided(self, decision: Decision) -> Learning:
+    def decided(self, decision: Decision) -> BoundEstimate:
         """The learning with another bound in force."""
         return replace(self, decisions=(*self.decisions, decision))
 
-    def measured(self, unheld: int, delays: Delays) -> Learning:
+    def measured(self, unheld: int, delays: Delays) -> BoundEstimate:
         """The learning after more rows.
 
         Args:
@@ -69,7 +69,7 @@ class Learning:
         return {"front": self.front, "delays": self.delays.as_json(), "decisions": decisions}
 
     @staticmethod
-    def from_json(value: dict[str, Any]) -> Learning:
+    def from_json(value: dict[str, Any]) -> BoundEstimate:
         """The learning that :meth:`as_json` wrote."""
         decisions = tuple(Decision(*decision) for decision in value["decisions"])
-        return Learning(front=value["front"], delays=Delays.from_json(value["delays"]), decisions=decisions)
+        return BoundEstimate(front=value["front"], delays=Delays.from_json(value["delays"]), decisions=decisions)

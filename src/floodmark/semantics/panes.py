@@ -13,7 +13,7 @@ import pyarrow as pa
 from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.semantics.assignment import kind_of
-from floodmark.semantics.contents import Contents
+from floodmark.semantics.contents import WindowContents
 from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import Entry
@@ -73,7 +73,7 @@ class _Key:
         self.windows = [_Window.load(data) for data in dumped]
 
 
-class ElementKernel(KeyedKernel):
+class RecordWindowKernel(KeyedKernel):
     """Windows of one key group."""
 
     state_type = _Key
@@ -84,7 +84,7 @@ class ElementKernel(KeyedKernel):
         self.step = step = stage.step
         self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
         self.machine: Machine = machine(stage.trigger)
-        self.contents = Contents(stage)
+        self.contents = WindowContents(stage)
         self.assign = kind_of(step.window, [v.sql for v in stage.values]).of_row
         self.merges = isinstance(step.window, Session)
         self.endless = isinstance(step.window, (Global, Count))

@@ -5,24 +5,24 @@ from __future__ import annotations
 from floodmark.semantics.columnar import Stage
 from floodmark.semantics.elements import ElementStage, ProcessStage
 from floodmark.semantics.joins import JoinKernel, JoinStage
-from floodmark.semantics.kernel import Kernel
-from floodmark.semantics.panes import ElementKernel
+from floodmark.semantics.kernel import ColumnarWindowKernel
+from floodmark.semantics.panes import RecordWindowKernel
 from floodmark.semantics.process import ProcessKernel
 from floodmark.semantics.store import Store
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 
 AnyStage = Stage | ElementStage | ProcessStage | JoinStage
-AnyKernel = Kernel | ElementKernel | ProcessKernel | JoinKernel
+AnyKernel = ColumnarWindowKernel | RecordWindowKernel | ProcessKernel | JoinKernel
 
 
 def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
     """The kernel of one key group of a stage."""
     match stage:
         case Stage():
-            return Kernel(stage, store)
+            return ColumnarWindowKernel(stage, store)
         case ElementStage():
-            return ElementKernel(stage, store)
+            return RecordWindowKernel(stage, store)
         case ProcessStage():
             return ProcessKernel(stage, store)
         case JoinStage():

@@ -4,7 +4,7 @@ A landing keeps one :class:`WatermarkState` per source, in the metadata of its c
 watermark it asks for (:func:`candidates`), NEVER where it asks for none. :func:`advance` walks over candidates in arrival
 order and gives every row its stamp: the watermark in force just before it.
 
-Where the source learns its bound, the state also holds a :class:`~floodmark.semantics.learning.Learning`. A bound only shifts a
+Where the source learns its bound, the state also holds a :class:`~floodmark.semantics.learning.BoundEstimate`. A bound only shifts a
 candidate, so how far a row comes behind the newest one before it is its stamp less its candidate, whatever the bound is.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.delays import Delays, Milliseconds
-from floodmark.semantics.learning import Decision, Learning
+from floodmark.semantics.learning import BoundEstimate, Decision
 
 WHOLE = ""
 """The key of the only source partition of a source without ``partition_by``."""
@@ -54,7 +54,7 @@ class WatermarkState:
 
     watermark: int = NEVER
     partitions: dict[str, SourcePartition] = field(default_factory=dict)
-    learned: Learning | None = None
+    learned: BoundEstimate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a commit's metadata."""
@@ -69,7 +69,7 @@ class WatermarkState:
             key: SourcePartition(watermark=watermark, seen=seen, idle=bool(idle))
             for key, (watermark, seen, idle) in value["partitions"].items()
         }
-        learned = Learning.from_json(value["learned"]) if "learned" in value else None
+        learned = BoundEstimate.from_json(value["learned"]) if "learned" in value else None
         return WatermarkState(watermark=value["watermark"], partitions=partitions, learned=learned)
 
 
@@ -206,12 +206,12 @@ def decide(state: WatermarkState, *, bound: int, was: int | None, sequence: int)
     return WatermarkState(watermark=max(state.watermark, learned.unheld()), partitions=partitions, learned=learned)
 
 
-def _unlearned(state: WatermarkState, was: int | None) -> Learning:
+def _unlearned(state: WatermarkState, was: int | None) -> BoundEstimate:
     """The learning of a source that has had a fixed bound, or has not landed yet."""
     if was is None:
-        return Learning()
+        return BoundEstimate()
     front = NEVER if state.watermark == NEVER else state.watermark + was + 1
-    return Learning(front=front, decisions=(Decision(0, was),))
+    return BoundEstimate(front=front, decisions=(Decision(0, was),))
 
 
 def _shifted(watermark: int, by: int) -> int:

@@ -197,7 +197,7 @@ class Lander:
             landing = replace(self.next(), state=end.before.state, next_sequence=self.last.next_sequence)
             landing = replace(landing, modified=self.last.modified)
             crash.point("reopen.before_log")
-            ending.take_back(end, landing)
+            ending.reopen(end, landing)
             crash.point("reopen.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)
@@ -275,7 +275,9 @@ class Lander:
     def recover(self) -> None:
         """Delete the rows that a landing without a log commit has left in the quarantine."""
         if not self._clean:
-            quarantines.take_back(self.lake.quarantine(self.source.name), self.source.name, self.last.ordinal + 1)
+            quarantines.undo_uncommitted(
+                self.lake.quarantine(self.source.name), self.source.name, self.last.ordinal + 1
+            )
             self._clean = True
 
     def next(self) -> Landing:

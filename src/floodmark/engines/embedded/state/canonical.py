@@ -18,7 +18,7 @@ from floodmark.engines.embedded.state.segment import INDEX, Key
 from floodmark.engines.embedded.state.store import State, fronted, parted
 from floodmark.engines.starting import check_savepoint
 from floodmark.lake import canonical, history, positions
-from floodmark.lake.canonical import ROWS, Fold, Marks, Passed
+from floodmark.lake.canonical import ROWS, BatchMetadata, Fold, Passed
 from floodmark.lake.carrier import progress_of, watermark_of
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.outputs import input_path
@@ -43,14 +43,14 @@ def export(savepoint: Savepoint, target: str) -> str:
     return canonical.export(savepoint, target, unfold)
 
 
-def take_in(lake: Lake, source: str) -> Savepoint:
+def import_savepoint(lake: Lake, source: str) -> Savepoint:
     """Import a canonical savepoint into a lake as a savepoint for this engine.
 
     Raises:
         StateError: STATE-020 the source is of a newer format, STATE-021 the source is damaged or no savepoint.
         LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
     """
-    return canonical.take_in(lake, source, NAME, folding(lake))
+    return canonical.import_savepoint(lake, source, NAME, folding(lake))
 
 
 def folding(lake: Lake) -> Fold:
@@ -60,7 +60,7 @@ def folding(lake: Lake) -> Fold:
         lake: of the inputs.
     """
 
-    def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: Marks) -> None:
+    def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: BatchMetadata) -> None:
         assert isinstance(checkpoint, Checkpoint)
         tables = {name: table for name, table, *_ in manifest.graph["inputs"]}
         batch, by_input = manifest.batch, positions.of_inputs(manifest.graph, marks.positions)
@@ -94,7 +94,7 @@ def _reached(lake: Lake, table: str, position: Position) -> int:
     return NEVER if progress is None else progress
 
 
-def unfold(folder: str, batch: int, target: str) -> Marks:
+def unfold(folder: str, batch: int, target: str) -> BatchMetadata:
     """Write the state of a checkpoint in the canonical format; returns the marks of the micro-batch."""
     state = State(Checkpoint(folder))
     last = state.batch
@@ -111,7 +111,7 @@ def unfold(folder: str, batch: int, target: str) -> Marks:
     reached = watermark_of(max(last.progress, min(last.reached.values())))
     ids = dict(zip(last.reached, last.positions, strict=True))
     passed = {ids[name].table: Passed(sequence, ids[name].version) for name, sequence in last.behind.items()}
-    return Marks(watermark, reached, last.clock, list(last.positions), passed)
+    return BatchMetadata(watermark, reached, last.clock, list(last.positions), passed)
 
 
 def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:

@@ -107,7 +107,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         try:
             with found_lost(operator, lake, _again(operator)):
                 stream.restate()
-                stream.owe()
+                stream.run_timer_batch()
                 while not stop.is_set():
                     took = stream.step()
                     sink.settle(SETTLE_SECONDS)
@@ -164,7 +164,7 @@ class _Stream:
             merge=sink.merge,
         ).restate()
 
-    def owe(self) -> None:
+    def run_timer_batch(self) -> None:
         """Compute a micro-batch without rows if another engine has read rows whose timers it has not fired."""
         last = self.compute.state.batch
         if last is not None and last.progress < min(last.reached.values()):

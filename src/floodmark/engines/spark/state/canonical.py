@@ -16,7 +16,7 @@ from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS
 from floodmark.engines.starting import check_savepoint
 from floodmark.lake import canonical, positions
-from floodmark.lake.canonical import Fold, Marks, Unfold
+from floodmark.lake.canonical import BatchMetadata, Fold, Unfold
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
@@ -50,7 +50,7 @@ def unfolding(spark: Callable[[], SparkSession]) -> Unfold:
         spark: starts a session; called only for a checkpoint with state.
     """
 
-    def unfold(folder: str, batch: int, state: str) -> Marks:
+    def unfold(folder: str, batch: int, state: str) -> BatchMetadata:
         checkpoint = Checkpoint(folder)
         if checkpoint.stateful(batch):
             _rows(spark(), folder, batch).write.parquet(state)
@@ -66,7 +66,7 @@ def folding(spark: SparkSession) -> Fold:
         spark: session; its ``spark.sql.shuffle.partitions`` is the number of state partitions.
     """
 
-    def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: Marks) -> None:
+    def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: BatchMetadata) -> None:
         assert isinstance(checkpoint, Checkpoint)
         seed = Checkpoint(f"{checkpoint.path}.seed")
         remove(seed.path)
@@ -78,14 +78,14 @@ def folding(spark: SparkSession) -> Fold:
     return fold
 
 
-def take_in(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
+def import_savepoint(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
     """Import a canonical savepoint into a lake as a savepoint for Spark.
 
     Raises:
         StateError: STATE-020 the source is of a newer format, STATE-021 the source is damaged or no savepoint.
         LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
     """
-    return canonical.take_in(lake, source, "spark", folding(spark))
+    return canonical.import_savepoint(lake, source, "spark", folding(spark))
 
 
 def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:

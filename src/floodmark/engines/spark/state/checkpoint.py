@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
 from floodmark.core.time import NEVER
-from floodmark.lake.canonical import Marks, Passed
+from floodmark.lake.canonical import BatchMetadata, Passed
 from floodmark.lake.carrier import progress_of
 from floodmark.lake.checkpoint import Position, garbage
 from floodmark.lake.copies import copy, files_of
@@ -209,15 +209,15 @@ class Checkpoint:
                 files.delete_file(f"{folder}/{name}")
                 crash.point("shorten.after_checksum" if name.startswith(".") else "shorten.after_plan")
 
-    def marks(self, batch: int) -> Marks:
+    def marks(self, batch: int) -> BatchMetadata:
         """The marks of a committed micro-batch that is retained."""
         offsets, commits = (self._lines(log, batch) or [] for log in ("offsets", "commits"))
         metadata = json.loads(offsets[1])
         after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
         before, clock = int(metadata["batchWatermarkMs"]), int(metadata["batchTimestampMs"])
-        return Marks(before, after, clock, self.positions(batch), self.passed())
+        return BatchMetadata(before, after, clock, self.positions(batch), self.passed())
 
-    def begin(self, seed: Checkpoint, batch: int, marks: Marks) -> None:
+    def begin(self, seed: Checkpoint, batch: int, marks: BatchMetadata) -> None:
         """Write this checkpoint from a seed of one micro-batch, under another number and with other watermarks and positions.
 
         The micro-batch before gets the same positions, as Spark plans the last micro-batch again at a start.
@@ -261,7 +261,7 @@ class Checkpoint:
         """
         self.set_position(batch, source, Position(version, -1, table))
 
-    def owe(self) -> None:
+    def plan_timer_batch(self) -> None:
         """Plan one micro-batch without rows if the last micro-batch has made timers due. No query may run on the checkpoint.
 
         Spark adds such a micro-batch only in the process that has run the last one, but runs a planned micro-batch at any start. Without the

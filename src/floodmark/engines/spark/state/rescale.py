@@ -54,7 +54,7 @@ def rescale_steps(lake: Lake, operator: str, partitions: int) -> tuple[Step, ...
     timeline = Timeline.current(lake, operator)
     last, new = timeline.checkpoint.last_committed(), timeline.next().number
     if last < 0:
-        raise savepoints.not_begun(operator, lake)
+        raise savepoints.error_not_started(operator, lake)
     check_engine(timeline, "spark")
     if not checkpoint_of(timeline).stateful(last):
         fix = "Its rows are cut into tasks as they come; there is nothing to divide."

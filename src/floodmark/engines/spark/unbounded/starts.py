@@ -33,7 +33,7 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     An operator that needs no markers gets the planned micro-batch of ``Checkpoint.owe`` instead.
     """
     if not _needed(operator):
-        checkpoint_of(timeline).owe()
+        checkpoint_of(timeline).plan_timer_batch()
         return
     path, checkpoint = timeline.folder(STARTS), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
