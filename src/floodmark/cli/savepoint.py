@@ -255,9 +255,9 @@ def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> No
     source = _folder(folder)
     canonical = savepoints.opened(source).manifest.canonical
     if canonical and (engine or opened.workspace.settings.engine) == "embedded":
-        from floodmark.engines.embedded.state.canonical import import_savepoint as take_in_embedded
+        from floodmark.engines.embedded.state.canonical import import_savepoint as import_embedded
 
-        imported = take_in_embedded(lake, source)
+        imported = import_embedded(lake, source)
     elif canonical:
         from floodmark.engines.spark.state.canonical import import_savepoint
 
