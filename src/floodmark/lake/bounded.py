@@ -77,8 +77,8 @@ class Asked:
             interval: the computed interval.
             versions: input table -> version that was read.
         """
-        step, about = self.operator.stateful, dict[str, int]()
-        if step is not None and step.reads_history:
+        about = dict[str, int]()
+        if self.operator.reads_history:
             about["horizon"] = horizon.horizon(self.operator, self.lake, versions, interval, self.late_rows)
         return BoundedRun(
             operator=self.operator.name,
@@ -156,5 +156,5 @@ def run(
 
 def _read(operator: Operator, interval: Interval) -> str:
     """For people: that an interval takes as long as all of time where its results depend on history."""
-    whole = interval.everything or operator.stateful is None or not operator.stateful.reads_history
+    whole = interval.everything or not operator.reads_history
     return "" if whole else ", from all rows that have landed, as its state depends on them"

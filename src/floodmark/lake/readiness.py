@@ -88,7 +88,7 @@ def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows)
             fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
         expected = f"all of time for a {kind}, {step.over_all_time}"
         raise CapabilityError(where, expected, str(interval), fix, code="CAPABILITY-002")
-    if step.reads_history and late_rows == "all" and operator.order == "arrival":
+    if operator.reads_history and late_rows == "all" and operator.order == "arrival":
         expected = f"late rows as they landed for a {step.describe_window()} in order of arrival"
         got = "every row as on time, so that timers of the interval fire after all rows of later ones"
         fix = 'Leave out --late-rows all, or --from and --to; or sort its rows: process(..., order="event_time").'
@@ -166,7 +166,6 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
 
 def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> CoverageCheck:
     known: dict[tuple[str, int], changes.Since] = {}
-    history_counts = operator.stateful is not None and operator.stateful.reads_history
 
     def stale(entry: Entry, piece: Interval) -> str | None:
         for input_ in operator.inputs:
@@ -175,7 +174,7 @@ def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], la
             if before == after:
                 continue
             needed = reads(operator, piece)
-            if history_counts and int(read.get("horizon", NEVER)) < min(piece.end - 1, END):
+            if operator.reads_history and int(read.get("horizon", NEVER)) < min(piece.end - 1, END):
                 needed = Interval()
             key = input_.table, before
             if key not in known:
@@ -319,7 +318,7 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     elif isinstance(step, WindowAggregate):
         start = first_needed(step.window, start) if start > NEVER else start
         margin = step.window.margin if isinstance(step.window, Session) else 0
-    elif step is not None and step.reads_history:
+    elif operator.reads_history:
         start = NEVER
     return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + margin, END))
 
@@ -329,8 +328,7 @@ def scans(operator: Operator, interval: Interval) -> Interval:
 
     A late row of the interval is processed after rows of later event time, whose state it finds.
     """
-    step = operator.stateful
-    return Interval() if step is not None and step.reads_history else reads(operator, interval)
+    return Interval() if operator.reads_history else reads(operator, interval)
 
 
 def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
@@ -372,11 +370,14 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
     """Check that the stream has read and emitted all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
-    step, done = operator.stateful, history.progress(lake.output(operator.outputs[0].table))
-    drops_late = step is not None and not step.reads_history and not any(output.side for output in operator.outputs)
-    if drops_late:
-        return
-    sorts = step is not None and step.reads_history and operator.order == "event_time"
+    if (
+        operator.stateful is not None
+        and not operator.reads_history
+        and not any(output.side for output in operator.outputs)
+    ):
+        return  # the stream drops late rows
+    sorts = operator.reads_history and operator.order == "event_time"
+    done = history.progress(lake.output(operator.outputs[0].table)) if sorts else None
     timeline = Timeline.current(lake, operator.name)
     last = timeline.checkpoint.last_committed()
     read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}
@@ -388,7 +389,7 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         come = changes.between(path, since, now, log=input_.upstream is None, come=True)
         if come.touch(reads(operator, interval)):
             got = f"rows of it that have landed in '{input_.table}' since"
-        elif sorts and done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
+        elif done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
             got = f"late rows of it in '{input_.table}', which its stream emits once progress has passed their stamps"
         else:
             continue

@@ -32,8 +32,7 @@ def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> li
     Raises:
         ExecutionError: EXECUTION-002, an input has no table.
     """
-    history = operator.stateful is not None and operator.stateful.reads_history
-    versions, needed = input_versions(operator, lake), interval if history else reads(operator, interval)
+    versions, needed = input_versions(operator, lake), interval if operator.reads_history else reads(operator, interval)
     sampled_rows: list[tuple[str, dict[str, Any]]] = []
     for input_ in operator.inputs:
         table = DeltaTable(lake.input(input_), version=versions[input_.table]).to_pyarrow_dataset()

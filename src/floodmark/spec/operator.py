@@ -171,6 +171,11 @@ class Operator:
             return "event_time"
         return "arrival" if recorded or clocked else "event_time"
 
+    @property
+    def reads_history(self) -> bool:
+        """Whether a result may depend on every earlier row of its key, so that an interval is computed from the first row on."""
+        return self.stateful is not None and self.stateful.reads_history
+
     def canonical(self) -> dict[str, Any]:
         """Everything that decides the operator's results, as JSON values."""
         return dict(json.loads(self._canonical))

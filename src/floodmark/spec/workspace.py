@@ -209,13 +209,11 @@ class Workspace:
 
     def source(self, name: str) -> Source:
         """The source of that name; DEFINITION-074, which lists all names, if there is none."""
-        others = {operator.name: f"It is an operator: floodmark run {operator.name}" for operator in self.operators}
-        return _named(name, self.sources, "source", others)
+        return _named(name, self.sources, "source", self.operators, "It is an operator: floodmark run")
 
     def operator(self, name: str) -> Operator:
         """The operator of that name; DEFINITION-074, which lists all names, if there is none."""
-        others = {source.name: f"It is a source: floodmark land {source.name}" for source in self.sources}
-        return _named(name, self.operators, "operator", others)
+        return _named(name, self.operators, "operator", self.sources, "It is a source: floodmark land")
 
     def asset(self, name: str) -> OperatorAsset:
         """The asset of the operator of that name; DEFINITION-074 as for ``operator``."""
@@ -290,13 +288,16 @@ def _absolute(path: str, root: str) -> str:
 Named = TypeVar("Named", Source, Operator)
 
 
-def _named(name: str, candidates: tuple[Named, ...], kind: str, others: Mapping[str, str]) -> Named:
-    """The candidate of a name. ``others``: name of a definition of the other kind -> the fix that names it."""
+def _named(
+    name: str, candidates: tuple[Named, ...], kind: str, others: tuple[Source | Operator, ...], verb: str
+) -> Named:
+    """The candidate of a name; if one of ``others`` has the name, the error says so by ``verb``, a sentence without its last word, the name."""
     for candidate in candidates:
         if candidate.name == name:
             return candidate
     names = [candidate.name for candidate in candidates]
-    hint = f"{others[name]}. " if name in others else closest(name, names)
+    is_other = any(other.name == name for other in others)
+    hint = f"{verb} {name}. " if is_other else closest(name, names)
     fix = hint + f"There are: {', '.join(names) or 'none'}."
     raise DefinitionError("workspace", f"the name of one of its {kind}s", repr(name), fix, code="DEFINITION-074")
 
