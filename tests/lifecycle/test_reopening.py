@@ -76,7 +76,10 @@ def test_an_end_that_a_stream_has_read_stays_until_the_stream_is_rolled_back(eng
     saved = savepoints.create("before", lake)
     land(engine, lake, FIRST, end=True)
     stream(engine, lake, BEFORE)
-    refused = r"LIFECYCLE-013 source 'events': .*got stream 'before' in .* has read it, in micro-batch 1 .*savepoint list before"
+    batch = {"embedded": 1, "spark": 3}[
+        engine.name
+    ]  # Spark runs two more, without rows, which fire what the others have made due
+    refused = rf"LIFECYCLE-013 source 'events': .*got stream 'before' in .* has read it, in micro-batch {batch} .*savepoint list before"
     with pytest.raises(LifecycleError, match=refused):
         land(engine, lake, FIRST, reopen=True)
     again = savepoints.create("before", lake)
