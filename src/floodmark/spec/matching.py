@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.fingerprint import canonical, form
-from floodmark.core.time import NEVER, from_ms, to_ms
+from floodmark.core.time import from_ms, to_ms
 from floodmark.spec.functions import Pane
 from floodmark.spec.kinds import Kind
 from floodmark.spec.process import Context, Row, StatefulFunction
@@ -157,37 +157,63 @@ class History(StatefulFunction):
         return {"name": "scd2", "settings": about, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
-        """End the version before a row, and begin a new version unless the row deletes the key."""
+        """Emit what the row changes among the versions of its key: of the rows of one instant, only the last one counts."""
         own: Any = ctx
         known: dict[str, Any] | None = self.current.get()
-        begun = None
-        if known is not None and not known["gone"]:
-            begun = {
-                name: known["row"].get(name) for name in self.columns
-            }  # an older version may not have read all of them
-        since = NEVER if known is None else known["since"]
-        if ctx.timestamp < since:
+        if known is not None and ctx.timestamp < known["since"]:
             own.drop()
             return
         sequence = None if self.sequence is None else row[self.sequence]
         if known is not None and self._superseded(sequence, ctx.timestamp, known):
             return
-        now = {name: row[name] for name in self.columns}
-        gone = bool(row[DELETED])
-        same = begun is not None and not gone and all(begun[name] == now[name] for name in self.tracked)
-        start = since if same else ctx.timestamp
-        self.current.update({"row": now, "since": start, "gone": gone, "at": ctx.timestamp, "sequence": sequence})
-        if same and begun == now:
-            return
-        moment = from_ms(ctx.timestamp)
-        from_start = since == ctx.timestamp or same
-        if begun is not None:
-            valid_from = from_ms(since)
-            own.retract({**begun, "valid_from": valid_from, "valid_to": None})
-            if not from_start:
-                yield {**begun, "valid_from": valid_from, "valid_to": moment}
-        if not gone:
-            yield {**now, "valid_from": from_ms(start), "valid_to": None}
+        version = None if known is None else self._version(known)
+        repeated = known is not None and known.get("at") == ctx.timestamp
+        earlier = self._earlier(known, version) if known is not None and repeated else version
+        now = None if row[DELETED] else {name: row[name] for name in self.columns}
+        since = ctx.timestamp if earlier is None or not self._same(earlier, now) else earlier["since"]
+        state = {"row": now or {name: row[name] for name in self.columns}, "since": since, "gone": now is None}
+        self.current.update(state | {"at": ctx.timestamp, "sequence": sequence, "before": earlier})
+        emitted = self._rows(earlier if repeated else None, version, ctx.timestamp)
+        current = self._rows(earlier, None if now is None else {"row": now, "since": since}, ctx.timestamp)
+        for row_before in emitted:
+            if row_before not in current:
+                own.retract(row_before)
+        for row_now in current:
+            if row_now not in emitted:
+                yield row_now
+
+    def _version(self, known: Mapping[str, Any]) -> dict[str, Any] | None:
+        """State of a key -> its open version; None after a deletion. A state of older code may lack columns."""
+        if known["gone"]:
+            return None
+        return {"row": {name: known["row"].get(name) for name in self.columns}, "since": known["since"]}
+
+    def _earlier(self, known: Mapping[str, Any], version: dict[str, Any] | None) -> Any:
+        """The version that was open before the instant of the key's last row; states of older code do not hold it."""
+        if "before" not in known:
+            return version if version is not None and version["since"] < known["at"] else None
+        before: dict[str, Any] | None = known["before"]
+        if before is None:
+            return None
+        return {"row": {name: before["row"].get(name) for name in self.columns}, "since": before["since"]}
+
+    def _same(self, earlier: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+        """Whether a row leaves all tracked columns of the open version as they are."""
+        return (
+            earlier is not None and now is not None and all(earlier["row"][name] == now[name] for name in self.tracked)
+        )
+
+    @staticmethod
+    def _rows(
+        earlier: Mapping[str, Any] | None, version: Mapping[str, Any] | None, instant: int
+    ) -> list[dict[str, Any]]:
+        """(version before the instant, open version since then) -> rows of the output; a version that goes on is one row."""
+        rows = []
+        if earlier is not None and (version is None or version["since"] != earlier["since"]):
+            rows.append({**earlier["row"], "valid_from": from_ms(earlier["since"]), "valid_to": from_ms(instant)})
+        if version is not None:
+            rows.append({**version["row"], "valid_from": from_ms(version["since"]), "valid_to": None})
+        return rows
 
     def _superseded(self, sequence: Any, timestamp: int, known: Mapping[str, Any]) -> bool:
         """Whether a row of the same instant with a greater ``sequence`` was processed before this row."""
