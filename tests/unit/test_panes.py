@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 from collections import Counter, defaultdict
@@ -18,6 +19,8 @@ import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.semantics.stage import kernel_of, stage_of
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log
@@ -652,3 +655,22 @@ def test_windows_that_reach_beyond_the_end_of_time_come_out_at_the_end_of_input(
     found = run.batch(tables_of(counted, entries, {"events": END}))[""]
     assert pc.sum(pc.equal(found["_kind"], 0)).as_py() == 1
     assert found["n"].to_pylist()[0] == 1
+
+
+@pytest.mark.parametrize(("function", "collects"), [(None, False), (told, True)])
+def test_no_cycles_are_searched_while_sessions_without_own_code_are_computed(function, collects):
+    operator = build(fm.Session("5 milliseconds"), function=function)
+    searches = []
+    kernel = kernel_of(stage_of(operator), MemoryStore())
+    element = kernel._element
+
+    def watched(*args):
+        searches.append(gc.isenabled())
+        element(*args)
+
+    kernel._element = watched
+    rows = pa.table({"k0": ["a", "b"], "v0": [1, 2], "t": [1, 2], "w": [0, 0], "s": [0, 1], "kind": [0, 0]})
+    whole = pa.array([{"at": from_ms(n), "key": "a", "value": n} for n in (1, 2)])
+    kernel.advance([{"rows": rows if function is None else rows.append_column("row", whole)}], 2)
+    assert searches == [collects] * 2
+    assert gc.isenabled()

@@ -5,6 +5,9 @@ Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindow
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from floodmark.semantics.contents import WindowContents
 from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import Entry
+from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.keyed import KeyedKernel, column
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, last_of, machine
@@ -73,6 +77,18 @@ class _Key:
         self.windows = [_Window.load(data) for data in dumped]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cyclic garbage: windows that stay make Python look through all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class RecordWindowKernel(KeyedKernel):
     """Windows of one key group."""
 
@@ -90,6 +106,15 @@ class RecordWindowKernel(KeyedKernel):
         self.endless = isinstance(step.window, (Global, Count))
         folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
         self.undoes = self.quarantines and (folds or bool(own_parts(stage.trigger)))
+        own_code = stage.whole_rows or step.function is not None or bool(step.own_aggregates)
+        self.acyclic = not own_code  # what is kept per key has no cycles; a user's objects may
+
+    def advance(
+        self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = (), reached: int = NEVER
+    ) -> Emission:
+        """Process rows one by one, as ``KeyedKernel``; without a user's code no cycles are searched meanwhile."""
+        with _uncollected() if self.acyclic else nullcontext():
+            return super().advance(packed, progress, ticks, reached)
 
     # ---- rows
 
