@@ -343,3 +343,22 @@ def test_a_file_with_the_last_instant_has_no_upper_bound_in_its_statistics(tmp_p
     written = json.loads(statistics(pq.read_metadata(tmp_path / "t.parquet")))
     assert written["minValues"] == {"t": "0001-01-01T00:00:00.000Z"}
     assert written["maxValues"].get("t") == bound
+
+
+@pytest.mark.parametrize("name", ZONES)
+@given(time=st.integers(to_ms(datetime(1990, 1, 1, tzinfo=UTC)), to_ms(datetime(2035, 1, 1, tzinfo=UTC))))
+def test_the_window_of_an_asset_partition_holds_what_the_partition_holds(name: str, time: int) -> None:
+    partitions = [Daily("2013-01-01", timezone=name, end="2014-01-01")]
+    if name != "Australia/Lord_Howe":  # its clocks change by half an hour
+        partitions.append(Hourly("2013-01-01T05:00", timezone=name))
+    for cut in partitions:
+        around = cut.around(time)
+        assert by_columns(kind_of(fm.Global.per(cut)), time) == [(around.start, around.end)]
+
+
+def test_the_window_of_an_asset_partition_is_asked_for_with_days_or_hours() -> None:
+    assert fm.Global.per(Daily("2013-01-01")) == fm.Global.per(Daily("2020-01-01", end="2021-01-01"))
+    with pytest.raises(
+        DefinitionError, match=r"DEFINITION-230 Global.per: expected Daily\(...\) or Hourly\(...\), got 'day'"
+    ):
+        fm.Global.per("day")

@@ -17,7 +17,7 @@ from floodmark.spec.partitions import Daily, Hourly, Partitions
 from floodmark.spec.rollout import Rollout
 from floodmark.spec.source import Source
 from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Calendar
+from floodmark.spec.windows import Calendar, Global
 
 Behind = Literal["fail", "wait"]
 
@@ -336,6 +336,8 @@ def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
         fix = "Leave partitions out."
         if window is not None:
             fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."
+            if isinstance(window, Global):
+                fix = "For one window per partition write Global.per(PARTITIONS), with the asset's; or leave partitions out."
         got = f"{step.describe_window()}, {step.over_all_time}"
         raise DefinitionError(where, "results with an event time inside a partition", got, fix, code="DEFINITION-092")
     if isinstance(window, Calendar) and (window.timezone != partitions.timezone or window.offset):

@@ -13,6 +13,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span, zone
 from floodmark.spec.checks import converting, written
+from floodmark.spec.partitions import Daily, Hourly, Partitions
 
 _DAY = 86_400_000
 _LONGEST = 365_250 * _DAY
@@ -109,6 +110,23 @@ class Global(Declared):
     """One window per key, closed by the end of input. Source: Flink ``GlobalWindows`` with ``EndOfStreamTrigger``."""
 
     entry = "kind"
+
+    @staticmethod
+    def per(partitions: Partitions) -> Calendar | Tumbling:
+        """(asset partitions) -> the window that holds all rows of one of them, per key: a day of the time zone, or an hour.
+
+        The first and the last partition do not count: a row outside of them is in the window of its own day or hour.
+
+        Raises:
+            DefinitionError: DEFINITION-230, neither ``Daily`` nor ``Hourly``.
+        """
+        match partitions:
+            case Daily():
+                return Calendar("day", partitions.timezone)
+            case Hourly():
+                return Tumbling(timedelta(hours=1), offset=timedelta(milliseconds=partitions.shift))
+        fix = 'Write Global.per(Daily("2013-01-01", timezone="America/New_York")), or Global() for one window over all of time.'
+        raise DefinitionError("Global.per", "Daily(...) or Hourly(...)", repr(partitions), fix, code="DEFINITION-230")
 
 
 @frozen(init=False)
