@@ -18,6 +18,7 @@ from floodmark import (
     Daily,
     EventTime,
     Expectation,
+    Files,
     Global,
     Hourly,
     Rows,
@@ -29,8 +30,10 @@ from floodmark import (
     count,
     operator,
     operator_asset,
+    source_asset,
     sum,
 )
+from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.paths import Lake
 from floodmark.lake.readiness import Shortfall
@@ -268,3 +271,26 @@ def test_an_expectation_nobody_knows_is_named(engine, tmp_path, dagster_of):
     done = found.run("per_hour")
     assert "DEFINITION-096" in done.failures["check_per_hour"]
     assert "column_values_to_be_even" in done.failures["check_per_hour"]
+
+
+def test_an_archive_does_not_end_while_one_of_its_files_is_being_written(embedded, tmp_path, dagster_of, monkeypatch):
+    file, opened = tmp_path / "inbox" / "a.csv", FileReader.open
+    file.parent.mkdir()
+    file.write_text("at,sensor\n2013-01-01T00:10:00Z,a\n")
+
+    def appended(reader, unit):
+        with file.open("a") as writer:
+            writer.write("2013-01-01T00:20:00Z,a\n")
+        return opened(reader, unit)
+
+    monkeypatch.setattr(FileReader, "open", appended)
+    files = Files(str(file.parent))
+    source = Source("readings", contract=Reading, connector=files, watermark=BoundedOutOfOrderness("1 minute"))
+    lake = Lake(str(tmp_path / "lake"))
+    shop = Workspace(sources=[source_asset(source, ends=True)], settings=settings(embedded, lake=lake.root))
+    done = dagster_of(shop, tmp_path).run("readings")
+    assert not done.success
+    assert "LIFECYCLE-185" in done.failures["land_readings"]
+    assert "1 still being written: a.csv" in done.failures["land_readings"]
+    monkeypatch.undo()
+    assert dagster_of(shop, tmp_path).run("readings").materialized["readings", None]["ended"]

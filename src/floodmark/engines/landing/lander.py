@@ -120,12 +120,16 @@ class Lander:
         Raises:
             LifecycleError: LIFECYCLE-011, there are units and the source has ended.
         """
+        units = [unit for unit in self.left() if unit.name not in self.waiting]
+        if self.last.ended:
+            refuse_ended(self.source, units)
+        return units
+
+    def left(self) -> list[Unit]:
+        """All units that have not landed, also those that are still being written."""
         units, touched = self.reader.pending(self.landed)
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
-        units = [unit for unit in units if unit.name not in self.waiting]
-        if self.last.ended:
-            refuse_ended(self.source, units)
         return units
 
     def commit(self, units: Sequence[Unit]) -> Landing | None:

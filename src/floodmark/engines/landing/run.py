@@ -27,6 +27,9 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
 from floodmark.spec.source import Source
 
+_NAMED = 5
+"""Most units of a kind that an error names."""
+
 
 class Stop(Protocol):
     """The part of ``threading.Event`` that a landing uses."""
@@ -130,7 +133,8 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         source: contract, connector, watermark strategy.
         lake: where the log is.
         until_caught_up: end when nothing is pending; otherwise look again every ``poll_seconds`` until ``stop``.
-        end: land the end of input last: the watermark advances to its maximum, every window fires, and no unit can land after that.
+        end: land the end of input last, if a look at the source just before finds nothing left to land: the watermark advances to its
+            maximum, every window fires, and no unit can land after that. If ``stop`` is set, the end does not land.
         reopen: first take back the end of input, if there is one.
         on_commit: called after each commit.
         stop: checked between commits.
@@ -144,7 +148,8 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; the units before it have landed.
         PlanError: PLAN-010, the source no longer fits its log.
         LifecycleError: LIFECYCLE-003 another landing runs, or with ``reopen`` a stream that reads the log; 011 the source has ended,
-            012 the log is another lake's, 013 a stream or a savepoint has read the end that should be taken back.
+            012 the log is another lake's, 013 a stream or a savepoint has read the end that should be taken back; 185 with ``end``,
+            units are left to land, the others have landed.
     """
     workers.check(source, lake)
     with locked(lake, source):
@@ -155,10 +160,40 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
             if reopen:
                 session.count(landing.reopen())
             session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
-            if end and not landing.last.ended and not session.is_over():
+            if end and not landing.last.ended and not session.is_stopped():
+                _check_complete(landing, session)
                 session.count(landing.end())
             landing.close()  # after an error the next landing catches up from the log
         return session.result()
+
+
+def _check_complete(landing: Lander, session: _Session) -> None:
+    """Land what has appeared meanwhile, until a new look at the source finds nothing left to land.
+
+    Raises:
+        LifecycleError: LIFECYCLE-185, units are left: still being written, or behind the limit of commits.
+    """
+    while left := landing.left():
+        writing = [unit.name for unit in left if unit.name in landing.waiting]
+        if not session.is_over() and len(writing) < len(left):
+            session.run(until_caught_up=True, poll_seconds=0)
+            continue
+        if session.is_stopped():
+            return
+        name, units = landing.source.name, [unit.name for unit in left if unit.name not in landing.waiting]
+        parts = [
+            f"{len(names):,} {why}: {', '.join(names[:_NAMED])}{', ...' * (len(names) > _NAMED)}"
+            for names, why in ((writing, "still being written"), (units, "left by the limit of commits"))
+            if names
+        ]
+        landing.close()
+        raise LifecycleError(
+            f"source '{name}'",
+            "nothing left to land before its end of input",
+            "; ".join(parts),
+            f"The end of input has not landed, all other units have. Once the source is complete: floodmark land {name} --end",
+            code="LIFECYCLE-185",
+        )
 
 
 def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, reopen: bool = False) -> None:
@@ -253,8 +288,11 @@ class _Session:
 
     def is_over(self) -> bool:
         """True if ``stop`` is set or ``max_commits`` is reached."""
-        stopped = self.stop is not None and self.stop.is_set()
-        return stopped or (self.max_commits is not None and len(self.done) >= self.max_commits)
+        return self.is_stopped() or (self.max_commits is not None and len(self.done) >= self.max_commits)
+
+    def is_stopped(self) -> bool:
+        """True if ``stop`` is set."""
+        return self.stop is not None and self.stop.is_set()
 
     def count(self, landing: Landing | None, *, pending: int = 0, begun: float | None = None) -> None:
         """Record a commit and call ``on_commit``."""
