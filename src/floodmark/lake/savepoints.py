@@ -141,7 +141,7 @@ class Draft:
     Args:
         name: id of the finished savepoint.
         path: folder of the draft.
-        at: start time of the draft, ms UTC.
+        at: start time of the draft, ms UTC; later than that of each savepoint the operator has, whatever the clock says.
     """
 
     name: str
@@ -168,12 +168,12 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
         fix = "Keep the lake on a file system. Streams run without savepoints there; upgrades, rollbacks and moves need them."
         where = f"savepoint of '{operator}' in {lake.root}"
         raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
-    now = time.time_ns() // 1_000_000
-    name = name or f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with exclusive(lake, "savepoints", operator, "savepoint"):
         for leftover in folders(home):
             if leftover.endswith(".draft"):  # left by a killed process
                 remove(f"{home}/{leftover}")
+        now = max(time.time_ns() // 1_000_000, _newest(lake, operator) + 1)
+        name = name or _unused(home, f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}")
         draft = Draft(name, f"{home}/{name}.draft", now)
         try:
             yield draft
@@ -189,6 +189,19 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
         except BaseException:
             remove(draft.path)
             raise
+
+
+def _newest(lake: Lake, operator: str) -> int:
+    """Start time of the operator's last savepoint, ms UTC; -1 without one."""
+    return max((one.manifest.at for one in savepoints(lake, operator)), default=-1)
+
+
+def _unused(home: str, start: str) -> str:
+    """A name that no savepoint in a folder has."""
+    taken = set(folders(home))
+    while (name := f"{start}-{secrets.token_hex(2)}") in taken:
+        pass
+    return name
 
 
 def error_not_started(operator: str, lake: Lake) -> LifecycleError:
