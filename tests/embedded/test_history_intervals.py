@@ -236,3 +236,16 @@ def test_intervals_whose_results_are_no_part_of_the_whole_are_refused(engine: Co
         engine.run_bounded(first_of_day, lake, day(0), late_rows="all")
     assert engine.run_bounded(sorted_dwelling, lake, day(0), late_rows="all").late == 0
     assert engine.run_bounded(replace(first_of_day), lake, day(0)).rows["first_of_day"] > 0
+
+
+@pytest.mark.parametrize("operator", [first_of_day, dwelling, sorted_dwelling], ids=lambda o: o.name)
+def test_late_rows_all_changes_nothing_where_no_row_is_late(
+    engine: Computing, tmp_path: Path, operator: fm.Operator
+) -> None:
+    landed = Lake(str(tmp_path / "landed"))
+    land(engine, landed, operator, 3, 1.0, late=0.0, end=True)
+    on_time = Lake(str(tmp_path / "all"), logs=landed.root)
+    assert engine.run_bounded(operator, landed, Interval()).late == 0
+    engine.run_bounded(operator, on_time, Interval(), late_rows="all")
+    for output in operator.outputs:
+        assert written(on_time, output.table) == written(landed, output.table)

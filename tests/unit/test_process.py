@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter, defaultdict
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -1173,11 +1174,38 @@ def test_deduplication_remembers_a_key_for_a_while():
     assert [(r["sensor"], r["value"]) for r in sorted(found, key=lambda r: r["_event_time"])] == [
         ("a", 1.0),
         ("b", 3.0),
-        ("a", 5.0),
+        ("a", 4.0),
+        ("b", 6.0),
         ("a", 7.0),
-    ], "what counts is how far progress has come, not how far apart rows are"
+    ], "what counts is how far apart rows are, not how far progress has come"
     with pytest.raises(DefinitionError, match="DEFINITION-055"):
         over_deduplicated("0 s")
+
+
+DAY = 86_400_000
+
+
+def test_rows_a_day_apart_are_no_duplicates_whatever_other_keys_do():
+    alone = [("a", float(day), day * DAY) for day in range(4)]
+    among = sorted([*alone, *(("b", float(day), day * DAY + 7) for day in range(4))], key=lambda row: row[2])
+    for rows in (alone, among):
+        for behind in (0, DAY, None):
+            found = every_cut(over_deduplicated("10 s"), landed(over_deduplicated("10 s"), rows, behind=behind))
+            assert sorted(r["value"] for r in found if r["sensor"] == "a") == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_duplicates_are_rows_that_an_emitted_row_of_their_key_is_near(seed):
+    drawn = random.Random(seed)
+    rows = [("ab"[drawn.randrange(2)], float(n), drawn.randrange(200)) for n in range(30)]
+    late = drawn.choice([0, 20])
+    rows = [(sensor, value, time) for sensor, value, time in sorted(rows, key=lambda r: r[2] + drawn.random() * late)]
+    emitted: list = []
+    for sensor, value, time in rows:
+        if all(sensor != other or abs(time - at) > 10 for other, _, at in emitted):
+            emitted.append((sensor, value, time))
+    found = every_cut(over_deduplicated("10ms"), landed(over_deduplicated("10ms"), rows, behind=late))
+    assert sorted(r["value"] for r in found) == sorted(value for _, value, _ in emitted)
 
 
 def over_deduplicated(within):

@@ -167,15 +167,16 @@ class Processes(Builder):
     def deduplicate(
         self, within: str | timedelta, *, uid: str | None = None, order: steps.Order | None = None
     ) -> Stream[Any]:
-        """The first row of each key; later rows of the key are dropped until progress reaches the first row's event time + ``within``.
+        """The rows of each key without duplicates: a row is dropped if an emitted row of its key is at most ``within`` before or after it.
 
         Args:
-            within: how long a key is retained after its first row: longer than the delay of a repeated delivery.
+            within: event time between a row and its repetition, at most.
             uid: names the state of this step; by default the operator's name.
             order: as of ``process``; decides which row of a key is the first.
 
-        Shape: the keys, then the other columns. State: a mark per key, for ``within``.
-        Source: Spark ``dropDuplicatesWithinWatermark``.
+        Shape: the keys, then the other columns. State: a mark per emitted row, until progress reaches its event time + ``within``.
+        Time: the distance of event times decides, whatever the rows of other keys. A late row is compared with the marks that are left.
+        Source: Spark ``dropDuplicatesWithinWatermark``, which compares with progress.
 
         Raises:
             DefinitionError: DEFINITION-055, not a positive duration.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,10 @@ class TemporalJoin(StatefulFunction):
 
 
 class Deduplicate(StatefulFunction):
-    """Emits the first row of a key; drops the rows that follow until progress reaches the first row's event time + ``within``."""
+    """Drops rows of a key that are at most ``within`` before or after an emitted row of the key, by event time.
+
+    The timer of an emitted row is its mark: it fires at the row's event time + ``within``. No row on time can be a duplicate from then on.
+    """
 
     seen = ValueState(bool)
     over = Timer()
@@ -129,15 +132,18 @@ class Deduplicate(StatefulFunction):
         return {"name": "deduplicate", "settings": {"within": self.within}, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
-        """Emit the row if the key has none yet."""
-        if not self.seen.exists():
+        """Emit the row unless an emitted row is at most ``within`` apart."""
+        marks = self.over.pending()
+        first = bisect_left(marks, ctx.timestamp)
+        if first == len(marks) or marks[first] - 2 * self.within > ctx.timestamp:
             self.seen.update(True)
             self.over.set(ctx.timestamp + self.within)
             yield row
 
     def on_timer(self, timer: str, ctx: Context) -> None:  # noqa: ARG002 - the protocol's
-        """Forget the key: its next row is emitted."""
-        self.seen.clear()
+        """Free the key's state with its last mark."""
+        if not self.over.pending():
+            self.seen.clear()
 
 
 class History(StatefulFunction):

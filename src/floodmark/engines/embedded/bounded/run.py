@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
-from floodmark.core.time import NEVER, Interval
+from floodmark.core.time import Interval
 from floodmark.engines.embedded.attempts import Marking
 from floodmark.engines.embedded.bounded import files, pool, tables
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work
@@ -29,6 +29,7 @@ from floodmark.engines.frames import fast
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.inputs import require_columns
+from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
 from floodmark.lake import bounded, ranges, ticks
@@ -192,7 +193,7 @@ class _Run:
             if not needed.everything:
                 rows = filtered(rows.filter(bounds(needed)), bounds(needed))
             if self.late_rows == "all":
-                rows = with_columns(rows, {"_watermark": f"CAST({NEVER} AS bigint)"})
+                rows = with_columns(rows, {"_watermark": watermark_on_time(self.operator)})
             frames[input_.name] = rows
         return frames
 

@@ -21,6 +21,7 @@ from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
+from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import (
     COUNTED,
@@ -172,7 +173,7 @@ def compute(
     needed = scans(operator, interval)
     inputs = _within(inputs, needed)
     if late_rows == "all":
-        inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
+        inputs = {n: df.withColumn("_watermark", F.expr(watermark_on_time(operator))) for n, df in inputs.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
     revisable = any(i.revisable for i in operator.inputs)
