@@ -57,6 +57,7 @@ def made(shop: Path) -> str:
     return str(found["savepoints"][0]["id"])
 
 
+@pytest.mark.feature("V1")
 def test_a_savepoint_is_made_shown_checked_exported_and_deleted(shop: Path, tmp_path: Path) -> None:
     assert "no savepoints" in said(shop, "savepoint", "list")
     name = made(shop)

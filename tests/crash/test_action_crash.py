@@ -112,12 +112,11 @@ def last(found: Fleet) -> Action:
     return found.store.actions(found.stream("totals"))[0]
 
 
-@pytest.mark.feature("V4")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "points",
     [
-        ("step.define", "step.verify"),
+        pytest.param(("step.define", "step.verify"), marks=pytest.mark.feature("V4")),
         pytest.param(("step.save", "step.widen", "step.deploy"), marks=pytest.mark.soak),
     ],
 )
@@ -148,11 +147,13 @@ def test_an_upgrade_whose_applier_is_killed_is_undone_and_done_again_or_verified
         } == before
 
 
-@pytest.mark.feature("V4", "F8")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "points",
-    [(("", 1), ("step.deploy", 2)), pytest.param((("switch.before_journal", 1),), marks=pytest.mark.soak)],
+    [
+        pytest.param((("", 1), ("step.deploy", 2)), marks=pytest.mark.feature("V4", "F8")),
+        pytest.param((("switch.before_journal", 1),), marks=pytest.mark.soak),
+    ],
 )
 def test_a_version_that_crashes_is_taken_back_also_when_whoever_does_it_is_killed(
     streams: Streams, begin: Begin, tmp_path: Path, points: tuple[tuple[str, int], ...]

@@ -35,7 +35,7 @@ def options(folder: Path) -> list[str]:
     return ["--days", "9", "--folder", str(folder), "--json"]
 
 
-@pytest.mark.feature("Q7")
+@pytest.mark.feature("Q7", "B8")
 @pytest.mark.timeout(600)
 def test_five_answers_agree_on_the_first_days(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

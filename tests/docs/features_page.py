@@ -15,14 +15,18 @@ from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # run as a program, this file has no package
-from reach import assigned, parsed, reached
+from reach import CHOSEN, assigned, parsed, reached
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("features.toml")
+SHOWN_ON = ("spark", "embedded", "crash", "browser", "dagster")
+"""Named beside a behaviour where a test of it has this; without an engine, the kernel alone has shown it."""
+EMBEDDED = frozenset({"embedded", "sail"})
+"""Fixtures of the embedded engine."""
 MOST = 3
 """So many tests are named per behaviour."""
 NOT_RUN = frozenset({"skip", "skipif", "xfail", "soak"})
-RISKS = ("spark", "crash", "both modes", "browser", "dagster", "kafka", "airflow")
+RISKS = ("spark", "crash", "both modes", "browser", "dagster", "cluster", "kafka", "airflow")
 """Under each of them a behaviour may have to be shown."""
 SKIPS = frozenset({"pytest.skip", "pytest.xfail", "pytest.importorskip"})
 BOTH_MODES = frozenset({"prove", "RUNS", "IN_MEMORY", "check_in_memory", "check_embedded", "check_spark"})
@@ -33,11 +37,13 @@ HEAD = """\
 What stream and batch processing on one engine should do, and whether floodmark does it. *works*: at least one test of `make test` shows the
 behaviour; a test that may skip itself, that is expected to fail or that runs in `make soak` alone does not count. A behaviour may name
 risks in square brackets; it works when tests show it under each of them: *spark* (on real Spark), *crash* (through a process that is
-killed), *both modes* (bounded and unbounded), *browser* (by clicks in Chromium), *dagster*, *kafka*, *airflow*. *alternative*: not possible this way on
-Spark and Delta Lake; what takes its place, or is to. *not applicable*: nothing a program can show. *not yet*: all else, and what is missing.
+killed), *both modes* (bounded and unbounded), *browser* (by clicks in Chromium), *dagster*, *cluster*, *kafka*, *airflow*. *alternative*: not possible this way on
+Spark and Delta Lake; what takes its place. *not applicable*: nothing a program can show. *not yet*: all else, and what is missing; tests that
+stand beside it show a part.
 
 This page is written from the tests' marks: `python tests/docs/features_page.py > docs/features.md`. Which risks a test covers is read from
-the test: its folder, its fixtures, and what it calls.
+the test: its folder, its fixtures, and what it calls. *shown on* names the engines that compute in the tests of a behaviour, and whether one of
+them kills, clicks or goes through Dagster; *kernel* is none of the two engines, but the code that both run, or a command that picks its engine itself.
 """
 
 
@@ -136,24 +142,41 @@ def missing(feature: Feature, found: Sequence[Mark]) -> list[str]:
     return [risk for risk in feature.risks if risk not in covered]
 
 
+def works(feature: Feature, found: Sequence[Mark]) -> bool:
+    """Whether tests show a behaviour under each of its risks, and no reason says what they leave out."""
+    return feature.otherwise == "not yet" and feature.id in shown(found) and not missing(feature, found)
+
+
+def shown_on(feature: Feature, found: Sequence[Mark]) -> list[str]:
+    """The engines that computed in the tests of a behaviour, and what else those tests have."""
+    covered = {risk for mark in found if mark.runs and feature.id in mark.ids for risk in mark.risks}
+    engine = [] if covered & {"spark", "embedded"} else ["kernel"]
+    return engine + [name for name in SHOWN_ON if name in covered]
+
+
 def page(root: Path = ROOT) -> str:
     """The whole page."""
     found, parts, section = marks(root), [HEAD], ""
     tests = shown(found)
     lacking = {one.id: missing(one, found) for one in features() if one.id in tests}
-    parts.append(f"\n{sum(not risks for risks in lacking.values())} of {len(features())} behaviours work.\n")
+    parts.append(f"\n{sum(works(one, found) for one in features())} of {len(features())} behaviours work.\n")
     for one in features():
         if one.section != section:
             section = one.section
-            parts.append(f"\n## {section}\n\n| id | behaviour | test | status |\n|---|---|---|---|\n")
+            parts.append(f"\n## {section}\n\n| id | behaviour | shown on | test | status |\n|---|---|---|---|---|\n")
         risks = f" [{', '.join(one.risks)}]" if one.risks else ""
-        status, links = one.otherwise, ""
-        if lacking.get(one.id):
+        status, links, on = one.otherwise, "", ""
+        if one.id in tests and one.otherwise != "not yet":
+            status = one.otherwise
+        elif lacking.get(one.id):
             status = f"not yet: no test shows it under {' and '.join(lacking[one.id])}"
         elif one.id in tests:
+            status = "works"
+        if one.id in tests and not lacking[one.id]:
             named = _named(one, found, tests[one.id])
-            status, links = "works", "<br>".join(f"[{test}](../{test.split('::')[0]})" for test in named)
-        parts.append(f"| {one.id} | {one.behaviour}{risks} | {links} | {status} |\n")
+            links = "<br>".join(f"[{test}](../{test.split('::')[0]})" for test in named)
+            on = ", ".join(shown_on(one, found))
+        parts.append(f"| {one.id} | {one.behaviour}{risks} | {on} | {links} | {status} |\n")
     return "".join(parts)
 
 
@@ -183,17 +206,29 @@ class _Tests:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
                 here, test = [*above, *self._decorators(node)], f"{name}::{node.name}"
                 whole, some = self._parameters(here)
+                partly = bool(some) and any(map(_stops, some)) and not _stops(whole)
                 marked = any(_name(mark) == "feature" for mark in chain(here, *some))
                 words = reached(self.root, self.file, [node, *above]) if marked else frozenset[str]()
-                yield self._mark(test, here, [*here, *whole], words)
+                asked = frozenset(one.arg for one in node.args.args)
+                yield self._mark(test, here, [*here, *whole], words, asked, partly=partly)
                 for parameter in some:
-                    yield self._mark(test, parameter, [*here, *parameter], words)
+                    yield self._mark(test, parameter, [*here, *parameter], words, asked)
 
-    def _mark(self, test: str, own: Sequence[ast.expr], every: Sequence[ast.expr], words: frozenset[str]) -> Mark:
+    def _mark(
+        self,
+        test: str,
+        own: Sequence[ast.expr],
+        every: Sequence[ast.expr],
+        words: frozenset[str],
+        asked: frozenset[str],
+        *,
+        partly: bool = False,
+    ) -> Mark:
+        """``partly``: some parameters of the test are left out of every run, so a mark on all of them says of none what it shows."""
         calls = [node for node in own if isinstance(node, ast.Call) and _name(node) == "feature"]
         ids = tuple(str(ast.literal_eval(argument)) for call in calls for argument in call.args)
-        runs = NOT_RUN.isdisjoint(map(_name, every)) and SKIPS.isdisjoint(words) and not any(map(_soaks, every))
-        risks = _risks(test, every, words)
+        runs = not partly and not _stops(every) and SKIPS.isdisjoint(words)
+        risks = _risks(test, every, words, asked)
         return Mark(test=test, ids=ids, runs=runs, risks=risks, lines=tuple(call.lineno for call in calls))
 
     def _decorators(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
@@ -238,13 +273,21 @@ class _Tests:
         return assigned(self.tree)
 
 
+def _stops(marks: Sequence[ast.expr]) -> bool:
+    """Whether marks leave what they stand on out of every run, or expect it to fail."""
+    return not NOT_RUN.isdisjoint(map(_name, marks)) or any(map(_soaks, marks))
+
+
 def _soaks(mark: ast.expr) -> bool:
     """Whether a mark names engines of ``make soak`` alone."""
     return isinstance(mark, ast.Call) and _name(mark) == "engines" and not mark.args
 
 
-def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str]) -> frozenset[str]:
-    """Which risks a test covers, by its folder, its marks and the names it reaches."""
+def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
+    """Which risks a test covers, by its folder, its marks, its fixtures and the names it reaches.
+
+    Where a test asks for an engine, that one computes: a session of Spark beside it only writes and reads tables.
+    """
     engines = {
         str(given.value)
         for mark in marks
@@ -252,16 +295,19 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str]) -> froze
         for given in mark.args
         if isinstance(given, ast.Constant)
     }
+    given = bool(engines) or not asked.isdisjoint(CHOSEN)
     covered = {
-        "spark": "spark" in words or "spark" in engines,
+        "spark": "spark" in engines if given else "spark" in words,
+        "embedded": (given and (not engines or "embedded" in engines)) or not words.isdisjoint(EMBEDDED),
         "crash": not words.isdisjoint({"signal.SIGKILL", "crash.VARIABLE"}),
         "both modes": not words.isdisjoint(BOTH_MODES) or {"run_bounded", "run_unbounded"} <= words,
-        "browser": "page" in words,
+        "browser": "page" in asked,
         "dagster": test.startswith("tests/orchestration/"),
+        "cluster": "cluster" in asked,
         "kafka": "kafka" in words,
         "airflow": "airflow" in words,
     }
-    assert tuple(covered) == RISKS
+    assert (*covered,) == (*RISKS[:1], "embedded", *RISKS[1:])
     return frozenset(risk for risk, is_covered in covered.items() if is_covered)
 
 

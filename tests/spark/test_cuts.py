@@ -79,11 +79,10 @@ def last(rows: pa.Table, stage: Stage) -> dict[Any, Any]:
     return {key: {n: row[n] for n in stage.step.schema.names} for key, row in found.items()}
 
 
-@pytest.mark.feature("W11", "B9")
 @pytest.mark.parametrize(
     "operator",
     [
-        hourly_departures,
+        pytest.param(hourly_departures, marks=pytest.mark.feature("W11", "B9")),
         *(pytest.param(o, marks=pytest.mark.soak) for o in (rolling_departures, daily_carriers, busiest_hour)),
     ],
     ids=lambda o: o.name,

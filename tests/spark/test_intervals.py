@@ -109,11 +109,10 @@ def day(text: str, until: str) -> Interval:
 
 
 @pytest.mark.engines("embedded", "spark")
-@pytest.mark.feature("T19")
 @pytest.mark.parametrize(
     "op",
     [
-        sliding,
+        pytest.param(sliding, marks=pytest.mark.feature("T19")),
         pytest.param(daily, marks=pytest.mark.soak),
         pytest.param(visits, marks=pytest.mark.engines("embedded", soak=("spark",))),
     ],

@@ -109,8 +109,13 @@ def test_one_engine_goes_on_where_the_other_one_has_begun(
         assert sorted(found, key=repr) == rows(bounded, output.table)
 
 
-@pytest.mark.feature("W11", "X3", "Q7", "B1", "B8", "B9", "E6", "Y5")
-@pytest.mark.parametrize("partitions", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 5))])
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param(2, marks=pytest.mark.feature("W11", "Q7", "B1", "B9", "E6", "Y5")),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 5)),
+    ],
+)
 def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
     spark: SparkSession, landed: Lake, bounded: Lake, tmp_path: Path, partitions: int
 ) -> None:

@@ -16,10 +16,10 @@ from floodmark.testing.spark import SparkCase
     "name",
     [
         pytest.param("own_windows", marks=pytest.mark.feature("W10", "L2", "L5")),
-        pytest.param("own_sessions", marks=pytest.mark.soak),
+        pytest.param("own_sessions", marks=[pytest.mark.soak, pytest.mark.feature("L2")]),
         pytest.param("late_readings", marks=pytest.mark.feature("L9", "P7")),
         pytest.param("joined", marks=pytest.mark.feature("W20", "J3", "J6")),
-        pytest.param("rolling_reduce", marks=pytest.mark.feature("X5")),
+        pytest.param("rolling_reduce", marks=pytest.mark.feature("X3", "X5")),
     ],
 )
 def test_a_stream_with_restarts_and_a_bounded_run_give_the_rows_of_the_book(

@@ -61,7 +61,7 @@ def replay(engine: Computing, what: Operator, lake: Lake, folder: Path) -> Lake:
     return found
 
 
-@pytest.mark.feature("L4")
+@pytest.mark.feature("T17", "L4")
 @pytest.mark.engines("spark", soak=("embedded",))
 def test_the_clock_alone_fires_early_results_and_a_replay_repeats_them(engine: Computing, tmp_path: Path) -> None:
     fired(engine, tmp_path, early)

@@ -12,17 +12,18 @@ from floodmark.testing.transcripts import check_spark
 pytestmark = pytest.mark.usefixtures("compiled")
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
-ALWAYS = {"session/merge-across-restart", "tumbling/early-alert-and-exact-result"}
+CASES = {case.name: case for path in sorted(FOLDER.glob("*.yaml")) for case in load(path)}
+ALWAYS = [
+    pytest.param("session/merge-across-restart", marks=pytest.mark.feature("W7", "W8", "B1")),
+    pytest.param("tumbling/early-alert-and-exact-result", marks=pytest.mark.feature("L3")),
+    pytest.param("count/sliding-4-every-2", marks=pytest.mark.feature("W5")),
+    pytest.param("tumbling/allowed-lateness-purging", marks=pytest.mark.feature("L8")),
+]
 """The others run on Spark in ``make soak``. In memory all run always, in every variant; on the embedded engine in tests/embedded."""
 
-CASES = [
-    pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak, id=case.name)
-    for path in sorted(FOLDER.glob("*.yaml"))
-    for case in load(path)
-]
+OTHERS = [pytest.param(name, marks=pytest.mark.soak) for name in CASES if name not in {one.values[0] for one in ALWAYS}]
 
 
-@pytest.mark.feature("W5", "W7", "W8", "L3", "L8", "T17", "B1")
-@pytest.mark.parametrize("case", CASES)
-def test_a_case_passes_in_both_modes(spark, tmp_path, case):
-    assert check_spark(case, "both", spark, str(tmp_path)) is None
+@pytest.mark.parametrize("name", [*ALWAYS, *OTHERS])
+def test_a_case_passes_in_both_modes(spark, tmp_path, name):
+    assert check_spark(CASES[name], "both", spark, str(tmp_path)) is None

@@ -209,11 +209,16 @@ def ends_of_grid(size: int, slide: int, offset: int) -> Any:
 GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 
 
-@pytest.mark.feature("W1", "W2", "W3", "W11", "L6", "L7", "L8", "X3", "B9")
 @pytest.mark.parametrize("revisable", [False, True])
 @pytest.mark.parametrize("lateness", [0, 4, 30])
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.feature("W1", "W2", "W3", "W11", "L6", "L7", "L8", "B9")),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)),
+    ],
+)
 def test_every_pane_is_the_oracles_however_the_rows_are_cut(
     size: int, slide: int, offset: int, lateness: int, revisable: bool, seed: int
 ) -> None:
