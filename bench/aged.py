@@ -36,17 +36,18 @@ from floodmark import (
 )
 from floodmark.control.fleet import Fleet
 from floodmark.engines.spark.delta import tables
-from floodmark.lake import log, outputs
-from floodmark.lake.carrier import SHIFT
-from floodmark.lake.commits import Landed, Landing, MicroBatch, Record, encode
-from floodmark.lake.files import Written, statistics
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.outputs import check_there
-from floodmark.lake.paths import Lake
-from floodmark.lake.rows import marker, row_schema
-from floodmark.lake.storage import write
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.logs import log
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.stream.carrier import SHIFT
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import outputs
+from floodmark.lake.table.commits import Landed, Landing, MicroBatch, Record, encode
+from floodmark.lake.table.files import Written, statistics
+from floodmark.lake.table.outputs import check_there
+from floodmark.lake.table.rows import marker, row_schema
+from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.watermarks import WHOLE, SourcePartition, WatermarkState
 from floodmark.spec.schema import ROW, STAMPS, Schema
 

@@ -17,7 +17,7 @@ def prepare(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     from demo.inbox import write_inbox
     from floodmark.engines.spark.landing.run import land
     from floodmark.engines.spark.session.builder import spark_session
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     write_inbox(folder / "inbox")
     began = time.perf_counter()
@@ -31,7 +31,7 @@ def bounded(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     from floodmark.core.time import Interval, to_ms
     from floodmark.engines.spark.bounded.run import run_bounded
     from floodmark.engines.spark.session.builder import spark_session
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     spark, lake = spark_session(), Lake(str(out), logs=str(folder / "lake"))
     began = time.perf_counter()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from floodmark import Operator
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -76,7 +76,7 @@ def flights(root: Path) -> int:
     from demo.tables import final, read
     from floodmark import BoundedOutOfOrderness, Files, Settings, Source
     from floodmark.control.engine import computing
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from operators.flights import Flight
 
     logs, code = Lake(str(root / "logs")), workspace().operator("hourly_departures")
@@ -120,8 +120,8 @@ def measure(root: Path, stream: Behind, logs: Lake, log: str, land: Callable[...
     """
     from deltalake import DeltaTable
 
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.upkeep import maintain
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.maintenance.upkeep import maintain
 
     behind = [Lake(str(root / name), logs=logs.root) for name in ("behind", "behind-later")]
     half = land(half=True)

@@ -20,7 +20,7 @@ import psutil
 import systems
 from deltalake import DeltaTable
 
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 AGAIN = 3
 """Bounded runs after the first one."""

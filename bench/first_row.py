@@ -28,7 +28,7 @@ def stream(folder: str) -> None:
     from micro_batch import one
 
     from floodmark.engines.embedded.unbounded.run import run_unbounded
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     run_unbounded(sail, one, Lake(folder), until_caught_up=True, on_batch=lambda _: told())
     sail.close()
@@ -40,7 +40,7 @@ def bounded(folder: str) -> None:
     from micro_batch import one
 
     from floodmark.engines.embedded.bounded.run import run_bounded
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     run_bounded(sail, one, Lake(folder))
     told()
@@ -53,7 +53,7 @@ def landing(folder: str) -> None:
 
     from floodmark import BoundedOutOfOrderness, Files, Source
     from floodmark.engines.embedded.landing.run import land
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     connector, watermark = Files(str(Path(folder, "inbox"))), BoundedOutOfOrderness("1 minute")
     source = Source("landed", contract=Event, connector=connector, watermark=watermark)
@@ -87,7 +87,7 @@ def make(folder: str) -> None:
     import pyarrow.parquet as pq
     from micro_batch import commit, one
 
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.testing.lakes import append
 
     append(Lake(folder).input(one.inputs[0]), commit(0))

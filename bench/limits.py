@@ -23,9 +23,9 @@ def units(root: Path) -> Timed:
     from aged import source
 
     from floodmark.engines.landing.lander import reader_of
-    from floodmark.lake.commits import Landed, Landing
-    from floodmark.lake.landed import LandedUnits
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.logs.landed import LandedUnits
+    from floodmark.lake.table.commits import Landed, Landing
 
     inbox, lake = root / "many", Lake(str(root / "many-lake"))
     inbox.mkdir()
@@ -51,7 +51,7 @@ def partitions() -> Timed:
     """A landing commit of a row, of a source with very many source partitions that are active."""
     import numpy as np
 
-    from floodmark.lake.commits import Landing, decode, encode
+    from floodmark.lake.table.commits import Landing, decode, encode
     from floodmark.semantics.watermarks import SourcePartition, Trace, WatermarkState, advance, forget_idle
 
     many = {f"device-{n}": SourcePartition(watermark=n, seen=n) for n in range(PARTITIONS)}
@@ -69,7 +69,7 @@ def savepoints(root: Path) -> Timed:
     """Very many savepoints of a stream."""
     from aged import Aged
 
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
     from floodmark.lifecycle.savepoint import MANIFEST
 
     aged = Aged(root / "savepoints")

@@ -32,8 +32,8 @@ from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.schema import MARKER, ROW
 from floodmark.testing.lakes import append

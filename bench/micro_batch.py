@@ -27,7 +27,7 @@ from floodmark import Contract, EventTime, Operator, Stream, Tumbling, operator,
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import append

@@ -24,9 +24,9 @@ import micro_batch
 
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake import savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
 from floodmark.testing.lakes import append
 
 PER_SECOND = 10

@@ -26,12 +26,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.commits import Landing
-from floodmark.lake.files import Written
-from floodmark.lake.outputs import PROPERTIES
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT, Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.outputs import PROPERTIES
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import as_written
 

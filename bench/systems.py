@@ -22,7 +22,7 @@ from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.session.builder import spark_session
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 MANY = 500
 """Micro-batches with fewer rows only close windows; they are not steady ones."""

@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from floodmark import Contract, Pane, Session, Stream, Tumbling, count, operator, sum
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
 
 GAP_SECONDS = 5
 HELD_BATCHES, HELD_ROWS = 8, 1000

@@ -45,12 +45,14 @@ def operations(root: Path) -> Iterator[tuple[str, Callable[[], Any]]]:  # noqa: 
     from floodmark.engines.landing.lander import reader_of
     from floodmark.engines.landing.run import check_start as check_landing
     from floodmark.engines.spark.unbounded.run import check_start
-    from floodmark.lake import log, readiness, savepoints
-    from floodmark.lake.batch_state import check_inputs
-    from floodmark.lake.history import progress
-    from floodmark.lake.landed import LandedUnits
-    from floodmark.lake.timeline import Timeline, inputs_at
-    from floodmark.lake.writer import Writer
+    from floodmark.lake.logs import log
+    from floodmark.lake.logs.landed import LandedUnits
+    from floodmark.lake.restore import savepoints
+    from floodmark.lake.results import readiness
+    from floodmark.lake.stream.batch_state import check_inputs
+    from floodmark.lake.stream.timeline import Timeline, inputs_at
+    from floodmark.lake.table.history import progress
+    from floodmark.lake.writing.writer import Writer
     from floodmark.lifecycle.plan import plan
     from floodmark.observe.status import status
     from floodmark.orchestration import build_definitions
@@ -177,7 +179,7 @@ def age(root: Path, commits: int, every: int) -> None:
     from aged import Aged, check_form
     from deltalake import DeltaTable
 
-    from floodmark.lake.upkeep import maintain
+    from floodmark.lake.maintenance.upkeep import maintain
 
     aged = Aged(root)
     for _ in range(5 if aged.commits == 0 else 0):  # by the writer

@@ -81,8 +81,8 @@ def main() -> int:
 
 def upkeep(root: str) -> list[str]:
     """Of a lake; the tables whose properties it has set again."""
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.upkeep import maintain
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.maintenance.upkeep import maintain
 
     return [one.table for one in maintain(Lake(root), hours=0) if one.mended]
 
@@ -104,9 +104,9 @@ def run(root: Path, commits: int, every: int, spark: Any, upkeep: Callable[[str]
     from floodmark.engines.spark.bounded.run import run_bounded
     from floodmark.engines.spark.unbounded.run import run_unbounded
     from floodmark.engines.upgrading import rebuild
-    from floodmark.lake import savepoints
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.rollback import roll_back
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore import savepoints
+    from floodmark.lake.restore.rollback import roll_back
     from floodmark.spec.aggregates import count
     from floodmark.spec.aggregates import sum as total
 

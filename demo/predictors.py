@@ -23,9 +23,9 @@ from demo.tables import read
 from floodmark import Context, Contract, ProcessFunction, PromoteWhen, Stream, ValueState, Within, operator
 from floodmark.control.engine import Computing
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import experiments, savepoints, switch
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints, switch
+from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
 from floodmark.lifecycle.gates import Evidence, describe_unmet, judge

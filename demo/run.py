@@ -19,7 +19,7 @@ from demo.predictors import Contest, contest
 from demo.tables import commits, final, read, without_stamps
 from floodmark.control.engine import Computing
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import RunResult
 from floodmark.spec.workspace import Engine, Workspace

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from floodmark.control.engine import Computing
     from floodmark.engines.embedded.session import Sail
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +155,7 @@ def compiled(spark: SparkSession) -> Iterator[None]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty lake of the test's own."""
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     return Lake(str(tmp_path / "lake"))
 
@@ -173,7 +173,7 @@ def landed(embedded: Computing, flights_inbox: Path, tmp_path_factory: pytest.Te
     """A lake whose log holds the four days in 20 commits, and their end."""
     from flights import land_all
 
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake = Lake(str(tmp_path_factory.mktemp("landed")))
     land_all(embedded, flights_inbox, lake, end=True)

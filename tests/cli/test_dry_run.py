@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_lake import TOTALS, batch, make, row
 
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.storage import write
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.switch import Switch
 
 from .conftest import Verb

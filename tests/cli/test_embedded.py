@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from floodmark.engines.embedded import server
 from floodmark.engines.spark.setup import java
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.schema import MARKER
 from floodmark.testing import lakes
 from floodmark.testing.log import Log

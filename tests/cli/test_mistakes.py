@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.lake import readiness
+from floodmark.lake.results import readiness
 from floodmark.spec.partitions import split
 
 from .conftest import Verb, forget_modules

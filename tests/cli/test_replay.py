@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from processes import paths
 
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 
 OPERATOR = "hourly_sales"
 OLD = 'cents=sum("cents"))'

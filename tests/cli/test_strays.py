@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from small_lake import make
 
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 
 from .conftest import Verb
 

@@ -11,8 +11,8 @@ from logs import land
 
 from floodmark.cli.invocation import Invocation
 from floodmark.cli.loading import open_workspace
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.commits import Landing
 from floodmark.spec.source import Source
 
 from .conftest import WORKSPACE_MODULES, Verb

@@ -12,7 +12,7 @@ from floodmark import Settings, Workspace, operator
 from floodmark.control.actions import roll_back, upgrade
 from floodmark.control.fleet import Fleet
 from floodmark.control.verification import Verification
-from floodmark.lake import savepoints
+from floodmark.lake.restore import savepoints
 from floodmark.spec.operator import Operator
 
 

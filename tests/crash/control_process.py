@@ -17,7 +17,7 @@ from floodmark.control import actions, supervisor, turns
 from floodmark.control import store as control_store
 from floodmark.control.records import Driver
 from floodmark.control.verification import Verification
-from floodmark.lake import savepoints
+from floodmark.lake.restore import savepoints
 
 DRIVER = Path(__file__).parent.parent / "support" / "local_driver.py"
 LEASE_SECONDS = 1.5

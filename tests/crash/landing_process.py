@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from floodmark.control.engine import Computing, computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Files, Learned, Source
 from floodmark.spec.workspace import Engine, Settings

@@ -8,10 +8,10 @@ from operator_process import Event
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.fork import fork, move
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork, move
+from floodmark.lake.restore.rollback import roll_back
 
 
 def totals(events: Stream[Event]) -> Stream:

@@ -21,7 +21,7 @@ from floodmark import (
 )
 from floodmark.control.engine import computing
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Engine, Settings
 
 START = datetime(2020, 1, 1, tzinfo=UTC)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.switch import pending, perform, stopped
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.switch import pending, perform, stopped
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.switch import Switch, Target
 
 

@@ -31,11 +31,11 @@ from floodmark.control.supervisor import Supervisor
 from floodmark.control.verification import Verification
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.upgrading import upgrade as upgrade_stopped
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import prepare
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import prepare
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Stop, kind, recorded
 
 if TYPE_CHECKING:

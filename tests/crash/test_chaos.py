@@ -24,9 +24,9 @@ from demo.comparison import compare
 from demo.tables import final
 from floodmark.control.engine import Computing
 from floodmark.core import crash
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.switch import pending
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.switch import pending
 
 PROGRAM = Path(__file__).with_name("chaos_process.py")
 COMMITS = 10

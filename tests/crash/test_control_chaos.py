@@ -35,11 +35,12 @@ from seeds import seed_of
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.lake import history, savepoints
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
 from floodmark.testing.log import Log
 
 HERE = Path(__file__).parent

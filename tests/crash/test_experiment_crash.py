@@ -22,8 +22,8 @@ from rolled_shop import has_begun, rows
 
 from floodmark.control.store import CONTROL, Store
 from floodmark.core import crash
-from floodmark.lake import experiments
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments
 from floodmark.observe.comparison.closed import read_comparison
 
 OPERATOR = "hourly_sales"

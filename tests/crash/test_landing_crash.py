@@ -21,10 +21,10 @@ from stored import rows
 
 from floodmark.control.engine import Computing
 from floodmark.core import crash
-from floodmark.lake import history
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Landing
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
 _LATER = {"landing.before_log": 2, "landing.after_log": 2}

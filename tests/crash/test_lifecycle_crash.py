@@ -28,14 +28,14 @@ from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints, switch
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.fork import fork, move
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import prepare, roll_back
-from floodmark.lake.switch import pending, refuse_moved, refuse_while_pending
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import FENCE, committed
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints, switch
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork, move
+from floodmark.lake.restore.rollback import prepare, roll_back
+from floodmark.lake.restore.switch import pending, refuse_moved, refuse_while_pending
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.writing.writer import FENCE, committed
 from floodmark.lifecycle.steps import kind
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Settings

@@ -25,9 +25,9 @@ from demo.comparison import compare
 from floodmark.control.engine import Computing, OnSpark
 from floodmark.core import crash
 from floodmark.core.time import Interval
-from floodmark.lake import ticks
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.timeline import Timeline
 
 PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from rolled_shop import MEAN, OLD, OPERATOR, ROLLOUT, Shop, running, until
 
-from floodmark.lake import experiments
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments
 
 WRONG = 'cents=sum("cents"))\n        .with_columns(cents="cents + 1")'
 

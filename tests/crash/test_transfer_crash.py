@@ -27,10 +27,11 @@ from streams import CLOCKED, STREAMS, WINDOWED, check
 from floodmark.core import crash
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import shared
-from floodmark.lake import savepoints, ticks
-from floodmark.lake.checkpoint import engine_of
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.checkpoint import engine_of
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import ROW
 from floodmark.spec.workspace import Engine

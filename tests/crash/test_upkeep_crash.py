@@ -20,11 +20,14 @@ from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
 from floodmark.control.upkeep import keep_up
 from floodmark.core import crash
-from floodmark.lake import quarantines, savepoints, tables, writer
-from floodmark.lake.files import Written
-from floodmark.lake.paths import Lake
-from floodmark.lake.removal import GOING
-from floodmark.lake.rollback import roll_back
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import quarantines
+from floodmark.lake.maintenance.removal import GOING
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.results import tables
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing import writer
 from floodmark.spec.schema import MARKER
 
 POINTS = [
@@ -34,7 +37,7 @@ POINTS = [
 ]
 """The last one of each kind of upkeep, behind most of its writes; ``make soak`` tries the others."""
 PROGRAM = (
-    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.paths import Lake; "
+    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 
@@ -42,7 +45,7 @@ REFUSED = """
 import resource, sys
 from floodmark.control.upkeep import keep_up
 from floodmark.core import machine
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 most = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 try:

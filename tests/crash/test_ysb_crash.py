@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from ysb_process import ADS, CAMPAIGNS, generate, source, views
 
 from floodmark.control.engine import Computing
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
 ROUNDS, FILES = 4, 14

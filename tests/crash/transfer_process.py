@@ -20,7 +20,7 @@ from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedd
 from floodmark.engines.spark.session.builder import spark_session
 from floodmark.engines.spark.unbounded.run import run_unbounded as run_spark
 from floodmark.engines.transfer import transfer
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 def act(spark: SparkSession, sail: Sail, lake: Lake, action: dict[str, Any]) -> int:

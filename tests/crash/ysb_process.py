@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, Tumbling, count, operator
 from floodmark.control.engine import computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Engine, Settings
 
 CAMPAIGNS, ADS, KINDS = 100, 10, ("view", "click", "purchase")

@@ -10,7 +10,7 @@ from restated import totals
 
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 def main(folder: str, behind: str) -> None:

@@ -12,7 +12,7 @@ from streams import STREAMS, WINDOWED
 from floodmark import Daily, Operator
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 DIVIDED: Operator = replace(WINDOWED, name="divided", partitions=Daily("2020-01-01", timezone="Asia/Kolkata"))
 UNCOMMITTED: Operator = replace(WINDOWED, name="uncommitted", isolation="read_uncommitted")

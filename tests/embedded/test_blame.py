@@ -12,7 +12,7 @@ from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 

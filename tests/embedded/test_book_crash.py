@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.time import from_ms
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import ROW
 from floodmark.testing.lakes import land, outputs

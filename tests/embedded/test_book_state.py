@@ -13,10 +13,10 @@ from floodmark.core.errors import LifecycleError, StateError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import check, upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.testing.lakes import land
 
 sys.path.insert(0, str(Path(__file__).parent))

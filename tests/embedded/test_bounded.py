@@ -10,7 +10,7 @@ from flights import BOUND_MINUTES, against_oracle
 from demo.oracle import Oracle
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import shared
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 

@@ -19,8 +19,9 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake import entries, ticks
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
+from floodmark.lake.table import entries
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import land

@@ -21,8 +21,8 @@ from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake import ticks
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
 from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log

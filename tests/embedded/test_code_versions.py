@@ -12,7 +12,7 @@ import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.testing.lakes import outputs
 

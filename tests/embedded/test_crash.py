@@ -13,7 +13,7 @@ import pytest
 from embedded_process import revised
 
 from floodmark.core import crash
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
 from floodmark.testing.runs import Run, final

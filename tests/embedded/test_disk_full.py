@@ -16,7 +16,7 @@ from floodmark.core.errors import SetupError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import land
 
 COMMITS = 8

@@ -12,10 +12,10 @@ from streams import STREAMS
 
 from floodmark.control.engine import Computing
 from floodmark.core.errors import ExecutionError
-from floodmark.lake import experiments, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.observe.comparison.arms import compare_arms

@@ -12,9 +12,9 @@ from floodmark import Stream, Tumbling, count, operator, sum
 from floodmark.control.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import experiments, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.usage import Usage

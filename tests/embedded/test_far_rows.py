@@ -14,9 +14,9 @@ from stored import rows as stored
 from floodmark.engines.embedded.landing.run import land, replay
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.landing.run import LandingResult
-from floodmark.lake import log
-from floodmark.lake.commits import decode, encode
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table.commits import decode, encode
 from floodmark.observe.status import status
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, BoundedOutOfOrderness, Files, FromColumn, Source

@@ -34,7 +34,7 @@ import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 def land(

@@ -20,7 +20,7 @@ from seeds import seed_of
 from streams import STREAMS, check
 
 from floodmark.core import crash
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log

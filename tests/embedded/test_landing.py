@@ -18,7 +18,7 @@ from floodmark.core.time import NEVER, to_ms
 from floodmark.engines.embedded.landing import blobs
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.session import Sail
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, Punctuated, Rows, Source
 
@@ -42,7 +42,7 @@ def test_a_landing_asks_for_no_server_and_imports_no_spark(lake: Lake, tmp_path)
     program = """
 import sys
 from floodmark.engines.embedded.landing.run import land
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, Rows, Source
 class Reading(Contract):

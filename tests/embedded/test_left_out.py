@@ -15,9 +15,9 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field, model_validator
 
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.session import Sail
-from floodmark.lake import log
-from floodmark.lake.left_out import LeftOut
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.annotations import Rescued
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, DeltaTable, Files, Rows, Source

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.time import Interval, from_ms
-from floodmark.lake import last_values
-from floodmark.lake.paths import Lake
-from floodmark.lake.ranges import without_floats
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import last_values
+from floodmark.lake.table.ranges import without_floats
 from floodmark.testing import Run
 from floodmark.testing.lakes import as_written, outputs
 from floodmark.testing.log import Log

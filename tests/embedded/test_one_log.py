@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 
 HOUR = timedelta(hours=1)
 START = datetime(2020, 1, 1, tzinfo=UTC)

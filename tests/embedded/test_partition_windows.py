@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.time import Interval, from_ms
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.partitions import split
 from floodmark.testing.runs import final
 

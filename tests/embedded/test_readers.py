@@ -12,13 +12,13 @@ from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline
 
 READER = halves("plain")
 SAID = [(-(1 << 62), "plain")]

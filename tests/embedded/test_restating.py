@@ -37,12 +37,13 @@ from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import cuts, history, savepoints
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import cuts, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
 from floodmark.spec.schema import PARTITION, RETRACTION
 
 KEYS = ("key", "window_start", "window_end")

@@ -11,9 +11,9 @@ from seeds import seed_of
 from streams import STREAMS, check
 
 from floodmark.control.engine import Computing
-from floodmark.lake import experiments, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.observe.comparison.arms import compare_arms

@@ -23,8 +23,8 @@ from floodmark.engines.embedded import child, server
 from floodmark.engines.embedded.session import Sail, ServerLost
 from floodmark.engines.embedded.shared import SharedServer
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from floodmark.core.errors import StateError
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import GroupStore, State
-from floodmark.lake.timeline import CHECKPOINT
+from floodmark.lake.stream.timeline import CHECKPOINT
 
 FILES, VALUES, SIZE = 8, 20, 100_000
 

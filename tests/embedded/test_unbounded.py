@@ -37,15 +37,16 @@ from floodmark.engines.embedded.unbounded.begin import begin
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.starting import check_engine
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import entries, history, savepoints
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.compaction import compact
-from floodmark.lake.expiry import expire
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import CHECKPOINT, Timeline
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.expiry import expire
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table import entries, history
+from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.writing.compaction import compact
 from floodmark.semantics.kernel import Emissions, Kernels
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult

@@ -29,12 +29,12 @@ from floodmark.core.errors import LifecycleError
 from floodmark.engines import upgrading
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.schema import MARKER
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
@@ -44,7 +44,7 @@ from stream_process import DIVIDED, WINDOWED
 
 POINTS = [point for kind in ("compaction", "markers", "vacuum", "expiry", "removal") for point in crash.POINTS[kind]]
 PROGRAM = (
-    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.paths import Lake; "
+    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 ROWS, CUTS = 240, 24

@@ -13,7 +13,7 @@ from verbs import COMMITS, SCHEDULES, Schedule, drawn, played, source, version
 
 from floodmark.control.engine import Computing
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 @pytest.fixture(scope="module")

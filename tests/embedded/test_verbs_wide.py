@@ -36,13 +36,13 @@ from floodmark.core.time import Interval
 from floodmark.engines.embedded.state.canonical import export as export_canonical
 from floodmark.engines.embedded.state.canonical import import_savepoint as import_canonical
 from floodmark.engines.landing.quarantine import check_replay, show
-from floodmark.lake import savepoints
-from floodmark.lake.ending import end_of
-from floodmark.lake.entries import is_table
-from floodmark.lake.fork import move
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.ending import end_of
+from floodmark.lake.restore.fork import move
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.entries import is_table
 from floodmark.spec.schema import ROW
 
 

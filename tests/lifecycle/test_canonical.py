@@ -18,11 +18,12 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
 from floodmark.engines.spark.state import canonical
-from floodmark.lake import savepoints, ticks
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS
 
 from .test_savepoints import TABLES, clocked, differences, put, totals, truth, values

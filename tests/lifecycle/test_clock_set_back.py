@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from floodmark import Operator
 from floodmark.control.engine import Computing
 from floodmark.engines import upgrading
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.rollback import roll_back
 
 from .test_savepoints import differences, largest, put, totals, values
 from .test_strangers import REPLACED, SUMMED, TABLES, added_later

@@ -19,10 +19,10 @@ from floodmark import Operator, Stream, Tumbling, count, min, operator, sum
 from floodmark.control.engine import Computing
 from floodmark.engines.embedded.unbounded import inputs as of_embedded
 from floodmark.engines.spark.unbounded import inputs as of_spark
-from floodmark.lake.compaction import compact, of_output
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline, positions_at
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.stream.timeline import Timeline, positions_at
+from floodmark.lake.writing.compaction import compact, of_output
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 

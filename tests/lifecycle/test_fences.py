@@ -19,11 +19,11 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.lake import savepoints
-from floodmark.lake.files import Written
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.files import Written
 
 from .test_savepoints import put, totals, values
 

@@ -17,12 +17,12 @@ from floodmark.control.engine import Computing
 from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import rebuild, upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import ROW
 from operators.aircraft import connection_pairs, stranded_aircraft

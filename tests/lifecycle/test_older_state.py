@@ -17,9 +17,9 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.embedded.state import canonical as of_embedded
 from floodmark.engines.spark.state import canonical as of_spark
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
 from floodmark.semantics.entries import CODEC
 from floodmark.semantics.store import MemoryStore
 from floodmark.testing.lakes import land

@@ -12,11 +12,12 @@ from floodmark import Stream, Tumbling, count, operator, sum
 from floodmark.control.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import END
-from floodmark.lake import history, savepoints
-from floodmark.lake.compaction import compact
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.savepoints import delete
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.savepoints import delete
+from floodmark.lake.table import history
+from floodmark.lake.writing.compaction import compact
 from floodmark.spec.operator import Operator
 from floodmark.testing.lakes import outputs
 from floodmark.testing.runs import final

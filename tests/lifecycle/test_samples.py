@@ -13,9 +13,10 @@ from streams import ONCE, PAIRED, VISITS, WATCHED, WINDOWED, check
 
 from floodmark import Operator
 from floodmark.control.engine import Computing
-from floodmark.lake import sample, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream import sample
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 

@@ -28,13 +28,14 @@ from floodmark.engines.embedded.state import checkpoint as embedded_checkpoint
 from floodmark.engines.spark.state import checkpoint as spark_checkpoint
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints, ticks
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import prepare, roll_back
-from floodmark.lake.switch import pending
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import prepare, roll_back
+from floodmark.lake.restore.switch import pending
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.schema import ROW
 from floodmark.spec.workspace import Settings
 

@@ -21,15 +21,15 @@ from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.control.engine import Computing
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines import upgrading
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.entries import entry_of, log_files
-from floodmark.lake.fork import fork
-from floodmark.lake.outputs import KEPT
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.entries import entry_of, log_files
+from floodmark.lake.table.outputs import KEPT
 
 from .test_savepoints import differences, largest, put, totals, values
 

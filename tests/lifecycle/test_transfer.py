@@ -24,12 +24,13 @@ from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedd
 from floodmark.engines.spark.state import canonical as of_spark
 from floodmark.engines.spark.unbounded.run import run_unbounded as run_spark
 from floodmark.engines.transfer import transfer
-from floodmark.lake import savepoints, ticks
-from floodmark.lake.checkpoint import engine_of
-from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.checkpoint import engine_of
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.spec.schema import ROW
 from floodmark.spec.workspace import Engine
 from floodmark.testing.lakes import land, outputs

@@ -34,12 +34,12 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.upgrading import check, rebuild, rebuild_steps, upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import coverage
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.switch import pending, perform
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.switch import pending, perform
+from floodmark.lake.results.readiness import coverage
 from floodmark.lifecycle.steps import kind, recorded
 from floodmark.lifecycle.switch import Switch
 from floodmark.observe.status import status

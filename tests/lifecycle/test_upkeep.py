@@ -9,11 +9,11 @@ from deltalake import DeltaTable
 
 from floodmark import Stream, Tumbling, operator, sum
 from floodmark.control.engine import Computing
-from floodmark.lake import savepoints
-from floodmark.lake.cuts import create_coordinated_savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.upkeep import MaintenanceResult, maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import MaintenanceResult, maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.rollback import roll_back
 
 from .test_savepoints import differences, largest, put, totals, values
 

@@ -35,8 +35,8 @@ from floodmark import (
 )
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import Shortfall
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.readiness import Shortfall
 from floodmark.orchestration import completeness
 from operators.flights import hourly_departures
 

@@ -14,7 +14,7 @@ from flights import same, versions
 
 from definitions import workspace
 from floodmark.control.engine import Computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 @pytest.fixture(scope="module")

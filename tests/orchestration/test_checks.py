@@ -25,7 +25,7 @@ from floodmark import (
     operator_asset,
     source_asset,
 )
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import expectations as of_contract
 from floodmark.spec.expectation import distinct
 

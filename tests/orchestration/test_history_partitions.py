@@ -15,7 +15,7 @@ import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 def shop(engine: Computing, events: list[dict[str, Any]], lake: Lake) -> fm.Workspace:

@@ -12,8 +12,8 @@ from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, c
 from floodmark.control.engine import Computing
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import DefinitionError
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 from floodmark.orchestration import build_definitions
 from floodmark.spec.workspace import Engine
 

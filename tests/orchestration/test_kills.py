@@ -16,7 +16,7 @@ from flights import answer, changelog
 
 from definitions import workspace
 from floodmark.control.engine import Computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 
 pytestmark = pytest.mark.spark

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from floodmark.control.records import StreamId
 from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import Store
-from floodmark.lake import experiments
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments
 
 from .test_streams import MORE, OPERATOR, edit, more, said
 

@@ -34,7 +34,7 @@ LANDER = """
 from pathlib import Path
 from definitions import workspace
 from floodmark.control.engine import computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 found = workspace("dev").at(str(Path.cwd()))
 engine = computing(found.settings)
 engine.start()

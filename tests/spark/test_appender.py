@@ -12,8 +12,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.delta import appender as appending
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark, committed_by_spark
-from floodmark.lake.commits import Ticked, encode
-from floodmark.lake.writer import FENCE, Writer
+from floodmark.lake.table.commits import Ticked, encode
+from floodmark.lake.writing.writer import FENCE, Writer
 
 RECORD, OTHER = Ticked(operator="totals", batch=1), Ticked(operator="totals", batch=2)
 DDL = "n bigint, t timestamp, s string, x double, b boolean, d date, p string"

@@ -16,9 +16,10 @@ from streams import check
 from floodmark import Operator, PromoteWhen, Stream, Tumbling, count, operator, sum
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import experiments, sample, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream import sample
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample
 from floodmark.lifecycle.gates import Evidence, judge

@@ -17,12 +17,13 @@ from floodmark.control.engine import Computing
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake import history, savepoints
-from floodmark.lake.commits import Landing
-from floodmark.lake.compaction import compact
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline, inputs_at, positions_at
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline, inputs_at, positions_at
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.writing.compaction import compact
 from operators.flights import rolling_departures
 
 LOG = "flights"

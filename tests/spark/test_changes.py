@@ -33,7 +33,7 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import ConnectorError, DefinitionError, PlanError
 from floodmark.core.time import Interval
 from floodmark.engines.landing import quarantine
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from appended import append, checkpoints, create
 from pyspark.sql import SparkSession
 
-from floodmark.lake.checkpointer import Checkpointer
-from floodmark.lake.entries import LOG, entry_of
-from floodmark.lake.writer import Writer
+from floodmark.lake.table.entries import LOG, entry_of
+from floodmark.lake.writing.checkpointer import Checkpointer
+from floodmark.lake.writing.writer import Writer
 
 
 def read(spark: SparkSession, path: str, version: int) -> list[int]:

@@ -16,7 +16,7 @@ from demo.comparison import compare
 from floodmark.core.time import END, NEVER
 from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.columnar import Stage, pack
 from floodmark.semantics.kernel import ColumnarWindowKernel
 from floodmark.semantics.store import MemoryStore

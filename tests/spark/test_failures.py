@@ -11,7 +11,7 @@ from events import START, Event, row, source
 
 import floodmark as fm
 from floodmark.core.time import Interval, to_ms
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing import RUNS
 
 

@@ -36,7 +36,7 @@ from floodmark import (
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 ZONE = "America/New_York"
 

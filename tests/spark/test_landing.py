@@ -24,9 +24,9 @@ from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.landing import quarantine
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake import history
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Landing
 from floodmark.observe.bounds import report
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.learning import BoundEstimate, Decision

@@ -11,8 +11,8 @@ from floodmark import Stream, Tumbling, count, operator
 from floodmark.control.engine import Computing
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval, parse_instant
-from floodmark.lake.lost import lost_files
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.lost import lost_files
 
 
 @operator

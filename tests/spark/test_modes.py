@@ -20,7 +20,7 @@ from floodmark.control.engine import Computing
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import PARTITION
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays

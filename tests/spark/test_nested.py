@@ -29,7 +29,7 @@ from floodmark.control.engine import Computing
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import Interval
 from floodmark.engines.landing import quarantine
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 class Address(BaseModel):

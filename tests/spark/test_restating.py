@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from restated import Story, daily, days, never_less_than_nothing, standing, told, values_of
 
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.savepoints import savepoints
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.savepoints import savepoints
 
 
 @pytest.mark.feature("V4")

@@ -34,11 +34,11 @@ from floodmark.core.time import END, NEVER, Interval, to_ms
 from floodmark.engines.spark.session import shipping
 from floodmark.engines.spark.unbounded import run as unbounded
 from floodmark.engines.spark.unbounded import sink as sinks
-from floodmark.lake import history
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
 from floodmark.spec.run import BatchInfo
 
 

@@ -28,8 +28,8 @@ from floodmark import (
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.lake import ticks
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
 
 PATIENCE_SECONDS = 150
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from floodmark.core import crash
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-PROGRAM = "import sys; from floodmark.lake.paths import Lake; from floodmark.lake.upkeep import maintain; maintain(Lake(sys.argv[1]), hours=0)"
+PROGRAM = "import sys; from floodmark.lake.folder.paths import Lake; from floodmark.lake.maintenance.upkeep import maintain; maintain(Lake(sys.argv[1]), hours=0)"
 POINTS = ("compaction.before_commit", "vacuum.after_file", "expiry.after_file")
 
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from records import micro_batch
 
-from floodmark.lake.files import Written
-from floodmark.lake.writer import Writer
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 
 SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string()), ("_kind", pa.int32())])
 

@@ -11,7 +11,7 @@ import dagster as dg
 from definitions import workspace
 from floodmark import Settings, Workspace
 from floodmark.control.engine import Computing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 @dataclass

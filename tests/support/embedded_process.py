@@ -7,7 +7,7 @@ import sys
 import floodmark as fm
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import Sail
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 class Event(fm.Contract):

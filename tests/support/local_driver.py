@@ -23,16 +23,16 @@ from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
-from floodmark.lake.batch_state import check_read
-from floodmark.lake.carrier import SHIFT
-from floodmark.lake.checkpoint import Checkpoint
-from floodmark.lake.commits import MicroBatch, encode
-from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
-from floodmark.lake.storage import read, write
-from floodmark.lake.switch import refuse_while_pending
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import FENCE
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import read, write
+from floodmark.lake.restore.switch import refuse_while_pending
+from floodmark.lake.stream.batch_state import check_read
+from floodmark.lake.stream.carrier import SHIFT
+from floodmark.lake.stream.checkpoint import Checkpoint
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.commits import MicroBatch, encode
+from floodmark.lake.writing.writer import FENCE
 from floodmark.spec.operator import Operator
 
 VERSIONS = {one.version: one for one in (TOTALS, WIDER)}

@@ -11,9 +11,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
 from floodmark.core.time import NEVER
-from floodmark.lake.commits import Landing, encode
-from floodmark.lake.log import bound_of
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs.log import bound_of
+from floodmark.lake.table.commits import Landing, encode
 from floodmark.semantics.watermarks import (
     WHOLE,
     Trace,

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from floodmark.lake.commits import Landing
-from floodmark.lake.files import Written
-from floodmark.lake.writer import Writer
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 
 SCHEMA = pa.schema(
     [

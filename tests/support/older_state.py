@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from floodmark.lake import savepoints
-from floodmark.lake.canonical import ROWS, STATE
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.canonical import ROWS, STATE
 from floodmark.lifecycle.savepoint import MANIFEST
 from floodmark.semantics.directory import NONE
 from floodmark.semantics.entries import Entries

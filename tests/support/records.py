@@ -7,7 +7,7 @@ from typing import Any
 from deltalake import CommitProperties
 
 from floodmark.core.time import Interval
-from floodmark.lake.commits import BoundedRun, MicroBatch, Record, Restored, encode
+from floodmark.lake.table.commits import BoundedRun, MicroBatch, Record, Restored, encode
 
 _OPERATOR: dict[str, Any] = {"operator": "totals", "version": "totals@1", "table": "totals"}
 

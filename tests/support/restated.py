@@ -20,8 +20,8 @@ from floodmark import Contract, Operator, Stream, Tumbling, count, max, operator
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.schema import MARKER, PARTITION, ROW, STAMPS
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log

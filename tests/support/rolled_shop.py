@@ -24,8 +24,8 @@ from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import CONTROL, Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core import crash
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.schema import MARKER, ROW
 
 OPERATOR = "hourly_sales"

@@ -11,7 +11,7 @@ from streams import PLAIN
 
 from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.savepoint import TableVersion
 
 FAR_BEHIND = 5

@@ -16,11 +16,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from events import Event
 
 from floodmark import Operator, Stream, Tumbling, count, operator, sum
-from floodmark.lake.commits import MicroBatch, encode
-from floodmark.lake.paths import Lake
-from floodmark.lake.rows import row_schema
-from floodmark.lake.storage import write
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.commits import MicroBatch, encode
+from floodmark.lake.table.rows import row_schema
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW

@@ -22,7 +22,7 @@ from floodmark import (
     sum,
 )
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final

@@ -27,12 +27,12 @@ from floodmark.core.errors import FloodmarkError, PlanError
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.embedded.unbounded.begin import begin
 from floodmark.engines.upgrading import rebuild, upgrade
-from floodmark.lake import cuts, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.switch import pending
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import cuts, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.switch import pending
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.schema import PARTITION, STAMPS
 
 START = datetime(2020, 1, 1, tzinfo=UTC)

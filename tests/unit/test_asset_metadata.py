@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from definitions import workspace
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration import metadata
 from floodmark.orchestration.assets import output_key
 from floodmark.spec.run import RunResult

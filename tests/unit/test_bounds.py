@@ -13,7 +13,7 @@ from logs import land, late, learn, trace
 
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import NEVER
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.observe import bounds as module
 from floodmark.observe.bounds import Rows, Window, fronts, picture, report, weigh
 from floodmark.semantics.watermarks import WatermarkState, advance, decide

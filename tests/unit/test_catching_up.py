@@ -27,11 +27,11 @@ from floodmark.engines.embedded.unbounded.inputs import Reader
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
-from floodmark.lake.canonical import Passed
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.compaction import compact
-from floodmark.lake.paths import Lake
-from floodmark.lake.sequences import in_order, last_read
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.canonical import Passed
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.table.sequences import in_order, last_read
+from floodmark.lake.writing.compaction import compact
 from floodmark.lifecycle.savepoint import TableVersion
 
 

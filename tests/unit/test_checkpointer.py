@@ -11,11 +11,12 @@ from appended import append, checkpoints, create, numbers
 from deltalake import DeltaTable
 
 from floodmark.core.errors import ExecutionError
-from floodmark.lake import checkpointer, entries
-from floodmark.lake.checkpointer import Checkpointer
-from floodmark.lake.entries import LOG, checkpoint_of, entry_of
-from floodmark.lake.expiry import expire
-from floodmark.lake.writer import Writer
+from floodmark.lake.maintenance.expiry import expire
+from floodmark.lake.table import entries
+from floodmark.lake.table.entries import LOG, checkpoint_of, entry_of
+from floodmark.lake.writing import checkpointer
+from floodmark.lake.writing.checkpointer import Checkpointer
+from floodmark.lake.writing.writer import Writer
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import END
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
 from floodmark.observe.comparison import merging
 from floodmark.observe.comparison.arms import final

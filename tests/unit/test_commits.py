@@ -16,9 +16,9 @@ from records import bounded_run, micro_batch, properties, restored
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import Interval
-from floodmark.lake import history
-from floodmark.lake.commits import Fenced, Landed, Landing, Record, SetAside, Ticked, decode, encode, progress_of
-from floodmark.lake.writer import FENCE, Writer
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Fenced, Landed, Landing, Record, SetAside, Ticked, decode, encode, progress_of
+from floodmark.lake.writing.writer import FENCE, Writer
 from floodmark.semantics.watermarks import WatermarkState
 
 UNIT = Landed(name="é \n.csv", size=2**53 + 1, modified=2**62, digest="d", status="landed", ordinal=3)

@@ -22,11 +22,11 @@ from numbered_logs import SCHEMA, land, log, rows
 from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
 from floodmark.core.time import Interval
-from floodmark.lake.changes import between
-from floodmark.lake.compaction import File, compact, runs_of
-from floodmark.lake.files import changed_files
-from floodmark.lake.paths import Lake
-from floodmark.lake.sequences import in_order
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.changes import between
+from floodmark.lake.table.files import changed_files
+from floodmark.lake.table.sequences import in_order
+from floodmark.lake.writing.compaction import File, compact, runs_of
 
 SMALL = 12_000
 """Bytes that a file has here once it is compacted."""
@@ -129,7 +129,7 @@ def test_an_empty_log_is_in_order(tmp_path: Path) -> None:
 def test_killed_anywhere_it_ends_the_same(tmp_path: Path, point: str) -> None:
     path = tmp_path / "log"
     last = log(path, random.Random(2), 12)
-    command = f"from floodmark.lake.compaction import compact; compact({str(path)!r}, {SMALL})"
+    command = f"from floodmark.lake.writing.compaction import compact; compact({str(path)!r}, {SMALL})"
     died = forked.run([sys.executable, "-c", command], env=os.environ | {crash.VARIABLE: f"{point}:2"})
     assert died.returncode == -signal.SIGKILL
     assert list(as_read(path)) == rows(range(last + 1)).to_pylist()

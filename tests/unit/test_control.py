@@ -51,7 +51,7 @@ from floodmark.control.records import Deployment, Driver, StreamId
 from floodmark.control.store import Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
 from floodmark.core.errors import LifecycleError, SetupError
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.source import DeltaTable as TableOfOthers
 
 PATIENCE_SECONDS = 300

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from records import bounded_run, micro_batch, properties, restored
 
 from floodmark.core.time import Interval
-from floodmark.lake import coverage, history
-from floodmark.lake.commits import BoundedRun, Record
-from floodmark.lake.paths import Lake
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import coverage
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import BoundedRun, Record
+from floodmark.lake.writing.writer import Writer
 
 HOUR = 3_600_000
 

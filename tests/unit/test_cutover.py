@@ -16,12 +16,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import END
-from floodmark.lake import last_values
-from floodmark.lake.commits import Restored
-from floodmark.lake.cutover import Cutover
-from floodmark.lake.graft import graft
-from floodmark.lake.outputs import PROPERTIES
-from floodmark.lake.rows import STAMP_SCHEMA
+from floodmark.lake.stream import last_values
+from floodmark.lake.table.commits import Restored
+from floodmark.lake.table.outputs import PROPERTIES
+from floodmark.lake.table.rows import STAMP_SCHEMA
+from floodmark.lake.writing.cutover import Cutover
+from floodmark.lake.writing.graft import graft
 from floodmark.lifecycle.cutover import chosen, final, parse
 from floodmark.spec.schema import BOUNDED, MARKER, PARTITION, RETRACTION, ROW, first_sequence
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.lake.files import Written
+from floodmark.lake.table.files import Written
 
 
 @pytest.mark.parametrize("statistics", [True, False])

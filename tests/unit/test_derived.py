@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.lake import derived
+from floodmark.lake.writing import derived
 
 
 @pytest.mark.parametrize("where", ["true", "false"])

@@ -10,8 +10,8 @@ import pytest
 
 from floodmark import Daily, Hourly
 from floodmark.core.time import END, EPOCH, NEVER, from_ms, to_ms
-from floodmark.lake.division import divided
-from floodmark.lake.rows import INSTANT
+from floodmark.lake.table.division import divided
+from floodmark.lake.table.rows import INSTANT
 from floodmark.spec.operator import Output
 from floodmark.spec.partitions import Partitions
 from floodmark.spec.schema import PARTITION, Schema

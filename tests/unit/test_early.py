@@ -15,10 +15,10 @@ from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError
 from floodmark.engines.landing import quarantine
 from floodmark.engines.landing import run as landing
 from floodmark.engines.spark.unbounded import run as unbounded
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
-from floodmark.lake.storage import write
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.commits import Landing
 
 
 class Event(Contract):

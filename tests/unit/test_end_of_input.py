@@ -10,7 +10,7 @@ from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.embedded.landing.run import land
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 ROW = "2020-01-01T00:00:00Z,a\n"
 

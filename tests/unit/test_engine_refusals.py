@@ -20,7 +20,7 @@ from floodmark.control.meter import Meter
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import CapabilityError
 from floodmark.engines import transfer
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.orchestration import build_definitions
 from floodmark.spec.operator import Operator
 

@@ -27,13 +27,13 @@ from floodmark.control.records import Action
 from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import DefinitionError, LifecycleError
-from floodmark.lake import experiments as kept
-from floodmark.lake import savepoints, switch
-from floodmark.lake.fork import fork, move
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.storage import write
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.restore import experiments as kept
+from floodmark.lake.restore import savepoints, switch
+from floodmark.lake.restore.fork import fork, move
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample, State
 from floodmark.lifecycle.pairing import Results, check_sampled
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest

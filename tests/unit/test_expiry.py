@@ -17,16 +17,18 @@ from small_lake import CHANGELOG, batch, make, row, totals
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import END, Interval
-from floodmark.lake import changes, entries, history, horizon, savepoints
-from floodmark.lake.commits import BoundedRun, Cleaned, Landing, MicroBatch, Record, Restored, encode
-from floodmark.lake.compaction import compact
-from floodmark.lake.expiry import expire
-from floodmark.lake.fork import fork
-from floodmark.lake.log import newest, remember
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs.log import newest, remember
+from floodmark.lake.maintenance.expiry import expire
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.results import horizon
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import changes, entries, history
+from floodmark.lake.table.commits import BoundedRun, Cleaned, Landing, MicroBatch, Record, Restored, encode
+from floodmark.lake.writing.compaction import compact
 
 MINUTE = 60_000
 

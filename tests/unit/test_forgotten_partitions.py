@@ -16,9 +16,9 @@ from logs import trace as trace_of
 from floodmark import Contract, EventTime
 from floodmark.core.time import NEVER
 from floodmark.engines.landing.lander import Lander, reader_of
-from floodmark.lake.commits import Landing, encode
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table.commits import Landing, encode
 from floodmark.semantics.learning import BoundEstimate, Decision
 from floodmark.semantics.watermarks import (
     WHOLE,

@@ -8,10 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
-from floodmark.lake import last_values, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream import last_values
+from floodmark.lake.stream.timeline import Timeline
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing.run import land, replay
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.landing import quarantine
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 
 def no_sail() -> Sail:

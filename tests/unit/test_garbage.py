@@ -12,8 +12,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from floodmark import Contract, EventTime, Stream, operator
 from floodmark.core.errors import StateError
 from floodmark.engines.spark.unbounded.run import check_logs
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n{"reservoirId":"t","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
 COMMITS = 'v1\n{"nextBatchWatermarkMs":0}'

@@ -12,9 +12,10 @@ from events import Event
 from small_lake import CHANGELOG, CURRENT, LATE, LOG, TOTALS, make
 
 from floodmark.engines.spark.delta import tables
-from floodmark.lake import log, outputs
-from floodmark.lake.paths import Lake
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.table import outputs
 from floodmark.spec.source import Ascending, Rows, Source
 
 

@@ -19,8 +19,8 @@ from floodmark.control.fleet import Fleet
 from floodmark.control.rollout import Rollouts
 from floodmark.control.saving import thin
 from floodmark.core.errors import DefinitionError, LifecycleError
-from floodmark.lake import experiments, savepoints
-from floodmark.lake.fork import fork
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.experiment import Experiment
 from floodmark.orchestration import build_definitions
 from floodmark.spec.rollout import Rollout

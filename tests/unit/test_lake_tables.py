@@ -15,8 +15,9 @@ from pydantic import BaseModel, Field
 from floodmark import Contract, Daily, EventTime, Operator, Stream, operator
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.engines.frames.inputs import check_columns
-from floodmark.lake import entries, tables
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import tables
+from floodmark.lake.table import entries
 from floodmark.spec.schema import PARTITION, STAMPS
 
 

@@ -19,10 +19,10 @@ from floodmark.connectors.memory import MemoryReader
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.core.fingerprint import digest
-from floodmark.lake import landed as module
-from floodmark.lake.commits import Landed, Landing, encode
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import landed as module
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table.commits import Landed, Landing, encode
 from floodmark.spec.source import DeltaTable as OtherTable
 from floodmark.spec.source import Files, Rows
 

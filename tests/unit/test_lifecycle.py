@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from records import bounded_run, micro_batch, properties, restored
 
 from floodmark.core.errors import CapabilityError, LifecycleError, SetupError, StateError
-from floodmark.lake import batch_state, history, rollback, savepoints
-from floodmark.lake.commits import Record
-from floodmark.lake.history import Commit
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import undone
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import rollback, savepoints
+from floodmark.lake.restore.rollback import undone
+from floodmark.lake.stream import batch_state
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Record
+from floodmark.lake.table.history import Commit
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake.locks import CATCHING_UP, exclusive
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.locks import CATCHING_UP, exclusive
+from floodmark.lake.folder.paths import Lake
 
 
 def test_a_stream_is_not_waited_for(tmp_path: Path):

@@ -13,7 +13,8 @@ from deltalake.exceptions import TableNotFoundError
 from records import micro_batch, properties, restored
 from small_lake import CHANGELOG, LOG, make
 
-from floodmark.lake import coverage, entries, history, outputs
+from floodmark.lake.results import coverage
+from floodmark.lake.table import entries, history, outputs
 
 SIZES = (1, 2, 3, 7, 8, 9, 40)
 

@@ -24,10 +24,11 @@ from floodmark import (
     operator,
 )
 from floodmark.core.errors import ExecutionError
-from floodmark.lake import log, lost
-from floodmark.lake.commits import Landed, Landing
-from floodmark.lake.lost import found_lost, known_lost, lost_files, note_lost
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table import lost
+from floodmark.lake.table.commits import Landed, Landing
+from floodmark.lake.table.lost import found_lost, known_lost, lost_files, note_lost
 from floodmark.observe.status import status
 
 

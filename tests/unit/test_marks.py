@@ -12,15 +12,17 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from small_lake import batch, make, row
 
-from floodmark.lake import marks, retention, savepoints
-from floodmark.lake.commits import Ticked, encode
-from floodmark.lake.files import Written
-from floodmark.lake.paths import Lake
-from floodmark.lake.retention import merge_marks
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.storage import read, write
-from floodmark.lake.timeline import STARTS, TICKS, Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import read, write
+from floodmark.lake.maintenance import retention
+from floodmark.lake.maintenance.retention import merge_marks
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream import marks
+from floodmark.lake.stream.timeline import STARTS, TICKS, Timeline
+from floodmark.lake.table.commits import Ticked, encode
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 
 
 @pytest.fixture(autouse=True)

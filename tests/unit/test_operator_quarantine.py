@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import floodmark as fm
 from floodmark.core.time import from_ms
-from floodmark.lake import quarantines
-from floodmark.lake.paths import Lake
-from floodmark.lake.rows import row_schema
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import quarantines
+from floodmark.lake.table.rows import row_schema
 from floodmark.observe.quarantine import SetAside, set_aside
 from floodmark.spec.schema import MARKER, QUARANTINE, RETRACTION, ROW
 
@@ -112,7 +112,7 @@ def test_of_many_files_those_with_the_newest_rows_are_read_once_more(lake: Lake,
         return relation(connection, path, files)
 
     monkeypatch.setattr(quarantines, "relation", counted)
-    monkeypatch.setattr("floodmark.lake.quarantines.DeltaTable", None)  # the table is not opened
+    monkeypatch.setattr("floodmark.lake.logs.quarantines.DeltaTable", None)  # the table is not opened
     assert len(set_aside(splitting, lake, limit=2).newest) == 2
     assert asked[0] == 30
     assert asked[1] < 10

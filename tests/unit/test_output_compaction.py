@@ -18,14 +18,15 @@ from deltalake import DeltaTable
 from streams import WINDOWED
 
 from floodmark.core.time import Interval
-from floodmark.lake import changes, compaction, history
-from floodmark.lake.commits import BoundedRun, MicroBatch
-from floodmark.lake.compaction import carry_out, compact, of_output
-from floodmark.lake.files import Written
-from floodmark.lake.outputs import table_schema
-from floodmark.lake.rows import marker, row_schema
-from floodmark.lake.sequences import last_read, results_in_order
-from floodmark.lake.writer import Writer
+from floodmark.lake.table import changes, history
+from floodmark.lake.table.commits import BoundedRun, MicroBatch
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.outputs import table_schema
+from floodmark.lake.table.rows import marker, row_schema
+from floodmark.lake.table.sequences import last_read, results_in_order
+from floodmark.lake.writing import compaction
+from floodmark.lake.writing.compaction import carry_out, compact, of_output
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.operator import Input, OutputRef
 from floodmark.spec.partitions import Hourly
 from floodmark.spec.schema import BOUNDED, MARKER, PARTITION, Column, Schema, first_sequence

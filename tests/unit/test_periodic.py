@@ -20,7 +20,7 @@ from floodmark.control.periodic import ACTION, Periodic, describe_upkeep
 from floodmark.control.records import Deployment
 from floodmark.control.store import CONTROL, Store
 from floodmark.control.supervisor import Supervisor
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 
 ENDS = (sys.executable, "-c", "")
 WAITS = (sys.executable, "-c", "import time; time.sleep(60)")

@@ -9,8 +9,8 @@ from events import Event
 from streams import PAIRED
 
 from floodmark import Stream, operator
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.positions import numbers, of_inputs, of_sources, of_starts
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.positions import numbers, of_inputs, of_sources, of_starts
 
 
 @operator

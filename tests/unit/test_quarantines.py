@@ -16,9 +16,11 @@ from floodmark.core import crash
 from floodmark.core.time import describe
 from floodmark.engines.embedded.landing import blobs
 from floodmark.engines.landing import quarantine
-from floodmark.lake import compaction, entries, log, quarantines
-from floodmark.lake.paths import Lake
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log, quarantines
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.table import entries
+from floodmark.lake.writing import compaction
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, Files, Source
 

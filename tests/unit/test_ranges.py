@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.errors import CapabilityError
-from floodmark.lake.ranges import unmeasured, without_floats
+from floodmark.lake.table.ranges import unmeasured, without_floats
 
 ROWS = pa.table(
     {

@@ -12,11 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.core.time import to_ms
-from floodmark.lake import history
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.restatement import Restatement
-from floodmark.lake.rows import row_schema
-from floodmark.lake.writer import FENCE, Writer
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.rows import row_schema
+from floodmark.lake.writing.restatement import Restatement
+from floodmark.lake.writing.writer import FENCE, Writer
 from floodmark.spec.operator import Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, SEQUENCES, Column, Schema, first_sequence
 

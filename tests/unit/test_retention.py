@@ -18,11 +18,11 @@ from floodmark.control.retention import tidy
 from floodmark.control.store import Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.retention import retire
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.retention import retire
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.timeline import Timeline
 
 DAY = 86_400
 
@@ -102,7 +102,7 @@ def test_removal_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     lake, made = rolled_back(tmp_path)
     for number in (0, 1):
         age(Timeline(lake, "totals", number).folder(), 40)
-    program = "import sys; from floodmark.lake.paths import Lake; from floodmark.lake.retention import retire; retire(Lake(sys.argv[1]))"
+    program = "import sys; from floodmark.lake.folder.paths import Lake; from floodmark.lake.maintenance.retention import retire; retire(Lake(sys.argv[1]))"
     environment = {**os.environ, crash.VARIABLE: f"{point}:2"}
     done = forked.run([sys.executable, "-c", program, lake.root], env=environment)
     assert done.returncode == -signal.SIGKILL

@@ -35,8 +35,8 @@ from floodmark.control.records import StreamId
 from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.store import Store
 from floodmark.core.errors import ExecutionError, LifecycleError
-from floodmark.lake import experiments as kept
-from floodmark.lake import savepoints
+from floodmark.lake.restore import experiments as kept
+from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.gates import Gate
 from floodmark.lifecycle.watch import Memory

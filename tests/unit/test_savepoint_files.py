@@ -24,14 +24,16 @@ from switch_process import rebuild
 from floodmark import Workspace, operator_asset, source_asset
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
-from floodmark.lake import history, last_values, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.graft import graft
-from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import prepare, roll_back
-from floodmark.lake.switch import pending
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.upkeep import maintain
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import prepare, roll_back
+from floodmark.lake.restore.switch import pending
+from floodmark.lake.stream import last_values
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.writing.graft import graft
 from floodmark.lifecycle.savepoint import MANIFEST
 from floodmark.observe.status import status
 
@@ -111,9 +113,9 @@ def test_upkeep_leaves_the_files_of_a_graft_that_has_yet_to_commit(lake: Lake, m
 
 @pytest.mark.feature("V1")
 def test_upkeep_and_grafts_wait_for_each_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.lake.upkeep._PATIENCE_SECONDS", 0)
-    monkeypatch.setattr("floodmark.lake.switch._UPKEEP_SECONDS", 0)
-    monkeypatch.setattr("floodmark.lake.fork._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.maintenance.upkeep._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.restore.switch._UPKEEP_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.restore.fork._PATIENCE_SECONDS", 0)
     made = savepoints.create("totals", lake)
     with FileLock(lake.internal("actions", "files", "lock")):
         for act in (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_lake import make
 
-from floodmark.lake import savepoints
+from floodmark.lake.restore import savepoints
 
 
 def test_savepoints_are_in_the_order_they_were_made_while_the_clock_goes_back(

@@ -14,7 +14,7 @@ from small_lake import make
 
 from floodmark import Daily, Hourly
 from floodmark.core.time import NEVER
-from floodmark.lake import savepoints
+from floodmark.lake.restore import savepoints
 from floodmark.lifecycle import savepoint as manifests
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.orchestration import automation, partitions

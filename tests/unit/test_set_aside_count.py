@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 from engines import embedded
 
 from floodmark.core.time import describe
-from floodmark.lake import commits, log, writer
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table import commits
+from floodmark.lake.writing import writer
 from floodmark.observe import status
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, Files, Source

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.core.time import Interval
-from floodmark.lake.commits import BoundedRun
-from floodmark.lake.files import Written
-from floodmark.lake.writer import Writer
+from floodmark.lake.table.commits import BoundedRun
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 RUN = BoundedRun(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.lake.storage import folders, read, write
+from floodmark.lake.folder.storage import folders, read, write
 
 
 def names(folder: Path) -> list[str]:

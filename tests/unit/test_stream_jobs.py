@@ -19,8 +19,8 @@ from floodmark.control.records import Driver
 from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, describe_driver
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
-from floodmark.lake.locks import STREAM, exclusive
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.locks import STREAM, exclusive
+from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.work import failing
 

@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 from records import micro_batch
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import history
-from floodmark.lake.commits import Fenced
-from floodmark.lake.files import Written
-from floodmark.lake.tail import Tail
-from floodmark.lake.writer import FENCE, Writer
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Fenced
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.tail import Tail
+from floodmark.lake.writing.writer import FENCE, Writer
 
 
 @pytest.fixture

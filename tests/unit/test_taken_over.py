@@ -10,9 +10,9 @@ from records import bounded_run, micro_batch, properties
 from small_lake import CHANGELOG, LOG, TOTALS, schema
 
 from floodmark.core.time import Interval
-from floodmark.lake.commits import Record
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import coverage, replaces_each
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.readiness import coverage, replaces_each
+from floodmark.lake.table.commits import Record
 
 HOUR = 3_600_000
 FIVE = Interval(start=0, end=5 * HOUR)

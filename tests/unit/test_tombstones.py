@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from floodmark.lake import entries, tombstones
+from floodmark.lake.maintenance import tombstones
+from floodmark.lake.table import entries
 
 
 @pytest.fixture

@@ -23,17 +23,18 @@ from small_lake import CHANGELOG, CURRENT, LATE, batch, make, row, totals
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import entries, history, readers, savepoints
-from floodmark.lake.compaction import compact, of_output
-from floodmark.lake.expiry import expire
-from floodmark.lake.fork import fork
-from floodmark.lake.paths import Lake
-from floodmark.lake.readers import needs, unchanged_until
-from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline, inputs_at
-from floodmark.lake.upkeep import maintain
-from floodmark.lake.vacuum import vacuum
-from floodmark.lake.versions import hold, put_back
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.expiry import expire
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.maintenance.vacuum import vacuum
+from floodmark.lake.restore import readers, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.readers import needs, unchanged_until
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.versions import hold, put_back
+from floodmark.lake.stream.timeline import Timeline, inputs_at
+from floodmark.lake.table import entries, history
+from floodmark.lake.writing.compaction import compact, of_output
 from floodmark.lifecycle.savepoint import TableVersion
 
 
@@ -273,7 +274,7 @@ def test_a_clock_that_is_set_back_makes_nothing_older(tmp_path: Path) -> None:
 def test_vacuum_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     path, seen = appended(tmp_path / "t", 6), str(tmp_path / "t.json")
     DeltaTable(path).optimize.compact()
-    program = "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, restorable={}, hours=0)"
+    program = "import sys; from floodmark.lake.maintenance.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, restorable={}, hours=0)"
     environment = {**os.environ, crash.VARIABLE: f"{point}:{2 if point == 'vacuum.after_file' else 1}"}
     done = forked.run([sys.executable, "-c", program, path, seen], env=environment)
     assert done.returncode == -signal.SIGKILL

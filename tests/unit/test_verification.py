@@ -12,8 +12,8 @@ from small_lake import LOG, TOTALS, make
 
 from floodmark.control.fleet import Fleet
 from floodmark.control.verification import Verification, verify
-from floodmark.lake import savepoints
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.savepoints import Savepoint
 
 AT_ONCE = Verification(patience=0, soak=0)
 

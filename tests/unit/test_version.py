@@ -15,8 +15,8 @@ from floodmark.core.code import Followed, Reach, code_of
 from floodmark.core.errors import DefinitionError, StateError
 from floodmark.core.fingerprint import METHOD, compare, hex_of, method_of
 from floodmark.core.time import Interval
-from floodmark.lake.checkpoint import checkpoint_at
-from floodmark.lake.identity import IDENTITY, Identity
+from floodmark.lake.stream.checkpoint import checkpoint_at
+from floodmark.lake.stream.identity import IDENTITY, Identity
 from floodmark.lifecycle.coverage import CoverageCheck, Entry, segments
 from floodmark.lifecycle.plan import Deployed, plan
 

@@ -16,8 +16,8 @@ from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import BUDGET
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import savepoints
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lifecycle.watch import LAG, STREAM, Memory
 
 DECLARED = Rollout(watch="1 day", catch_up="10 minutes", promote=PromoteWhen(lag="30 s"))

@@ -19,7 +19,7 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.lake.files import statistics
+from floodmark.lake.table.files import statistics
 from floodmark.semantics.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid

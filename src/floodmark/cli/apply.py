@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.records import Action
     from floodmark.engines.upgrading import Upgraded
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.steps import Step
     from floodmark.spec.operator import Operator
 
@@ -65,7 +65,7 @@ def _checked(
     opened: Opened, console: Console, streams: Fleet | None, operator: Operator, request: UpgradeRequest
 ) -> dict[str, Any]:
     from floodmark.engines.upgrading import Upgraded, check, check_rebuild
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
     if request.rebuild:
@@ -121,7 +121,7 @@ def _document(upgraded: Upgraded) -> dict[str, Any]:
 
 def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
     from floodmark.engines.upgrading import rebuild, upgrade
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
     if request.rebuild:

@@ -18,7 +18,7 @@ from floodmark.core.time import describe, parse_instant
 from floodmark.lifecycle.requests import ComparisonRequest
 
 if TYPE_CHECKING:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.comparison import ColumnDifference, Comparison
     from floodmark.observe.comparison.sides import Side
     from floodmark.spec.operator import Operator, Output
@@ -80,7 +80,7 @@ def diff(  # noqa: PLR0913 - one per option
         raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.observe.comparison.compare import How, compare
 
     lake = Lake.of(opened.workspace.settings)
@@ -119,7 +119,7 @@ def lake_of(root: str) -> Lake:
     Raises:
         LifecycleError: LIFECYCLE-084, there is no lake at the root.
     """
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake = Lake.forked(root) or Lake(root)
     if not lake.there:
@@ -160,7 +160,7 @@ def _version(lake: Lake, table: str, at: str) -> int:
     Raises:
         LifecycleError: LIFECYCLE-085, the savepoint does not hold the table.
     """
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     if at.isdecimal():
         return int(at)

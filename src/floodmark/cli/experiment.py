@@ -69,7 +69,7 @@ def start(invocation: Invocation, *, name: str, operator: str, request: Experime
 def listed(invocation: Invocation) -> None:
     """List the experiments of the lake, oldest first."""
     console, opened, streams = _opened(invocation)
-    from floodmark.lake import experiments
+    from floodmark.lake.restore import experiments
 
     known = experiments.known(streams.lake)
     rows = [
@@ -95,7 +95,7 @@ def show(invocation: Invocation, name: str) -> None:
     """Show how the arms of experiment NAME run: progress, rows, processor time, memory, late rows."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.experiments import operations
-    from floodmark.lake import experiments
+    from floodmark.lake.restore import experiments
 
     made = experiments.find(streams.lake, name)
     arms = operations(streams, made)
@@ -124,7 +124,7 @@ def approve(invocation: Invocation, *, name: str, arm: str) -> None:
     """Approve that ARM of experiment NAME becomes the stream, which its rule asks for once all other gates hold."""
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
-    from floodmark.lake import experiments
+    from floodmark.lake.restore import experiments
 
     made = experiments.find(streams.lake, name)
     record, chosen = _rule(streams, made), made.arm(arm)

@@ -51,7 +51,7 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     opened = opened_lake(invocation, console)
     from floodmark.control.package import has_store
     from floodmark.control.upkeep import keep_up, note
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     settings = opened.workspace.settings
     streams = fleet(opened, console.say) if has_store(settings, opened.root) else None
@@ -73,8 +73,8 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
 
 def _forget(settings: Settings, streams: Fleet | None, lake: str) -> None:
     from floodmark.control import references
-    from floodmark.lake import readers
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore import readers
 
     known = readers.forget(Lake.of(settings), lake)
     if streams is not None:

@@ -21,7 +21,7 @@ from floodmark.lifecycle.replay import Replay
 from floodmark.lifecycle.requests import ReplayRequest
 
 if TYPE_CHECKING:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.spec.operator import Operator
     from floodmark.spec.workspace import Settings
 
@@ -66,8 +66,8 @@ def plan(
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     named = {opened.workspace.operator(name).name for name in operators}
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.timeline import Timeline
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.stream.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
     lake, plans = Lake.of(opened.workspace.settings), []
@@ -104,7 +104,7 @@ def _replayed(
     named = {opened.workspace.operator(name).name for name in operators}
     from floodmark.control.engine import computing
     from floodmark.control.replay import replay
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.replay import markdown as as_markdown
     from floodmark.observe.comparison.compare import How
 

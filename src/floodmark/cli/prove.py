@@ -93,7 +93,7 @@ def prove(  # noqa: PLR0913 - one per option
         start=NEVER if start_text is None else parse_instant(start_text, "--from", timezone),
         end=END + 1 if end_text is None else parse_instant(end_text, "--to", timezone),
     )
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.observe.sample import sample
     from floodmark.testing.proof import Proof, as_test
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import threading
 
     from floodmark.control.engine import Computing
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
 
 @click.command()
@@ -128,8 +128,8 @@ def _bounded(
     force: bool,
     engine: Engine,
 ) -> list[RunResult]:
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.readiness import covered, readiness
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.results.readiness import covered, readiness
 
     lake, results = Lake.of(opened.workspace.settings), list[RunResult]()
     computed = computing(opened, console, engine)
@@ -166,7 +166,7 @@ class _Unbounded:
 def _unbounded(
     opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded, engine: Engine
 ) -> list[RunResult]:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake, before, computed = Lake.of(opened.workspace.settings), set[str](), computing(opened, console, engine)
     for operator in operators:

@@ -22,8 +22,8 @@ from floodmark.lifecycle.savepoint import Manifest, broken, differences
 from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.savepoints import Savepoint
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore.savepoints import Savepoint
 
 
 @click.group()
@@ -68,7 +68,7 @@ def create(invocation: Invocation, operator: str, *, request: SavepointRequest) 
 def list_(invocation: Invocation, operator: str | None) -> None:
     """List the savepoints of OPERATOR, by default of all, oldest first."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     name = opened.workspace.operator(operator).name if operator else None
     readable, unreadable = savepoints.survey(lake, name)
@@ -105,7 +105,7 @@ def list_(invocation: Invocation, operator: str | None) -> None:
 def show(invocation: Invocation, name: str) -> None:
     """Show the contents of SAVEPOINT."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     chosen = savepoints.find(lake, name)
     manifest = chosen.manifest
@@ -135,7 +135,7 @@ def show(invocation: Invocation, name: str) -> None:
 def verify(invocation: Invocation, name: str) -> None:
     """Check every file of SAVEPOINT against its checksum."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     chosen = savepoints.find(lake, name)
     wrong = savepoints.verify(chosen)
@@ -155,7 +155,7 @@ def verify(invocation: Invocation, name: str) -> None:
 def diff(invocation: Invocation, first: str, second: str) -> None:
     """Show the differences of two savepoints."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     pair = [savepoints.find(lake, name).manifest for name in (first, second)]
     difference_rows = list(differences(*pair))
@@ -178,7 +178,7 @@ def diff(invocation: Invocation, first: str, second: str) -> None:
 def pin(invocation: Invocation, name: str, *, off: bool) -> None:
     """Protect SAVEPOINT from deletion."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     savepoints.pin(savepoints.find_any(lake, name), pinned=not off)
     console.say(f"{name}: {'may be deleted' if off else 'pinned'}")
@@ -193,7 +193,7 @@ def pin(invocation: Invocation, name: str, *, off: bool) -> None:
 def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     """Delete SAVEPOINT, unless an experiment, a rollout or an action that is not finished needs it."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     unwanted = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
     if isinstance(unwanted, savepoints.Savepoint):
@@ -218,9 +218,9 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
 def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) -> None:
     """Copy SAVEPOINT into FOLDER, a folder or URI. The copy shares no file with the lake."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
-    from floodmark.lake.checkpoint import engine_of
-    from floodmark.lake.timeline import CHECKPOINT
+    from floodmark.lake.restore import savepoints
+    from floodmark.lake.stream.checkpoint import engine_of
+    from floodmark.lake.stream.timeline import CHECKPOINT
 
     target, chosen = _folder(folder), savepoints.find(lake, name)
     if canonical and engine_of(f"{chosen.path}/{CHECKPOINT}") == "embedded":
@@ -250,7 +250,7 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
 def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> None:
     """Copy an exported savepoint from FOLDER into the lake. A canonical savepoint is converted for the engine that will resume from it."""
     console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
+    from floodmark.lake.restore import savepoints
 
     source = _folder(folder)
     canonical = savepoints.opened(source).manifest.canonical
@@ -274,7 +274,7 @@ def _folder(folder: str) -> str:
 
 
 def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)

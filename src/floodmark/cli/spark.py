@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.control.engine import Computing
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.spec.workspace import Engine
 
 
@@ -33,7 +33,7 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     from floodmark.control.engine import OnSpark
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     settings = opened.workspace.settings
     return OnSpark(settings, "floodmark", console.step).spark, Lake.of(settings)

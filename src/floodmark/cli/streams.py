@@ -22,8 +22,8 @@ from floodmark.lifecycle.steps import Step, documents, recorded
 if TYPE_CHECKING:
     from floodmark.cli.loading import Opened
     from floodmark.control.fleet import Fleet
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.rollback import Prepared
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore.rollback import Prepared
 
 
 @click.command()
@@ -42,9 +42,9 @@ def rollback(invocation: Invocation, *, operator: str, name: str, request: Rollb
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.lake import savepoints
-    from floodmark.lake.paths import Lake
-    from floodmark.lake.rollback import prepare, roll_back
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore import savepoints
+    from floodmark.lake.restore.rollback import prepare, roll_back
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = savepoints.of(lake, chosen.name, name)
@@ -104,9 +104,9 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
     """Start a stream of OPERATOR from a savepoint in another lake. The fork reads the inputs of this lake and never writes into it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.lake import savepoints
-    from floodmark.lake.fork import fork as forked
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore import savepoints
+    from floodmark.lake.restore.fork import fork as forked
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = savepoints.of(lake, chosen.name, name)
@@ -133,9 +133,9 @@ def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> 
     """Move the stopped stream of OPERATOR to another lake. The stream keeps reading the same inputs, and no longer runs here."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.lake.fork import move as moved
-    from floodmark.lake.fork import move_steps
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.restore.fork import move as moved
+    from floodmark.lake.restore.fork import move_steps
 
     name, lake = opened.workspace.operator(operator).name, Lake.of(opened.workspace.settings)
     if dry_run:
@@ -165,7 +165,7 @@ def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: 
     chosen = opened.workspace.operator(operator)
     from floodmark.engines.spark.state.rescale import rescale as rescaled
     from floodmark.engines.spark.state.rescale import rescale_steps
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)  # refuses before Spark starts
     if dry_run:
@@ -195,7 +195,7 @@ def _would(console: Console, opened: Opened, sentence: str, steps: Iterable[Step
 def _steps(lake: Lake, streams: Fleet | None, prepared: Prepared) -> list[Step]:
     """The steps of a rollback, in order."""
     if streams is None:
-        from floodmark.lake import switch
+        from floodmark.lake.restore import switch
 
         return [*switch.steps(lake, prepared.switch)]
     from floodmark.control.actions import rollback_steps

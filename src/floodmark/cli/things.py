@@ -41,7 +41,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
         return
     name = opened.workspace.source(name).name
     from floodmark.engines.landing.quarantine import show as show_quarantine
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     waiting = show_quarantine(name, Lake.of(opened.workspace.settings), limit=limit)
     rows = f"{waiting.rows:,} row{'s' * (waiting.rows != 1)}"
@@ -57,7 +57,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
 
 
 def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> None:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.observe.quarantine import set_aside
 
     quarantined = set_aside(opened.workspace.operator(name), Lake.of(opened.workspace.settings), limit=limit)
@@ -92,7 +92,7 @@ def replay(invocation: Invocation, source: str, engine: Engine | None) -> None:
         raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
     from floodmark.engines.landing.quarantine import check_replay
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     lake, computed = Lake.of(opened.workspace.settings), computing(opened, console, engine)
     check_replay(chosen, lake)

@@ -58,7 +58,7 @@ def watermark(
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.source(source)
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.observe.bounds import Window, picture, report
 
     windows = None if size is None else Window(size=size, lateness=allowed)

@@ -267,7 +267,7 @@ def status(invocation: Invocation) -> None:
     console.lake(opened.lake, opened.environment)
     if opened.logs:
         console.say(f"logs {opened.logs} (read only)")
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
     from floodmark.observe.status import status as status_of
 
     running, awaits = streams(opened)
@@ -338,7 +338,7 @@ def land(
         console.document({"lake": opened.lake, "sources": []})
         return
     from floodmark.engines.landing.run import check_start
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
     for source in chosen:
         check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder), reopen=reopen)

@@ -18,8 +18,8 @@ from floodmark.connectors.unit import Record, Unit, of_last_commit
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
-from floodmark.lake.commits import Landed
-from floodmark.lake.storage import file_system
+from floodmark.lake.folder.storage import file_system
+from floodmark.lake.table.commits import Landed
 from floodmark.spec.source import DeltaTable
 
 _PREFIX = "version "

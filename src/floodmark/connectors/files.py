@@ -18,9 +18,9 @@ from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.unit import Columns, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.lake.commits import Landed
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.storage import Hashed, digest_of, file_system, open_hashed
+from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table.commits import Landed
 from floodmark.spec.contract import Contract, inputs_of
 from floodmark.spec.source import Files
 

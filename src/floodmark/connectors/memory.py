@@ -9,7 +9,7 @@ from typing import Literal
 from floodmark.connectors.unit import Record, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
-from floodmark.lake.commits import Landed
+from floodmark.lake.table.commits import Landed
 from floodmark.spec.source import Rows
 
 

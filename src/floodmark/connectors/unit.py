@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from floodmark.lake.commits import Landed
-from floodmark.lake.landed import LandedUnits
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table.commits import Landed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Record
-from floodmark.lake.left_out import LeftOut
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.contract import tells_unknown
 from floodmark.spec.source import DeltaTable, Source
 

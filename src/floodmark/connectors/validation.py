@@ -20,7 +20,7 @@ from floodmark.connectors.unit import Columns, Record
 from floodmark.connectors.unknown import columns_left_out, fields_left_out
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
-from floodmark.lake.left_out import LeftOut
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.stretches import Stretch, stretches
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column

@@ -23,9 +23,9 @@ from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines import upgrading
 from floodmark.engines.upgrading import Run, Upgraded, check
 from floodmark.engines.upgrading import rebuild as rebuild_beside
-from floodmark.lake import cuts, rollback, savepoints, switch
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline, streams
+from floodmark.lake.restore import cuts, rollback, savepoints, switch
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, take
@@ -171,7 +171,7 @@ def roll_back(
         What was done to state and tables, and the finished action.
 
     Raises:
-        LifecycleError: as ``upgrade`` and ``lake.rollback.roll_back``. The streams then keep running as before.
+        LifecycleError: as ``upgrade`` and ``lake.restore.rollback.roll_back``. The streams then keep running as before.
     """
     manifest = savepoint.manifest
     name = manifest.operator

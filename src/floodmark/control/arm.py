@@ -13,10 +13,10 @@ from floodmark.control.engine import computing
 from floodmark.control.package import load
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.copies import remove
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.pairing import Results
 from floodmark.lifecycle.plan import Plan, plan
 

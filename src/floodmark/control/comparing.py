@@ -18,8 +18,8 @@ from floodmark.control.package import load
 from floodmark.control.records import StreamId
 from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
-from floodmark.lake import experiments
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments
 from floodmark.observe.comparison.arms import carry_on
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from deltalake import DeltaTable
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import savepoints, switch
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints, switch
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.cutover import Cut, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.savepoint import Manifest

@@ -21,7 +21,7 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
 
 if TYPE_CHECKING:
-    from floodmark.lake.paths import Lake
+    from floodmark.lake.folder.paths import Lake
 
 BEAT_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
@@ -70,7 +70,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
     from floodmark.control.engine import computing  # noqa: PLC0415 - engines are slow to import
-    from floodmark.lake.paths import Lake  # noqa: PLC0415 - the same
+    from floodmark.lake.folder.paths import Lake  # noqa: PLC0415 - the same
 
     settings = workspace.settings
     _stop_at(stop)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.server import check_installed
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from floodmark.control.engine import Computing
 from floodmark.control.verification import Check
 from floodmark.engines.frames.results import latest
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.observe.expectations import Judged, evaluate, plain
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.expectation import Expectation

@@ -23,13 +23,15 @@ from floodmark.control.supervisor import describe_driver
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.lake import experiments, history, sample, savepoints
-from floodmark.lake.fork import fork
-from floodmark.lake.locks import exclusive
-from floodmark.lake.outputs import input_path
-from floodmark.lake.paths import Lake
-from floodmark.lake.sample import drawn
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments, savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.stream import sample
+from floodmark.lake.stream.sample import drawn
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.outputs import input_path
 from floodmark.lifecycle.cutover import CLOSED
 from floodmark.lifecycle.experiment import CURRENT, Arm, Experiment, Operations, Sample, State
 from floodmark.lifecycle.pairing import Results, check_paired, check_sampled

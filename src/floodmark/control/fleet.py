@@ -16,10 +16,10 @@ from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
-from floodmark.lake.batch_state import check_read
-from floodmark.lake.paths import Lake
-from floodmark.lake.switch import refuse_moved, refuse_while_pending
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
+from floodmark.lake.stream.batch_state import check_read
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Workspace
 

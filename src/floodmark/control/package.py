@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
-from floodmark.lake.paths import is_local
+from floodmark.lake.folder.paths import is_local
 from floodmark.spec.source import DeltaTable, Files
 from floodmark.spec.workspace import Settings, Workspace
 

@@ -14,10 +14,10 @@ from floodmark.control.turns import taking_turn
 from floodmark.control.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import describe
-from floodmark.lake import cuts, experiments, savepoints, switch
-from floodmark.lake.outputs import input_path
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline, inputs_at, streams
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import cuts, experiments, savepoints, switch
+from floodmark.lake.stream.timeline import Timeline, inputs_at, streams
+from floodmark.lake.table.outputs import input_path
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.requests import PromotionRequest
 from floodmark.lifecycle.steps import Follow, Step, take

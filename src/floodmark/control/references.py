@@ -17,9 +17,9 @@ from filelock import FileLock
 
 from floodmark.control.store import Store
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import savepoints
-from floodmark.lake.paths import Lake
-from floodmark.lake.storage import write
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import write
+from floodmark.lake.restore import savepoints
 
 _FOLDER = "stores"
 

@@ -13,11 +13,11 @@ from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleErro
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import END
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints
-from floodmark.lake.fork import look_on
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import look_on
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.lifecycle.replay import Replay

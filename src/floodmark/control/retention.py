@@ -12,8 +12,8 @@ from floodmark.control.package import packing
 from floodmark.control.rollout import Rollouts
 from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
-from floodmark.lake.removal import Removed, contents, take_away
-from floodmark.lake.removal import clear as clear_removed
+from floodmark.lake.maintenance.removal import Removed, contents, take_away
+from floodmark.lake.maintenance.removal import clear as clear_removed
 
 _DAY = 86_400
 _LARGEST_LOG = 64 << 20

@@ -24,10 +24,10 @@ from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.machine import refused
 from floodmark.core.time import describe, describe_span, iso, span
-from floodmark.lake import experiments as lake_experiments
-from floodmark.lake import savepoints
-from floodmark.lake.locks import exclusive
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.restore import experiments as lake_experiments
+from floodmark.lake.restore import savepoints
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Experiment
 from floodmark.lifecycle.gates import describe_unmet
 from floodmark.lifecycle.pairing import Results, check_paired, check_sampled

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from floodmark.control.fleet import Fleet
 from floodmark.control.rollout import Rollouts
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import cuts, experiments, savepoints, switch
-from floodmark.lake.locks import data_files
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.locks import data_files
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import cuts, experiments, savepoints, switch
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.requests import SavepointRequest
 
 _PATIENCE_SECONDS = 60

@@ -12,8 +12,8 @@ from floodmark.control.fleet import Fleet
 from floodmark.control.rollout import Record
 from floodmark.control.supervisor import BUDGET, FINAL, crashed
 from floodmark.core.errors import FloodmarkError
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Arm, Experiment
 from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge
 from floodmark.lifecycle.usage import Usage

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from floodmark.control.fleet import Fleet, error_never_started
 from floodmark.control.records import Desired
 from floodmark.control.verification import Verification
-from floodmark.lake.rollback import Prepared
+from floodmark.lake.restore.rollback import Prepared
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, Verify
 
 Old = dict[str, dict[str, str]]

@@ -18,11 +18,11 @@ from floodmark.control.retention import tidy
 from floodmark.control.store import CONTROL, Store
 from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError
-from floodmark.lake.locks import data_files
-from floodmark.lake.paths import Lake
-from floodmark.lake.removal import Removed
-from floodmark.lake.retention import DAYS, merge_marks, retire
-from floodmark.lake.upkeep import HOURS, MaintenanceResult, maintain
+from floodmark.lake.folder.locks import data_files
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.removal import Removed
+from floodmark.lake.maintenance.retention import DAYS, merge_marks, retire
+from floodmark.lake.maintenance.upkeep import HOURS, MaintenanceResult, maintain
 from floodmark.spec.workspace import Settings
 
 _PATIENCE_SECONDS = 60

@@ -10,11 +10,12 @@ from typing import Any
 
 from floodmark.control.fleet import Fleet
 from floodmark.core.time import span
-from floodmark.lake import cuts, history
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.outputs import input_path
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.restore import cuts
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline, inputs_at
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.outputs import input_path
 from floodmark.lifecycle.requests import PromotionRequest, UpgradeRequest
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.asset import PATIENCE, SOAK

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from floodmark.core.errors import StateError
-from floodmark.lake import fence, readers
-from floodmark.lake.batch_state import check_read
-from floodmark.lake.checkpoint import ENGINE, engine_of
-from floodmark.lake.outputs import check_there
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.storage import file_system, read
-from floodmark.lake.switch import refuse_moved, refuse_while_pending
-from floodmark.lake.tables import take_over
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import file_system, read
+from floodmark.lake.restore import readers
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
+from floodmark.lake.results.tables import take_over
+from floodmark.lake.stream import fence
+from floodmark.lake.stream.batch_state import check_read
+from floodmark.lake.stream.checkpoint import ENGINE, engine_of
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table.outputs import check_there
 from floodmark.spec.operator import Operator, Output
 
 

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark.core import crash
-from floodmark.lake import canonical, entries, fence, last_values, savepoints
-from floodmark.lake.checkpoint import checkpoint_at, engine_of
-from floodmark.lake.copies import remove
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import canonical, savepoints
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.stream import fence, last_values
+from floodmark.lake.stream.checkpoint import checkpoint_at, engine_of
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table import entries
 from floodmark.lifecycle.steps import Convert, Fence, MakeCurrent, Save, Step, take
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Engine

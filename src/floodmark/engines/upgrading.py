@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from floodmark.core.errors import LifecycleError, PlanError
-from floodmark.lake import savepoints, tables
-from floodmark.lake.copies import remove
-from floodmark.lake.cuts import create_coordinated_savepoints, readers
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.switch import (
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints, readers
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.restore.switch import (
     become,
     beside_turn,
     pending,
@@ -24,8 +24,9 @@ from floodmark.lake.switch import (
     refuse_while_pending,
     stopped,
 )
-from floodmark.lake.switch import steps as switch_steps
-from floodmark.lake.timeline import Timeline, streams
+from floodmark.lake.restore.switch import steps as switch_steps
+from floodmark.lake.results import tables
+from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
 from floodmark.lifecycle.switch import steps as turn_steps

@@ -1,4 +1,4 @@
-"""Rollback: the states to which a group of streams can roll back together. Decided here, done by ``lake.rollback``."""
+"""Rollback: the states to which a group of streams can roll back together. Decided here, done by ``lake.restore.rollback``."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import NEVER, describe_span
-from floodmark.lake import history
-from floodmark.lake.commits import Landing
-from floodmark.lake.log import bound_of
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs.log import bound_of
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Landing
 from floodmark.observe.charts import curve
 from floodmark.semantics.delays import Delays, Milliseconds, last_of
 from floodmark.semantics.learning import BoundEstimate, Decision

@@ -8,8 +8,9 @@ from typing import Any
 import duckdb
 
 from floodmark.core.time import NEVER
-from floodmark.lake import entries, quarantines
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import quarantines
+from floodmark.lake.table import entries
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import QUARANTINE, ROW
 

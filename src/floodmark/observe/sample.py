@@ -11,8 +11,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import input_versions, reads
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.readiness import input_versions, reads
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER
 

@@ -12,14 +12,15 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
-from floodmark.lake import entries, history, log
-from floodmark.lake.batch_state import check_read
-from floodmark.lake.checkpoint import remedy
-from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
-from floodmark.lake.far import far_rows
-from floodmark.lake.lost import known_lost
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.logs.far import far_rows
+from floodmark.lake.stream.batch_state import check_read
+from floodmark.lake.stream.checkpoint import remedy
+from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table import entries, history
+from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, Restored
+from floodmark.lake.table.lost import known_lost
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
-from floodmark.lake import history
-from floodmark.lake.commits import Landing
-from floodmark.lake.readiness import coverage, covered, readiness
+from floodmark.lake.results.readiness import coverage, covered, readiness
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Landing
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import LandingConfig, OperatorConfig, check_wait, defaults

@@ -13,11 +13,12 @@ import dagster as dg
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import NEVER, Interval, describe, span
-from floodmark.lake import history, savepoints
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import MicroBatch
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed

@@ -10,8 +10,8 @@ import dagster as dg
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import Shortfall, left_to_stream, shortfalls
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.readiness import Shortfall, left_to_stream, shortfalls
 from floodmark.orchestration.config import OperatorConfig
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import Partitions, first, split

@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.core.time import iso
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
@@ -185,7 +185,7 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
 
 def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iterable[str]) -> list[Any]:
     """Requests that add and delete partitions, so that the lists of experiments and arms match a lake."""
-    from floodmark.lake import experiments  # noqa: PLC0415 - definitions load without Delta
+    from floodmark.lake.restore import experiments  # noqa: PLC0415 - definitions load without Delta
 
     requests = list[Any]()
     for name, keys in _keys(experiments.known(lake), operators).items():

@@ -30,7 +30,7 @@ from floodmark.spec.workspace import Workspace
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.records import Action
-    from floodmark.lake.savepoints import Savepoint
+    from floodmark.lake.restore.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
 """The savepoints of a lake, as partitions to select from a list."""
@@ -207,7 +207,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="upgrade_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
         asset = streams.location.workspace.asset(name)
@@ -235,7 +235,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
     @dg.op(name="roll_back_streams")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
-        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         lake, request = streams.location.lake, request_of(RollbackRequest, config)
         with failing():

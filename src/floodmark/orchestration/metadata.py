@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.time import Interval, describe
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
 from floodmark.spec.operator import Output

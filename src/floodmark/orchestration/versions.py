@@ -14,7 +14,7 @@ import dagster as dg
 
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
-from floodmark.lake.readiness import coverage
+from floodmark.lake.results.readiness import coverage
 from floodmark.lifecycle.coverage import Segment
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.session import StepWorkspace

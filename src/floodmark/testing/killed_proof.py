@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from floodmark.control.engine import Computing, computing
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.lake import ticks
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Engine, Settings
 from floodmark.testing.lakes import append

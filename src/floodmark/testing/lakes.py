@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.time import Interval
-from floodmark.lake import ticks
-from floodmark.lake.paths import Lake
-from floodmark.lake.ranges import unmeasured
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import ticks
+from floodmark.lake.table.ranges import unmeasured
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
 from floodmark.spec.schema import TICK

@@ -21,7 +21,7 @@ from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import lines_of, whole
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError
-from floodmark.lake.storage import open_hashed
+from floodmark.lake.folder.storage import open_hashed
 
 ROWS = 100_000
 """Most rows that are inspected."""

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded import server
-from floodmark.lake import storage
+from floodmark.lake.folder import storage
 
 FOLDER = "FLOODMARK_SERVER"
 """Environment variable with the folder of a workspace's shared server."""

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.frames.numbering import Numbering
-from floodmark.lake.rows import marker, row_schema
+from floodmark.lake.table.rows import marker, row_schema
 from floodmark.semantics.columns import decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage

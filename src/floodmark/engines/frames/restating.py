@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from floodmark.core import crash
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import Stamping, stamped_rows
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.restatement import Restatement
-from floodmark.lake.rows import row_schema
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.rows import row_schema
+from floodmark.lake.writing.restatement import Restatement
 from floodmark.semantics.columnar import Stage
 from floodmark.semantics.kernel import Kernels
 from floodmark.semantics.stage import stage_of

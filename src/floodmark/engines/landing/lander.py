@@ -24,11 +24,11 @@ from floodmark.engines.landing import port
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake import far, log, quarantines
-from floodmark.lake.commits import Landed, Landing
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.left_out import LeftOut
-from floodmark.lake.paths import Lake, absolute
+from floodmark.lake.folder.paths import Lake, absolute
+from floodmark.lake.logs import far, log, quarantines
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table.commits import Landed, Landing
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.stretches import Stretch, joined
 from floodmark.semantics.watermarks import (
@@ -192,7 +192,7 @@ class Lander:
         Raises:
             LifecycleError: LIFECYCLE-013, a stream or a savepoint has read the end; LIFECYCLE-003, a stream that reads the log runs.
         """
-        from floodmark.lake import ending  # noqa: PLC0415 - imports streams and savepoints, which other landings do not need
+        from floodmark.lake.restore import ending  # noqa: PLC0415 - imports streams and savepoints, which other landings do not need
 
         end = ending.end_of(self.lake.log(self.source.name), self.source.name)
         if end is None:

@@ -9,8 +9,8 @@ from typing import Protocol
 from floodmark.connectors.unit import Reader, Unit
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.commits import Landing
 from floodmark.semantics.delays import Delays
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source

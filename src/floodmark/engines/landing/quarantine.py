@@ -25,9 +25,10 @@ from floodmark.engines.landing.lander import Lander
 from floodmark.engines.landing.port import Workers
 from floodmark.engines.landing.run import locked
 from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
-from floodmark.lake import entries, log, quarantines
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log, quarantines
+from floodmark.lake.table import entries
+from floodmark.lake.table.commits import Landing
 from floodmark.semantics import stretches
 from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import Trace, compress

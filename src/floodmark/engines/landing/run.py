@@ -18,13 +18,14 @@ from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
-from floodmark.lake import entries, log
-from floodmark.lake.commits import Landing
-from floodmark.lake.far import FarRows, newly_far
-from floodmark.lake.landed import LandedUnits
-from floodmark.lake.left_out import LeftOut
-from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.logs.far import FarRows, newly_far
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table import entries
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.source import Source
 
 _NAMED = 5

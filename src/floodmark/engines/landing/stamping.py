@@ -14,7 +14,7 @@ import pyarrow as pa
 from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import Piece
-from floodmark.lake.rows import INSTANT, marker
+from floodmark.lake.table.rows import INSTANT, marker
 from floodmark.semantics.delays import Delays, Milliseconds
 from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
 from floodmark.spec.schema import RETRACTION, ROW, STAMPS, Schema

@@ -19,9 +19,9 @@ from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
 from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
-from floodmark.lake.commits import Status
-from floodmark.lake.left_out import LeftOut
-from floodmark.lake.quarantines import COLUMNS
+from floodmark.lake.logs.quarantines import COLUMNS
+from floodmark.lake.table.commits import Status
+from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics import stretches
 from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import Trace, compress

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import END
-from floodmark.lake.experiments import comparison_of
-from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.experiments import comparison_of
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.pairing import SIDES, other_keys

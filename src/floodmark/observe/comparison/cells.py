@@ -18,7 +18,7 @@ import pyarrow as pa
 from floodmark.core.errors import LifecycleError
 from floodmark.core.sql import literal
 from floodmark.core.time import END, NEVER
-from floodmark.lake.files import Changed, changed_files
+from floodmark.lake.table.files import Changed, changed_files
 from floodmark.observe.comparison.sides import Side
 from floodmark.spec.schema import MARKER
 

@@ -29,11 +29,11 @@ from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.sql import literal
 from floodmark.core.time import NEVER
 from floodmark.core.types import Type, parse
-from floodmark.lake import history
-from floodmark.lake.commits import Compared
-from floodmark.lake.files import Written
-from floodmark.lake.storage import write
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.storage import write
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Compared
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 from floodmark.lifecycle.comparison import Comparison, Counts, Sample, SchemaDifference, Step, WindowDifference
 from floodmark.observe.comparison import cells, sums
 from floodmark.observe.comparison.compare import (

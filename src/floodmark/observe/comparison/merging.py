@@ -21,9 +21,9 @@ from deltalake.transaction import RemoveAction
 
 from floodmark.core import crash
 from floodmark.core.sql import literal
-from floodmark.lake.expiry import expire
-from floodmark.lake.files import Written
-from floodmark.lake.writer import Writer
+from floodmark.lake.maintenance.expiry import expire
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing.writer import Writer
 
 FANOUT = 16
 """Files of one size class that are merged to one; also the number of steps between two merges."""

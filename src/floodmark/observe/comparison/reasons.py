@@ -10,8 +10,8 @@ from datetime import datetime
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from floodmark.lake import entries
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table import entries
 from floodmark.lifecycle.comparison import Comparison, Row, Sample
 from floodmark.lifecycle.experiment import Arm
 from floodmark.spec.schema import ROW

@@ -16,8 +16,9 @@ from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleErro
 from floodmark.core.sql import literal, quoted
 from floodmark.core.time import END, NEVER
 from floodmark.core.types import Type, array, parse
-from floodmark.lake import history, last_values
-from floodmark.lake.paths import is_local
+from floodmark.lake.folder.paths import is_local
+from floodmark.lake.stream import last_values
+from floodmark.lake.table import history
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMPS
 

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work, computed
-from floodmark.lake.rows import plain_type, row_schema
+from floodmark.lake.table.rows import plain_type, row_schema
 from floodmark.spec.schema import Schema
 
 BUCKET = "_bucket"

@@ -32,11 +32,13 @@ from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
-from floodmark.lake import bounded, ranges, ticks
-from floodmark.lake.bounded import Asked, Done, Step
-from floodmark.lake.commits import BoundedRun
-from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.readiness import scans
+from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.results import bounded
+from floodmark.lake.results.bounded import Asked, Done, Step
+from floodmark.lake.results.readiness import scans
+from floodmark.lake.stream import ticks
+from floodmark.lake.table import ranges
+from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, stage_of

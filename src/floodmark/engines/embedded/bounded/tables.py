@@ -15,12 +15,12 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.results import Computed, latest, stamped
-from floodmark.lake import tables
-from floodmark.lake.commits import BoundedRun
-from floodmark.lake.files import Written
-from floodmark.lake.outputs import partition_by, table_schema
-from floodmark.lake.paths import Lake
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import tables
+from floodmark.lake.table.commits import BoundedRun
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.outputs import partition_by, table_schema
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
 

@@ -14,12 +14,14 @@ from floodmark.engines.embedded.landing import files
 from floodmark.engines.landing import quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import KEYS, REPORT, Blob, Piece, Report
-from floodmark.lake import entries, log, quarantines, tables
-from floodmark.lake.commits import Landing
-from floodmark.lake.conflicts import retried
-from floodmark.lake.files import Written
-from floodmark.lake.rows import row_schema
-from floodmark.lake.writer import Writer
+from floodmark.lake.logs import log, quarantines
+from floodmark.lake.results import tables
+from floodmark.lake.table import entries
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.rows import row_schema
+from floodmark.lake.writing.conflicts import retried
+from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.delays import Delays
 from floodmark.spec.schema import Schema
 

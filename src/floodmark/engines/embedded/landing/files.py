@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.engines.landing import port
-from floodmark.lake.files import Written
-from floodmark.lake.storage import sync_all
+from floodmark.lake.folder.storage import sync_all
+from floodmark.lake.table.files import Written
 
 _GROUP_ROWS = 1 << 17
 """Rows of a row group."""

@@ -10,7 +10,7 @@ from floodmark.engines.landing import quarantine
 from floodmark.engines.landing import run as landing
 from floodmark.engines.landing.quarantine import Again, Replayed
 from floodmark.engines.landing.run import How, LandingResult
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.source import Source
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from floodmark.engines.embedded.landing.punctuation import Refused
 from floodmark.engines.landing import quarantine, stamping
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Blob, blobs_of
-from floodmark.lake import log
-from floodmark.lake.commits import Landing
-from floodmark.lake.outputs import table_schema
-from floodmark.lake.paths import Lake
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.outputs import table_schema
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state import segment
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.ticks import Recorded
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.ticks import Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

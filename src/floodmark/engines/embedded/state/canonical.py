@@ -1,4 +1,4 @@
-"""Canonical savepoints of streams on the embedded engine (``lake/canonical``): state exported as rows, and such rows imported as state."""
+"""Canonical savepoints of streams on the embedded engine (``lake/restore/canonical``): state exported as rows, and such rows imported as state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.embedded.state.segment import INDEX, Key
 from floodmark.engines.embedded.state.store import State, fronted, parted
 from floodmark.engines.starting import check_savepoint
-from floodmark.lake import canonical, history, positions
-from floodmark.lake.canonical import ROWS, BatchMetadata, Fold, Passed
-from floodmark.lake.carrier import progress_of, watermark_of
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.outputs import input_path
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.storage import file_system
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import file_system
+from floodmark.lake.restore import canonical
+from floodmark.lake.restore.canonical import ROWS, BatchMetadata, Fold, Passed
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream import positions
+from floodmark.lake.stream.carrier import progress_of, watermark_of
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.table import history
+from floodmark.lake.table.outputs import input_path
 from floodmark.lifecycle.savepoint import Manifest
 
 _PIECE = 4_000_000

@@ -18,9 +18,9 @@ from typing import Final
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.state.batch import Batch, file_of, rewritten
-from floodmark.lake.checkpoint import ENGINE, Position
-from floodmark.lake.copies import copy, files_of
-from floodmark.lake.storage import write
+from floodmark.lake.folder.copies import copy, files_of
+from floodmark.lake.folder.storage import write
+from floodmark.lake.stream.checkpoint import ENGINE, Position
 from floodmark.lifecycle.savepoint import broken
 
 NAME: Final = "embedded"

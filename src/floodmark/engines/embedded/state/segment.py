@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from floodmark.lake.checkpoint import garbage
-from floodmark.lake.storage import sync
+from floodmark.lake.folder.storage import sync
+from floodmark.lake.stream.checkpoint import garbage
 
 Key = tuple[int, int]
 """Key group; number of the chunk, INDEX for the index."""

@@ -11,10 +11,11 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline
-from floodmark.lake import last_values, tables, ticks
-from floodmark.lake.copies import remove
-from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.results import tables
+from floodmark.lake.stream import last_values, ticks
+from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.spec.operator import Operator, Output
 
 

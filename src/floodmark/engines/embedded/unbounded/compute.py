@@ -28,7 +28,7 @@ from floodmark.engines.frames.compile import compiled, failing, failures, stage_
 from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.numbering import Numbering, of_batch
 from floodmark.engines.frames.packing import Stamping, last_sequence, side_columns, stamped_rows
-from floodmark.lake.rows import INSTANT, row_schema
+from floodmark.lake.table.rows import INSTANT, row_schema
 from floodmark.semantics.columnar import Stage, judged
 from floodmark.semantics.kernel import Emission, Kernels, Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of

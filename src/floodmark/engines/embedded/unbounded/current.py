@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from floodmark.lake import conflicts
-from floodmark.lake.outputs import check_there
-from floodmark.lake.paths import Lake
-from floodmark.lake.ranges import unmeasured
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.outputs import check_there
+from floodmark.lake.table.ranges import unmeasured
+from floodmark.lake.writing import conflicts
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 

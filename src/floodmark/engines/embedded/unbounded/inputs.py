@@ -21,13 +21,15 @@ from deltalake import DeltaTable
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.inputs import check_columns
-from floodmark.lake import entries, history
-from floodmark.lake.batch_state import check_inputs
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.ending import reopened_since
-from floodmark.lake.paths import Lake
-from floodmark.lake.rows import row_schema
-from floodmark.lake.sequences import (
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.ending import reopened_since
+from floodmark.lake.results.tables import sql_type
+from floodmark.lake.stream.batch_state import check_inputs
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.timeline import REACHED, Timeline
+from floodmark.lake.table import entries, history
+from floodmark.lake.table.rows import row_schema
+from floodmark.lake.table.sequences import (
     FAR_BEHIND,
     SequencedFile,
     begins_in_order,
@@ -36,8 +38,6 @@ from floodmark.lake.sequences import (
     last_read,
     noted,
 )
-from floodmark.lake.tables import sql_type
-from floodmark.lake.timeline import REACHED, Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
 

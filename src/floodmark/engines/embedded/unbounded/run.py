@@ -29,15 +29,16 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.restating import Restating
-from floodmark.lake import tables, ticks
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.checkpointer import Checkpointer
-from floodmark.lake.locks import exclusive, stream_role
-from floodmark.lake.lost import found_lost
-from floodmark.lake.outputs import SETTLE_SECONDS, never_fires, set_aside
-from floodmark.lake.paths import Lake
-from floodmark.lake.sample import sampled
-from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
+from floodmark.lake.folder.locks import exclusive, stream_role
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import tables
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.sample import sampled
+from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
+from floodmark.lake.table.lost import found_lost
+from floodmark.lake.table.outputs import SETTLE_SECONDS, never_fires, set_aside
+from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
 from floodmark.semantics.store import Store
 from floodmark.spec.operator import Operator

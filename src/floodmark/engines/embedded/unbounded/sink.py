@@ -23,15 +23,17 @@ from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import division, entries, history, last_values, synced, ticks
-from floodmark.lake.checkpointer import Checkpointer
-from floodmark.lake.commits import MicroBatch, decode, encode
-from floodmark.lake.files import Written
-from floodmark.lake.outputs import check_there, partition_by
-from floodmark.lake.paths import Lake
-from floodmark.lake.rows import marker, row_schema
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import last_values, ticks
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import division, entries, history
+from floodmark.lake.table.commits import MicroBatch, decode, encode
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.outputs import check_there, partition_by
+from floodmark.lake.table.rows import marker, row_schema
+from floodmark.lake.writing import synced
+from floodmark.lake.writing.checkpointer import Checkpointer
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import ROW
 

@@ -35,12 +35,13 @@ from floodmark.engines.frames.packing import (
 )
 from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
 from floodmark.engines.spark.delta import current, tables
-from floodmark.lake import bounded, ticks
-from floodmark.lake.bounded import Asked, Done, Step
-from floodmark.lake.commits import BoundedRun
-from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import scans
-from floodmark.lake.tables import fits
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import bounded
+from floodmark.lake.results.bounded import Asked, Done, Step
+from floodmark.lake.results.readiness import scans
+from floodmark.lake.results.tables import fits
+from floodmark.lake.stream import ticks
+from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columnar import Stage
 from floodmark.semantics.columns import decode, inside

@@ -19,11 +19,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.lake import conflicts, synced
-from floodmark.lake.commits import Record, encode
-from floodmark.lake.files import Written
-from floodmark.lake.paths import is_local
-from floodmark.lake.writer import Writer, check_open
+from floodmark.lake.folder.paths import is_local
+from floodmark.lake.table.commits import Record, encode
+from floodmark.lake.table.files import Written
+from floodmark.lake.writing import conflicts, synced
+from floodmark.lake.writing.writer import Writer, check_open
 
 Result = TypeVar("Result")
 

@@ -20,14 +20,15 @@ from floodmark.core import crash
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import retried
-from floodmark.lake import history, last_values
-from floodmark.lake.checkpoint import checkpoint_at
-from floodmark.lake.commits import BoundedRun, MicroBatch
-from floodmark.lake.outputs import check_there
-from floodmark.lake.paths import Lake
-from floodmark.lake.tables import fits
-from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.tables import fits
+from floodmark.lake.stream import last_values
+from floodmark.lake.stream.checkpoint import checkpoint_at
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import BoundedRun, MicroBatch
+from floodmark.lake.table.outputs import check_there
+from floodmark.lake.writing.writer import Writer
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
 

@@ -28,11 +28,12 @@ from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
-from floodmark.lake import division, tables
-from floodmark.lake.commits import BoundedRun, encode
-from floodmark.lake.outputs import partition_by, predicate
-from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.rows import marker as marker_row
+from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.results import tables
+from floodmark.lake.table import division
+from floodmark.lake.table.commits import BoundedRun, encode
+from floodmark.lake.table.outputs import partition_by, predicate
+from floodmark.lake.table.rows import marker as marker_row
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
@@ -40,7 +41,7 @@ ROWS_PER_FILE = 1_000_000
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
-    """As ``lake.tables.ensure``, also for a lake in a bucket."""
+    """As ``lake.results.tables.ensure``, also for a lake in a bucket."""
     return tables.ensure(lake, operator, output, partial(create, spark), replace=replace)
 
 

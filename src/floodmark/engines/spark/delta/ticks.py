@@ -1,4 +1,4 @@
-"""The recorded clock of a stream on Spark, in the table of ``lake/ticks``."""
+"""The recorded clock of a stream on Spark, in the table of ``lake/stream/ticks``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
-from floodmark.lake import ticks
-from floodmark.lake.commits import Ticked
-from floodmark.lake.paths import is_local
-from floodmark.lake.timeline import TICKS, Timeline
+from floodmark.lake.folder.paths import is_local
+from floodmark.lake.stream import ticks
+from floodmark.lake.stream.timeline import TICKS, Timeline
+from floodmark.lake.table.commits import Ticked
 
 _DDL = ", ".join(f"{name} bigint" for name in ticks.COLUMNS.names)
 

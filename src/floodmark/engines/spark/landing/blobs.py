@@ -15,10 +15,11 @@ from floodmark.engines.landing import port, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark, retried
-from floodmark.lake import entries, log, quarantines
-from floodmark.lake.commits import Landing
-from floodmark.lake.paths import is_local
-from floodmark.lake.tables import create
+from floodmark.lake.folder.paths import is_local
+from floodmark.lake.logs import log, quarantines
+from floodmark.lake.results.tables import create
+from floodmark.lake.table import entries
+from floodmark.lake.table.commits import Landing
 from floodmark.semantics.delays import Delays
 from floodmark.spec.schema import STAMP_DDL, Schema
 

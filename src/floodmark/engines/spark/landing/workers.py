@@ -20,10 +20,10 @@ from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.landing import blobs, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
-from floodmark.lake import log
-from floodmark.lake.commits import Landing
-from floodmark.lake.outputs import table_schema
-from floodmark.lake.paths import Lake
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs import log
+from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.outputs import table_schema
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 

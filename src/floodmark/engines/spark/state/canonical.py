@@ -1,4 +1,4 @@
-"""Canonical savepoints of streams on Spark (``lake/canonical``): Spark's state exported as rows, and such rows imported as Spark's state."""
+"""Canonical savepoints of streams on Spark (``lake/restore/canonical``): Spark's state exported as rows, and such rows imported as Spark's state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS
 from floodmark.engines.starting import check_savepoint
-from floodmark.lake import canonical, positions
-from floodmark.lake.canonical import BatchMetadata, Fold, Unfold
-from floodmark.lake.copies import remove
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import canonical
+from floodmark.lake.restore.canonical import BatchMetadata, Fold, Unfold
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream import positions
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.semantics.index import Index
 from floodmark.semantics.store import MemoryStore
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it
 
 _ROWS = "group int, deadline bigint, index binary, number bigint, piece int, pieces int, chunk binary"
-"""``lake.canonical.ROWS``."""
+"""``lake.restore.canonical.ROWS``."""
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 

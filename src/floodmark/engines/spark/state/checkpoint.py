@@ -15,12 +15,12 @@ from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
 from floodmark.core.time import NEVER
-from floodmark.lake.canonical import BatchMetadata, Passed
-from floodmark.lake.carrier import progress_of
-from floodmark.lake.checkpoint import Position, garbage
-from floodmark.lake.copies import copy, files_of
-from floodmark.lake.storage import file_system, read, write
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.copies import copy, files_of
+from floodmark.lake.folder.storage import file_system, read, write
+from floodmark.lake.restore.canonical import BatchMetadata, Passed
+from floodmark.lake.stream.carrier import progress_of
+from floodmark.lake.stream.checkpoint import Position, garbage
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.savepoint import broken
 
 HERE = "floodmark-checkpoint:"

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 
 from floodmark.core.errors import StateError
 from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
-from floodmark.lake.carrier import SHIFT, progress_of
+from floodmark.lake.stream.carrier import SHIFT, progress_of
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of

@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.starting import check_engine
-from floodmark.lake import fence, savepoints
-from floodmark.lake.copies import copy, files_of
-from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.copies import copy, files_of
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.stream import fence
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Fence, MakeCurrent, Repartition, RestoreState, Save, Step, take
 
 

@@ -16,14 +16,15 @@ from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
-from floodmark.lake import entries, history, positions
-from floodmark.lake.canonical import Passed
-from floodmark.lake.carrier import SHIFT
-from floodmark.lake.checkpoint import Position
-from floodmark.lake.ending import reopened_since
-from floodmark.lake.readers import unchanged_until
-from floodmark.lake.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
-from floodmark.lake.timeline import REACHED, Timeline, inputs_at, positions_at
+from floodmark.lake.restore.canonical import Passed
+from floodmark.lake.restore.ending import reopened_since
+from floodmark.lake.restore.readers import unchanged_until
+from floodmark.lake.stream import positions
+from floodmark.lake.stream.carrier import SHIFT
+from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.timeline import REACHED, Timeline, inputs_at, positions_at
+from floodmark.lake.table import entries, history
+from floodmark.lake.table.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS

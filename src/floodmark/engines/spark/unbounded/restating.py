@@ -12,8 +12,8 @@ from floodmark.engines.frames.compile import compiled, failures, without_failure
 from floodmark.engines.frames.packing import output_ddl
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.spark.state.canonical import fired
-from floodmark.lake.rows import row_schema
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.rows import row_schema
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER

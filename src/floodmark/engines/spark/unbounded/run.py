@@ -30,13 +30,13 @@ from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
-from floodmark.lake.locks import exclusive, stream_role
-from floodmark.lake.lost import lost
-from floodmark.lake.outputs import never_fires, set_aside
-from floodmark.lake.paths import Lake
-from floodmark.lake.sample import sampled
-from floodmark.lake.tables import forget
-from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.folder.locks import exclusive, stream_role
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.tables import forget
+from floodmark.lake.stream.sample import sampled
+from floodmark.lake.stream.timeline import Timeline, inputs_at
+from floodmark.lake.table.lost import lost
+from floodmark.lake.table.outputs import never_fires, set_aside
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult

@@ -28,10 +28,10 @@ from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
-from floodmark.lake.commits import MicroBatch
-from floodmark.lake.outputs import SETTLE_SECONDS, check_there, partition_by
-from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.outputs import SETTLE_SECONDS, check_there, partition_by
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.stage import AnyStage, stage_of
 from floodmark.spec.operator import Operator, Output, Side

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
-from floodmark.lake import positions
-from floodmark.lake.history import progress
-from floodmark.lake.paths import is_local
-from floodmark.lake.timeline import STARTS, Timeline
+from floodmark.lake.folder.paths import is_local
+from floodmark.lake.stream import positions
+from floodmark.lake.stream.timeline import STARTS, Timeline
+from floodmark.lake.table.history import progress
 from floodmark.lifecycle.plan import reading
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS

@@ -1,0 +1,111 @@
+"""The lake: one folder (or bucket prefix) that holds every table floodmark writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from floodmark.core.errors import SetupError
+from floodmark.lake.folder.storage import folders, read, write
+from floodmark.spec.operator import Input
+from floodmark.spec.workspace import Settings
+
+QUARANTINE = "__quarantine"
+"""Suffix of a quarantine's name, after the name of its log."""
+_FORK = "fork.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """The paths of a lake's tables. Opens and creates nothing.
+
+    Args:
+        root: a folder, made absolute, or a URI such as ``s3a://bucket/lake``.
+        logs: the root of another lake whose logs are read; None for this lake.
+        upstream: the root of another lake whose outputs operators read; None for this lake.
+    """
+
+    root: str = "lake"
+    logs: str | None = None
+    upstream: str | None = None
+
+    def __post_init__(self) -> None:
+        """Convert the roots to absolute paths.
+
+        Raises:
+            SetupError: SETUP-041, a path contains a character that Delta, Spark and Arrow interpret differently.
+        """
+        for root in filter(None, (self.root, self.logs, self.upstream)):
+            if wrong := [sign for sign in "#?%" if sign in root]:
+                fix = "Name the folder otherwise, or put it elsewhere: parts of its path are taken for those of a URI."
+                raise SetupError(
+                    f"lake '{root}'", f"a path without {' '.join(wrong)}", "one with it", fix, code="SETUP-041"
+                )
+        object.__setattr__(self, "root", absolute(self.root))
+        for name in ("logs", "upstream"):
+            if (root := getattr(self, name)) is not None:
+                object.__setattr__(self, name, absolute(root))
+
+    @staticmethod
+    def of(settings: Settings) -> Lake:
+        """The lake of a workspace. A forked lake reads the logs and outputs of its original."""
+        return Lake.forked(settings.lake) or Lake(settings.lake, logs=settings.logs)
+
+    @staticmethod
+    def forked(root: str) -> Lake | None:
+        """The forked lake at a root; None if the lake there is not a fork."""
+        content = read(Lake(root).internal(_FORK))
+        return None if content is None else Lake(root, **json.loads(content))
+
+    def fork(self, root: str) -> Lake:
+        """Create another lake that reads the logs and outputs this lake reads, and writes none of them. The new lake stores where it reads."""
+        reader = Lake(root, logs=self.logs or self.root, upstream=self.upstream or self.root)
+        write(reader.internal(_FORK), json.dumps({"logs": reader.logs, "upstream": reader.upstream}).encode())
+        return reader
+
+    @property
+    def is_local(self) -> bool:
+        """True for a folder of this machine, where locks work."""
+        return is_local(self.root)
+
+    @property
+    def there(self) -> bool:
+        """True if floodmark has written into the lake; False also for the empty mount point of a missing disk."""
+        return "_floodmark" in folders(self.root)
+
+    def log(self, source: str) -> str:
+        """Path of a source's log."""
+        return f"{self.logs or self.root}/logs/{source}"
+
+    def quarantine(self, log: str) -> str:
+        """Path of the quarantine of a log, with the rows that broke its contract."""
+        return f"{self.logs or self.root}/logs/{log}{QUARANTINE}"
+
+    def output(self, table: str) -> str:
+        """Path of an output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
+        return f"{self.root}/outputs/{table}"
+
+    def input(self, input_: Input) -> str:
+        """Path of the table that an input reads: a log, or an output of another operator."""
+        return self.log(input_.table) if input_.upstream is None else self.read(input_.table)
+
+    def read(self, table: str) -> str:
+        """Path from which other operators read an output: in ``upstream`` if set."""
+        return f"{self.upstream or self.root}/outputs/{table}"
+
+    def internal(self, *parts: str) -> str:
+        """Path of floodmark's internal files: checkpoints, ledger, catalogs of landed units, locks."""
+        return "/".join((self.root, "_floodmark", *parts))
+
+
+def is_local(path: str) -> bool:
+    """True for a path of this machine, not a URI."""
+    return "://" not in path
+
+
+def absolute(path: str) -> str:
+    """An absolute path without a trailing slash. ``file:`` is removed; other URIs stay unchanged."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return path.rstrip("/") if not is_local(path) else str(Path(path).expanduser().absolute())

@@ -1,0 +1,1 @@
+"""Ways back and aside: savepoints, rollback, forks, arms of experiments, ends of input."""

@@ -1,0 +1,160 @@
+"""A bounded run, independent of the engine: which intervals are missing, computing each of them, and the run's result."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from floodmark.core.time import END, Interval
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import coverage, horizon
+from floodmark.lake.results.readiness import covered, readiness, shortfalls
+from floodmark.lake.table.commits import BoundedRun
+from floodmark.lake.table.lost import found_lost
+from floodmark.lake.table.outputs import set_aside
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.workspace import Engine
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """Row counts of one computed and written interval.
+
+    Args:
+        counts: output table -> rows and retractions written.
+        late: late rows that were included in results.
+        dropped: (row, window) pairs dropped.
+    """
+
+    counts: dict[str, tuple[int, int]]
+    late: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The settings of one bounded run.
+
+    Args:
+        operator: the operator to compute.
+        lake: the lake with its inputs and outputs.
+        engine: name of the engine that computes the run.
+        interval: event time to compute; all event time by default.
+        late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
+        force: recompute intervals that earlier runs cover.
+        on_step: called with a line of progress before each interval, and before a wait.
+        wait_seconds: how long to wait for another run of this operator to end; 0 by default.
+    """
+
+    operator: Operator
+    lake: Lake
+    engine: Engine
+    interval: Interval = dataclasses.field(default_factory=Interval)
+    late_rows: LateRows = "as_landed"
+    force: bool = False
+    on_step: Step | None = None
+    wait_seconds: float = 0
+
+    @property
+    def again(self) -> str:
+        """The command that repeats the run."""
+        return f"floodmark run {self.operator.name}"
+
+    def record(self, interval: Interval, versions: dict[str, int]) -> BoundedRun:
+        """The commit record of one interval; each output's commit fills in ``table``.
+
+        If the results depend on history, the record has their horizon: up to there, rows that land later leave the results unchanged.
+
+        Args:
+            interval: the computed interval.
+            versions: input table -> version that was read.
+        """
+        about = dict[str, int]()
+        if self.operator.reads_history:
+            about["horizon"] = horizon.horizon(self.operator, self.lake, versions, interval, self.late_rows)
+        return BoundedRun(
+            operator=self.operator.name,
+            version=self.operator.version,
+            fingerprint=self.operator.fingerprint,
+            table="",
+            interval=interval,
+            late_rows=self.late_rows,
+            inputs={table: {"version": version, **about} for table, version in versions.items()},
+            run=uuid.uuid4().hex,
+            engine=self.engine,
+        )
+
+    def reached(self, versions: dict[str, int]) -> int:
+        """The least progress of the inputs before their end of input, ms; NEVER if an input has no known progress."""
+        return horizon.reached(self.operator, self.lake, versions)
+
+
+def run(
+    asked: Asked,
+    prepared: Callable[[dict[str, int]], Callable[[Interval], Done]],
+    boundary: Callable[[], AbstractContextManager[None]],
+) -> RunResult:
+    """Compute the intervals that are not covered yet.
+
+    Args:
+        asked: the settings of the run.
+        prepared: (input table -> version) -> function that computes and writes one interval. Not called if all is covered.
+        boundary: () -> context manager that turns the engine's exceptions into floodmark's.
+
+    Returns:
+        Rows written per output table, counts of late and dropped rows, and warnings.
+
+    Raises:
+        CapabilityError: CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
+        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-060 a file of an input is gone.
+        LifecycleError: LIFECYCLE-003, another run of this operator holds its lock.
+    """
+    operator, lake, interval, began = asked.operator, asked.lake, asked.interval, time.monotonic()
+    say = asked.on_step or (lambda _: None)
+    with exclusive(lake, "operators", operator.name, "run", asked.wait_seconds, role="bounded run", on_wait=say):
+        ready = readiness(operator, lake, interval, late_rows=asked.late_rows, force=asked.force)
+        plan = ready.todo
+        if not plan.missing:
+            return covered(operator, interval, plan)
+        work = prepared(ready.versions)
+        rows: dict[str, int] = {}
+        late = dropped = retractions = 0
+        for piece in plan.missing:
+            say(f"computing {operator.version} over {piece}{_read(operator, piece)}")
+            with found_lost(operator, lake, asked.again), boundary():
+                done = work(piece)
+            for table, (written, taken) in done.counts.items():
+                rows[table] = rows.get(table, 0) + written
+                retractions += taken
+            late, dropped = late + done.late, dropped + done.dropped
+        with boundary():
+            coverage.keep(lake, operator.outputs[0].table)
+    return RunResult(
+        operator=operator.name,
+        version=operator.version,
+        mode="bounded",
+        interval=interval,
+        rows=rows,
+        retractions=retractions,
+        late=late,
+        dropped=dropped,
+        seconds=time.monotonic() - began,
+        watermark=min(interval.end - 1, END),
+        skipped=plan.covered,
+        reasons=plan.reasons,
+        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *set_aside(operator, rows)),
+    )
+
+
+def _read(operator: Operator, interval: Interval) -> str:
+    """For people: that an interval takes as long as all of time where its results depend on history."""
+    whole = interval.everything or not operator.reads_history
+    return "" if whole else ", from all rows that have landed, as its state depends on them"

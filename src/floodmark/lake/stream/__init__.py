@@ -1,0 +1,1 @@
+"""A stream's own records: timeline, checkpoint, positions, identity, clock, fence."""

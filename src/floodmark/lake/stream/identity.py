@@ -1,0 +1,154 @@
+"""The owner of a timeline's checkpoint: the definition its stream was last started with, stored in a file in the checkpoint's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.errors import StateError
+from floodmark.core.fingerprint import compare
+from floodmark.lake.folder.storage import read, write
+from floodmark.lake.stream.checkpoint import Checkpoint, garbage
+from floodmark.lifecycle.plan import Deployed, plan
+from floodmark.spec.operator import Operator
+
+IDENTITY = "floodmark.json"
+"""Name of the file in the checkpoint's folder."""
+_MADE = "made"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The stored owner of one checkpoint.
+
+    Args:
+        checkpoint: the checkpoint; without the file it has no owner.
+    """
+
+    checkpoint: Checkpoint
+
+    def deployed(self) -> Deployed | None:
+        """The definition the stream was last started with; None if the checkpoint has no owner."""
+        identity = self._identity()
+        if identity is None:
+            return None
+        tables = {
+            name: tuple((column, kind) for column, kind in columns) for name, columns in identity["tables"].items()
+        }
+        return Deployed(
+            version=identity["version"],
+            fingerprint=identity["fingerprint"],
+            graph=identity["graph"],
+            tables=tables,
+            code=identity.get("code", {}),
+            packages=identity.get("packages", {}),
+        )
+
+    def result_keys(self) -> dict[str, tuple[str, ...]]:
+        """Output -> columns that identify a result, for outputs with a ``__current`` table."""
+        identity = self._identity() or {}
+        return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
+
+    def claim(self, operator: Operator) -> None:
+        """Check that the checkpoint belongs to an operator at this version, and claim it if it has no owner.
+
+        Raises:
+            StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
+        """
+        self.check_owner(operator)
+        if self._identity() is None:
+            self.deploy(operator)
+
+    def check_owner(self, operator: Operator) -> None:
+        """Check that the checkpoint belongs to an operator at this version, or has no owner.
+
+        Raises:
+            StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
+        """
+        identity = self._identity()
+        if identity is None:
+            if self.checkpoint.begun():
+                fix = "Move the folder away; a new checkpoint is made at the next start."
+                raise StateError(
+                    f"checkpoint {self.checkpoint.path}",
+                    "one that floodmark made",
+                    "another one",
+                    fix,
+                    code="STATE-002",
+                )
+            return
+        if identity["operator"] != operator.name:
+            fix = f"Run {identity['operator']}, or move the folder away to begin anew."
+            got = f"that of '{identity['operator']}'"
+            raise StateError(
+                f"checkpoint {self.checkpoint.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
+            )
+        same = compare(identity["fingerprint"], operator.fingerprint)
+        if same == "unknown" and not plan(self.deployed(), operator).changes:
+            self.deploy(
+                operator
+            )  # written by another release of floodmark; without functions the definitions compare equal
+        elif same != "same":
+            fix = (
+                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream resume under the new code "
+                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {identity['version']}."
+            )
+            got = identity["version"] + (", whose code cannot be compared" if same == "unknown" else "")
+            raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
+
+    def restates(self) -> tuple[str, ...]:
+        """The outputs that the next start restates before its first micro-batch, because an upgrade changed steps after the state."""
+        return tuple((self._identity() or {}).get("restates", ()))
+
+    def restated(self) -> None:
+        """Record that all outputs are restated."""
+        identity = self._identity()
+        if identity is not None:
+            self._write({name: value for name, value in identity.items() if name != "restates"})
+
+    def made(self) -> tuple[str, ...]:
+        """The outputs whose tables existed when the stream was last started."""
+        return tuple((self._identity() or {}).get(_MADE, ()))
+
+    def keep_made(self, tables: Iterable[str]) -> None:
+        """Record which output tables exist."""
+        identity, names = self._identity(), list(tables)
+        if identity is not None and identity.get(_MADE) != names:
+            self._write(identity | {_MADE: names})
+
+    def hand_over(self, other: Identity) -> None:
+        """Copy the identity to another checkpoint of the same stream, without the record of existing tables."""
+        other._write({name: value for name, value in (self._identity() or {}).items() if name != _MADE})
+
+    def deploy(self, operator: Operator) -> None:
+        """Record an operator's current version as the owner, and which outputs its next start restates."""
+        deployed = self.deployed()
+        restates = {*self.restates(), *(plan(deployed, operator).restates if deployed is not None else ())}
+        identity = {
+            "operator": operator.name,
+            "version": operator.version,
+            "fingerprint": operator.fingerprint,
+            "graph": operator.canonical(),
+            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
+            "keys": {output.table: list(output.keys) for output in operator.outputs if output.current},
+            "code": operator.followed.digests,
+            "packages": operator.followed.packages,
+        }
+        made = [output.table for output in operator.outputs if output.table in self.made()]
+        identity |= {_MADE: made} if made else {}
+        tables = [output.table for output in operator.outputs if output.table in restates]
+        self._write(identity | ({"restates": tables} if tables else {}))
+
+    def _write(self, identity: dict[str, Any]) -> None:
+        write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
+
+    def _identity(self) -> dict[str, Any] | None:
+        content = read(f"{self.checkpoint.path}/{IDENTITY}")
+        if content is None:
+            return None
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError):
+            raise garbage(self.checkpoint.path, IDENTITY, content) from None

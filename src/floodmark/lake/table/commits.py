@@ -1,0 +1,409 @@
+"""Typed commit records: one class per kind of floodmark commit, and its JSON form in Delta's ``userMetadata``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from floodmark.core.errors import StateError
+from floodmark.core.time import Interval
+from floodmark.lake.table.left_out import LeftOut
+from floodmark.semantics.stretches import Stretch
+from floodmark.semantics.watermarks import WatermarkState
+from floodmark.spec.run import LateRows
+
+if TYPE_CHECKING:
+    from floodmark.spec.operator import Operator
+
+Status = Literal["landed", "unreadable", "replaced", "changing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """The outcome of landing one unit.
+
+    Args:
+        name: name of the unit.
+        size: its size when it was read, bytes.
+        modified: its modification time when it was read, ns.
+        digest: digest of its content.
+        status: ``landed``: its rows are in the log; ``unreadable``: reported, and read again after the unit is replaced; ``replaced``: landed
+            earlier and changed since, which is reported; ``changing``: still being written, skipped for now.
+        ordinal: ordinal of the landing commit that recorded this status.
+    """
+
+    name: str
+    size: int
+    modified: int
+    digest: str
+    status: Status
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A landing commit of a log, with the state that the next landing commit starts from.
+
+    Args:
+        source: name of the source.
+        ordinal: number of the landing commit; 0 is the first, -1 stands for none.
+        next_sequence: ``_sequence`` of the first row after this commit.
+        state: watermark state after this commit.
+        units: units whose outcome this commit records.
+        rows: rows landed by this commit.
+        quarantined: rows quarantined by this commit.
+        set_aside: rows quarantined by this and all earlier commits; -1 in commits of earlier versions of floodmark.
+        definition: canonical form of the source.
+        fingerprint: fingerprint of the source.
+        run: id of the landing process; distinguishes two writers.
+        ended: True if an end of input has landed.
+        modified: modification time of the commit's first file, ms; increases from commit to commit even if the clock goes back. 0 in commits of
+            earlier versions of floodmark.
+        reopens: True if this commit removes the end of input before it.
+        event_times: ranges of event time that contain all rows of the log; empty in commits of earlier versions of floodmark.
+        left_out: fields of landed rows that are not in the contract.
+    """
+
+    source: str
+    ordinal: int = -1
+    next_sequence: int = 0
+    state: WatermarkState = field(default_factory=WatermarkState)
+    units: tuple[Landed, ...] = ()
+    rows: int = 0
+    quarantined: int = 0
+    set_aside: int = -1
+    definition: dict[str, Any] | None = None
+    fingerprint: str = ""
+    run: str = ""
+    ended: bool = False
+    modified: int = 0
+    reopens: bool = False
+    event_times: tuple[Stretch, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    @property
+    def progress(self) -> int:
+        """Progress of the log: its watermark after this commit, ms."""
+        return self.state.watermark
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON form of the record; each unit is a list of its fields."""
+        units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
+        return _plain(self, "state", "units", "event_times", "left_out") | {
+            "left_out": self.left_out.as_json(),
+            "event_times": [stretch.as_json() for stretch in self.event_times],
+            "watermark_state": self.state.as_json(),
+            "progress": self.progress,
+            "units": units,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Landing:
+        """The inverse of ``as_json``."""
+        units = tuple(
+            Landed(name=name, size=size, modified=modified, digest=digest, status=status, ordinal=value["ordinal"])
+            for name, size, modified, digest, status in value["units"]
+        )
+        state = WatermarkState.from_json(value["watermark_state"])
+        times = tuple(Stretch.from_json(stretch) for stretch in value.get("event_times", ()))
+        left_out = LeftOut.from_json(value.get("left_out", [{}, 0]))
+        return Landing(units=units, state=state, event_times=times, left_out=left_out, **_known(Landing, value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """A micro-batch of a stream in one of its outputs; with ``settled``, a commit that only publishes progress after the last micro-batch.
+
+    Args:
+        operator: name of the operator.
+        version: version of the operator, ``name@3f9a2c1b``.
+        fingerprint: fingerprint of the operator.
+        timeline: number of the stream's timeline.
+        table: name of the output table.
+        batch: number of the micro-batch.
+        progress: progress of the output after the commit, ms.
+        rows: rows written, without retractions and markers.
+        late: late rows of the micro-batch, over all outputs.
+        dropped: rows dropped in the micro-batch.
+        run: id of the process that wrote the commit.
+        settled: True if the commit has no rows and publishes the stream's progress because no micro-batch follows for now.
+        engine: the engine that computed the micro-batch, ``spark`` or ``embedded``; empty in commits of earlier versions of floodmark.
+        restated: True if the commit restates results of this and earlier micro-batches after an upgrade.
+    """
+
+    mode: ClassVar[str] = "unbounded"
+
+    operator: str
+    version: str
+    timeline: int
+    table: str
+    batch: int
+    progress: int
+    rows: int = 0
+    late: int = 0
+    dropped: int = 0
+    fingerprint: str = ""
+    run: str = ""
+    settled: bool = False
+    engine: str = ""
+    restated: bool = False
+
+    @staticmethod
+    def of(operator: Operator, table: str, **values: Any) -> MicroBatch:
+        """Create the record of an operator's micro-batch.
+
+        Args:
+            operator: the stream's operator; supplies name, version and fingerprint.
+            table: name of the output table.
+            values: the other fields; those without a default are required.
+        """
+        name, version, fingerprint = operator.name, operator.version, operator.fingerprint
+        return MicroBatch(operator=name, version=version, fingerprint=fingerprint, table=table, **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedRun:
+    """A bounded run in one of its outputs.
+
+    Args:
+        operator: name of the operator.
+        version: version of the operator.
+        fingerprint: fingerprint of the operator.
+        table: name of the output table.
+        interval: event time that was computed.
+        late_rows: how late rows were treated, ``as_landed`` or ``all``.
+        inputs: input table -> {``version``: table version that was read}.
+        rows: rows written, without retractions.
+        retractions: retractions written.
+        late: late rows; counted only in the main output's commit.
+        dropped: dropped rows; counted only in the main output's commit.
+        run: id of the process that wrote the commit.
+        engine: as in ``MicroBatch``.
+    """
+
+    mode: ClassVar[str] = "bounded"
+
+    operator: str
+    version: str
+    fingerprint: str
+    table: str
+    interval: Interval
+    late_rows: LateRows
+    inputs: Mapping[str, Mapping[str, Any]]
+    rows: int = 0
+    retractions: int = 0
+    late: int = 0
+    dropped: int = 0
+    run: str = ""
+    engine: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON form of the record; the interval as ``from`` and ``to``, ms."""
+        return _plain(self, "interval") | {"from": self.interval.start, "to": self.interval.end}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> BoundedRun:
+        """The inverse of ``as_json``."""
+        return BoundedRun(interval=Interval(start=value["from"], end=value["to"]), **_known(BoundedRun, value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The replacement of a table's contents by a rollback, a rebuild or a fork.
+
+    Args:
+        mode: the action that replaced the contents.
+        operator: name of the operator.
+        version: version of the operator that resumes.
+        timeline: number of the timeline that begins.
+        table: name of the table.
+        restored: the table version whose contents were restored; -1 if the contents come from another table.
+        savepoint: id of the savepoint the stream resumes from.
+        batch: micro-batch of the savepoint.
+        progress: progress of the table, ms.
+    """
+
+    mode: Literal["rollback", "rebuild", "fork"]
+    operator: str
+    version: str
+    timeline: int
+    table: str
+    restored: int
+    savepoint: str
+    batch: int
+    progress: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """The end of a timeline in a table: later commits of its driver are refused.
+
+    Args:
+        operator: name of the operator.
+        timeline: number of the ended timeline.
+    """
+
+    operator: str
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """The removal of files of old table versions. Afterwards the table cannot be read commit by commit from its first version.
+
+    Args:
+        before: versions before this one may lack files. A later clean-up may have removed files of later versions too.
+    """
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """A compaction: files were merged and redundant markers removed. No row changed.
+
+    Args:
+        files: number of files that were removed.
+    """
+
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """Processing time of a micro-batch, in the table ``ticks``.
+
+    Args:
+        operator: name of the operator.
+        batch: number of the micro-batch.
+    """
+
+    operator: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One step of a comparison, in the table of its windows.
+
+    Args:
+        step: number of the step, from 1.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A change of a source's quarantine by a landing commit, which quarantines rows or replays them.
+
+    Args:
+        source: name of the source.
+        ordinal: ordinal of the landing commit; that of its predecessor if the commit removes quarantined rows of a landing commit that failed.
+    """
+
+    source: str
+    ordinal: int
+
+
+Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared | SetAside
+"""Any commit record."""
+
+
+def progress_of(record: Record | None) -> int | None:
+    """Progress of a table according to a record, ms; None if the record carries no progress."""
+    return record.progress if isinstance(record, Landing | MicroBatch | Restored) else None
+
+
+def encode(record: Record) -> str:
+    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``compared``, ``set_aside`` or ``floodmark``."""
+    match record:
+        case Landing():
+            value: dict[str, Any] = {"landing": record.as_json()}
+        case Fenced():
+            value = {"fence": _plain(record)}
+        case Cleaned():
+            value = {"cleaned": _plain(record)}
+        case Compacted():
+            value = {"compacted": _plain(record)}
+        case Compared():
+            value = {"compared": _plain(record)}
+        case SetAside():
+            value = {"set_aside": _plain(record)}
+        case BoundedRun():
+            value = {"floodmark": {"mode": record.mode, **record.as_json()}}
+        case MicroBatch():
+            value = {"floodmark": {"mode": record.mode, **_plain(record)}}
+        case _:
+            value = {"floodmark": _plain(record)}
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode(text: str | None, where: str) -> Record | None:
+    """Decode the record of a commit. Returns None for commits of other programs, such as an OPTIMIZE.
+
+    Args:
+        text: the commit's ``userMetadata``.
+        where: description of the commit, for the error.
+
+    Raises:
+        StateError: STATE-040, floodmark wrote the record, but this version cannot read it.
+    """
+    try:
+        value = json.loads(text) if text and text.startswith("{") else {}
+    except ValueError:
+        return None
+    try:
+        match value:
+            case {"landing": dict(landing)}:
+                return Landing.from_json(landing)
+            case {"fence": dict(fence)}:
+                return Fenced(**_known(Fenced, fence))
+            case {"cleaned": dict(cleaned)}:
+                return Cleaned(**_known(Cleaned, cleaned))
+            case {"compacted": dict(compacted)}:
+                return Compacted(**_known(Compacted, compacted))
+            case {"compared": dict(compared)}:
+                return Compared(**_known(Compared, compared))
+            case {"set_aside": dict(noted)}:
+                return SetAside(**_known(SetAside, noted))
+            case {"floodmark": dict(record)}:
+                return _decoded(record)
+    except (KeyError, TypeError, ValueError) as error:
+        got = f"one that lacks {error}" if isinstance(error, KeyError) else f"another one: {error}"
+        fix = "A newer floodmark has written it: pip install --upgrade floodmark"
+        raise StateError(where, "a record this version of floodmark reads", got, fix, code="STATE-040") from error
+    return None
+
+
+def _decoded(value: Mapping[str, Any]) -> Record:
+    match value.get("mode"):
+        case "unbounded":
+            return MicroBatch(**_known(MicroBatch, value))
+        case "bounded":
+            return BoundedRun.from_json(value)
+        case "rollback" | "rebuild" | "fork":
+            return Restored(**_known(Restored, value))
+        case None:
+            return Ticked(**_known(Ticked, value))
+        case other:
+            raise ValueError(f"mode '{other}'")
+
+
+def _plain(record: Any, *without: str) -> dict[str, Any]:
+    """Field name -> value of a record, except the named fields, which have their own JSON form."""
+    return {one.name: getattr(record, one.name) for one in fields(record) if one.name not in without}
+
+
+def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments for a record class from its JSON. Ignores keys of later versions, and fields with their own JSON form.
+
+    Raises:
+        KeyError: a field without default is missing.
+    """
+    formed = {"state", "units", "event_times", "left_out", "interval"}
+    known: list[Field[Any]] = [one for one in fields(kind) if one.name not in formed]
+    optional = {one.name for one in known if one.default is not MISSING or one.default_factory is not MISSING}
+    return {one.name: value[one.name] for one in known if one.name in value or one.name not in optional}

@@ -1,0 +1,103 @@
+"""Statistics of value ranges in a table's log. A range of floats excludes NaN, which Spark orders above all numbers."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from floodmark.core.errors import CapabilityError
+from floodmark.lake.table.files import described
+
+_FILES = "files"
+"""Name of the link to the original table's folder, in a copy."""
+_PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
+"""Reader features of Delta that do not change how data files are read."""
+_OF_COLUMN_MAPPING = 2
+"""Reader version of Delta's protocol that introduced column mapping."""
+
+
+def unmeasured(schema: pa.Schema) -> WriterProperties:
+    """Writer properties with which delta-rs writes no ranges of floats and doubles, neither into files nor into the log."""
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    return WriterProperties(column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")))
+
+
+def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
+    """A table version without float ranges in its log, for an engine that trusts the ranges although they exclude NaN.
+
+    Logs written by floodmark have no float ranges; delta-rs and Spark write them.
+
+    Args:
+        path: path of the table, on a local disk.
+        version: version of the table.
+        folder: folder to create for a table of the same files with its own log. Not created if the log has no float ranges.
+
+    Returns:
+        (path, version) of the table itself, or of the copy in ``folder``.
+
+    Raises:
+        CapabilityError: CAPABILITY-038, a reader feature such as deletion vectors changes which rows the files hold.
+    """
+    table = DeltaTable(path, version=version)
+    actions = pa.table(table.get_add_actions())
+    if not any(_has_floats(actions[side]) for side in ("min", "max") if side in actions.column_names):
+        return path, version
+    protocol = table.protocol()
+    features = sorted(set(protocol.reader_features or ()) - _PLAIN)
+    if features or protocol.min_reader_version == _OF_COLUMN_MAPPING:
+        got, fix = (
+            ", ".join(features) or "columnMapping",
+            "Run it on Spark: --engine spark. Or write the table anew without.",
+        )
+        raise CapabilityError(f"table {path}", "plain files of a Delta table", got, fix, code="CAPABILITY-038")
+    folder.mkdir()
+    (folder / _FILES).symlink_to(Path(path).absolute(), target_is_directory=True)
+    create_table_with_add_actions(
+        str(folder),
+        table.schema(),
+        [_added(action) for action in actions.to_pylist()],
+        mode="error",
+        partition_by=table.metadata().partition_columns,
+    )
+    return str(folder), 0
+
+
+def _has_floats(ranges: pa.ChunkedArray) -> bool:
+    """True if a float value, nested or not, is present."""
+    kind = ranges.type
+    if pa.types.is_struct(kind):
+        values = ranges.combine_chunks()
+        return any(_has_floats(pa.chunked_array([values.field(place)])) for place in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind)) and ranges.null_count < len(ranges)
+
+
+def _added(action: dict[str, Any]) -> AddAction:
+    """The add action of a table's file in the copy."""
+    low, high = action.get("min") or {}, action.get("max") or {}
+    ranges = {name: (low[name], high.get(name)) for name in low}
+    nulls = {name: count for name, count in (action.get("null_count") or {}).items() if isinstance(count, int)}
+    values = {name: _text(value) for name, value in (action.get("partition") or {}).items()}
+    stats = described(action["num_records"], nulls, ranges)
+    name = f"{_FILES}/{unquote(action['path'])}"
+    return AddAction(name, action["size_bytes"], values, action["modification_time"], False, stats)
+
+
+def _text(value: Any) -> str | None:
+    """A partition value in Delta's text form."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S.%f}"
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)
