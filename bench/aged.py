@@ -34,7 +34,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control.fleet import Fleet
+from floodmark.control.streams.fleet import Fleet
 from floodmark.engines.spark.delta import tables
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import write

@@ -40,7 +40,7 @@ class Behind:
 
     def __init__(self, code: Operator, same: Callable[[Lake], bool | None]) -> None:
         from floodmark import Settings
-        from floodmark.control.engine import computing
+        from floodmark.control.processes.engine import computing
 
         self._stream = partial(computing(Settings(), engine="embedded").run_unbounded, code, until_caught_up=True)
         self._same, self.wrong = same, 0
@@ -75,7 +75,7 @@ def flights(root: Path) -> int:
     from demo.oracle import Oracle
     from demo.tables import final, read
     from floodmark import BoundedOutOfOrderness, Files, Settings, Source
-    from floodmark.control.engine import computing
+    from floodmark.control.processes.engine import computing
     from floodmark.lake.folder.paths import Lake
     from operators.flights import Flight
 

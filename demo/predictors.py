@@ -21,7 +21,7 @@ from pydantic import Field
 from demo.places import Places, Progress
 from demo.tables import read
 from floodmark import Context, Contract, ProcessFunction, PromoteWhen, Stream, ValueState, Within, operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints, switch

@@ -17,7 +17,7 @@ from demo.oracle import Oracle
 from demo.places import ENGINES, MODES, Places, Progress
 from demo.predictors import Contest, contest
 from demo.tables import commits, final, read, without_stamps
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator, Output

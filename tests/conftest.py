@@ -22,7 +22,7 @@ settings.load_profile("floodmark")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.control.engine import Computing
+    from floodmark.control.processes.engine import Computing
     from floodmark.engines.embedded.session import Sail
     from floodmark.lake.folder.paths import Lake
 
@@ -59,7 +59,7 @@ def sail() -> Sail:
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Computing:
     """The engines of ``@pytest.mark.engines`` in turn."""
-    from floodmark.control.engine import OnSpark
+    from floodmark.control.processes.engine import OnSpark
 
     if request.param == "embedded":
         found: Computing = request.getfixturevalue("embedded")

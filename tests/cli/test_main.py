@@ -51,7 +51,7 @@ def test_verbs_without_spark_import_none(arguments: list[str], tmp_path: Path) -
 
 
 def test_what_handles_streams_from_outside_loads_no_pandas() -> None:
-    code = "import sys, floodmark.control.actions, floodmark.engines.spark.unbounded.run\nsys.exit('pandas' in sys.modules)"
+    code = "import sys, floodmark.control.streams.actions, floodmark.engines.spark.unbounded.run\nsys.exit('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

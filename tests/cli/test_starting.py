@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.control.store import Store
+from floodmark.control.state.store import Store
 
 from .conftest import Verb
 from .test_embedded import landed

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.control.records import Driver
-from floodmark.control.store import Store
+from floodmark.control.state.records import Driver
+from floodmark.control.state.store import Store
 
 from .conftest import command, program
 

@@ -9,9 +9,9 @@ from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from operator_process import source
 
 from floodmark import Settings, Workspace, operator
-from floodmark.control.actions import roll_back, upgrade
-from floodmark.control.fleet import Fleet
-from floodmark.control.verification import Verification
+from floodmark.control.streams.actions import roll_back, upgrade
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.verification import Verification
 from floodmark.lake.restore import savepoints
 from floodmark.spec.operator import Operator
 

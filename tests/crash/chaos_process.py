@@ -29,8 +29,8 @@ from floodmark import (
     ValueState,
     operator,
 )
-from floodmark.control.engine import Computing, OnSpark, computing
-from floodmark.control.upkeep import keep_up
+from floodmark.control.processes.engine import Computing, OnSpark, computing
+from floodmark.control.processes.upkeep import keep_up
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms

@@ -13,10 +13,11 @@ from pathlib import Path
 from action_process import fleet
 from lifecycle_process import TOTALS, WIDER
 
-from floodmark.control import actions, supervisor, turns
-from floodmark.control import store as control_store
-from floodmark.control.records import Driver
-from floodmark.control.verification import Verification
+from floodmark.control.processes import supervisor
+from floodmark.control.state import store as control_store
+from floodmark.control.state.records import Driver
+from floodmark.control.streams import actions, turns
+from floodmark.control.streams.verification import Verification
 from floodmark.lake.restore import savepoints
 
 DRIVER = Path(__file__).parent.parent / "support" / "local_driver.py"
@@ -42,7 +43,7 @@ def main(action: str, lake: str, root: str, *names: str) -> None:
                     "env",
                     f"PYTHONPATH={PATHS}",
                     *program,
-                    "floodmark.control.driver",
+                    "floodmark.control.processes.driver",
                     str(streams.home / "packages"),
                     root,
                 ]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from floodmark.control.engine import Computing, computing
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Files, Learned, Source

@@ -19,7 +19,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control.engine import computing
+from floodmark.control.processes.engine import computing
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Engine, Settings

@@ -6,8 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
-from floodmark.control.store import Store
-from floodmark.control.supervisor import Supervisor
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.store import Store
 
 if __name__ == "__main__":
     home, url = sys.argv[1:]

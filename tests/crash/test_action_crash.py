@@ -23,12 +23,12 @@ from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
 from floodmark import operator
-from floodmark.control import actions
-from floodmark.control.actions import roll_back
-from floodmark.control.fleet import Fleet
-from floodmark.control.records import Action, Driver
-from floodmark.control.supervisor import Supervisor
-from floodmark.control.verification import Verification
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.records import Action, Driver
+from floodmark.control.streams import actions
+from floodmark.control.streams.actions import roll_back
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.verification import Verification
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake.folder.paths import Lake

@@ -22,7 +22,7 @@ from seeds import seed_of
 
 from demo.comparison import compare
 from demo.tables import final
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints

@@ -32,7 +32,7 @@ from local_driver import run
 from processes import paths
 from seeds import seed_of
 
-from floodmark.control.fleet import Fleet
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.folder.paths import Lake
@@ -213,7 +213,7 @@ class World:
                     yield process
 
     def drivers(self) -> list[psutil.Process]:
-        return [one for one in self.processes() if "floodmark.control.driver" in one.cmdline()]
+        return [one for one in self.processes() if "floodmark.control.processes.driver" in one.cmdline()]
 
     def caught_up(self) -> bool:
         driver = self.fleet.driver("totals")

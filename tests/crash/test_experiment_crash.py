@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from processes import paths
 from rolled_shop import has_begun, rows
 
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments
@@ -95,7 +95,7 @@ def until(what: Callable[[], object], seconds: float = 300) -> None:
 
 def carried_on(shop: Path, folder: str) -> int:
     """Rows that are compared and the same after an upkeep, without anybody asking for a report."""
-    command = [sys.executable, "-m", "floodmark.control.upkeep", str(shop / ".floodmark" / "control"), "{}"]
+    command = [sys.executable, "-m", "floodmark.control.processes.upkeep", str(shop / ".floodmark" / "control"), "{}"]
     control = {CONTROL: f"sqlite:///{shop}/.floodmark/control/control.db"}
     done = forked.run(command, env=environment() | control)
     assert done.returncode == 0, done.stdout + done.stderr

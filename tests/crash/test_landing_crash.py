@@ -19,7 +19,7 @@ from processes import failure
 from pyspark.sql import SparkSession
 from stored import rows
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain

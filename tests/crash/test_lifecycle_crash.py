@@ -23,7 +23,7 @@ from processes import failure
 from pyspark.sql import SparkSession
 
 from demo.comparison import compare
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.state.rescale import rescale

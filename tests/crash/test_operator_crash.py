@@ -22,7 +22,7 @@ from processes import failure, paths
 from pyspark.sql import SparkSession
 
 from demo.comparison import compare
-from floodmark.control.engine import Computing, OnSpark
+from floodmark.control.processes.engine import Computing, OnSpark
 from floodmark.core import crash
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake

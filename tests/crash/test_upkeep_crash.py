@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
-from floodmark.control.upkeep import keep_up
+from floodmark.control.processes.upkeep import keep_up
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import quarantines
@@ -37,13 +37,13 @@ POINTS = [
 ]
 """The last one of each kind of upkeep, behind most of its writes; ``make soak`` tries the others."""
 PROGRAM = (
-    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
+    "import sys; from floodmark.control.processes.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 
 REFUSED = """
 import resource, sys
-from floodmark.control.upkeep import keep_up
+from floodmark.control.processes.upkeep import keep_up
 from floodmark.core import machine
 from floodmark.lake.folder.paths import Lake
 most = int(sys.argv[2])

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from ysb_process import ADS, CAMPAIGNS, generate, source, views
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, Tumbling, count, operator
-from floodmark.control.engine import computing
+from floodmark.control.processes.engine import computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Engine, Settings
 

@@ -9,7 +9,7 @@ from events import row, source
 from packages import imported, named
 
 import floodmark as fm
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from hourly_sums import Reading, sums
 
 import floodmark as fm
-from floodmark.control.engine import OnEmbedded
+from floodmark.control.processes.engine import OnEmbedded
 from floodmark.core.errors import CapabilityError, ExecutionError, UserCodeError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.engines.embedded.bounded import files, pool, tables

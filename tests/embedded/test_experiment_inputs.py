@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from events import disorder
 from streams import STREAMS
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import ExecutionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints

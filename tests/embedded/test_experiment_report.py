@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from events import Event, row, source
 
 from floodmark import Stream, Tumbling, count, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake

@@ -31,7 +31,7 @@ from histories import (
 from seeds import seed_of
 
 import floodmark as fm
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pydantic import BaseModel
 
 import floodmark as fm
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import last_values

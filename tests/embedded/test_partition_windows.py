@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.partitions import split

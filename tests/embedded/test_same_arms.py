@@ -10,7 +10,7 @@ from events import disorder
 from seeds import seed_of
 from streams import STREAMS, check
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints
 from floodmark.lake.restore.fork import fork

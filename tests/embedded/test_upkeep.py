@@ -44,7 +44,7 @@ from stream_process import DIVIDED, WINDOWED
 
 POINTS = [point for kind in ("compaction", "markers", "vacuum", "expiry", "removal") for point in crash.POINTS[kind]]
 PROGRAM = (
-    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
+    "import sys; from floodmark.control.processes.upkeep import keep_up; from floodmark.lake.folder.paths import Lake; "
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 ROWS, CUTS = 240, 24

@@ -11,7 +11,7 @@ import pytest
 from restated import standing
 from verbs import COMMITS, SCHEDULES, Schedule, drawn, played, source, version
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 

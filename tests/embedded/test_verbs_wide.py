@@ -29,7 +29,7 @@ from verbs import (
 
 import floodmark as fm
 from floodmark import Operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from floodmark import Operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.engines import upgrading
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain

@@ -16,7 +16,7 @@ from events import disorder
 from streams import ONCE, VISITS, WATCHED, WINDOWED
 
 from floodmark import Operator, Stream, Tumbling, count, min, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.engines.embedded.unbounded import inputs as of_embedded
 from floodmark.engines.spark.unbounded import inputs as of_spark
 from floodmark.lake.folder.paths import Lake

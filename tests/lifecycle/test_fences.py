@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from records import micro_batch
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark
 from floodmark.engines.spark.state.rescale import rescale

@@ -13,7 +13,7 @@ from flights import changelog, land_all, write_small_inbox
 from pyspark.sql import SparkSession
 
 from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mean, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import rebuild, upgrade

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from streams import ONCE, VISITS, WATCHED, check
 
 from floodmark import Operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.embedded.state import canonical as of_embedded
 from floodmark.engines.spark.state import canonical as of_spark

@@ -9,7 +9,7 @@ from events import Event, row, source
 from stored import rows
 
 from floodmark import Stream, Tumbling, count, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import END
 from floodmark.lake.folder.paths import Lake

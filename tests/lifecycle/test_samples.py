@@ -12,7 +12,7 @@ from events import disorder
 from streams import ONCE, PAIRED, VISITS, WATCHED, WINDOWED, check
 
 from floodmark import Operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.fork import fork

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from demo.comparison import compare
 from floodmark import Stream, Tumbling, count, max, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from floodmark import Operator, Stream, Tumbling, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines import upgrading
 from floodmark.lake.folder.paths import Lake

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from streams import CLOCKED, ONCE, PAIRED, PLAIN, VISITS, WATCHED, WINDOWED
 
 from floodmark import Operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.bounded.run import run_bounded

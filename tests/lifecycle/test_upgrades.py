@@ -29,7 +29,7 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.core.time import Interval, to_ms

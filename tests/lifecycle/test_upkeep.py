@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from floodmark import Stream, Tumbling, operator, sum
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import MaintenanceResult, maintain
 from floodmark.lake.restore import savepoints

@@ -15,7 +15,7 @@ from dagster_runs import Dagster, flights_workspace
 
 from definitions import workspace
 from floodmark import Workspace
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration import build_definitions
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from flights import same, versions
 
 from definitions import workspace
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 
 

@@ -12,7 +12,7 @@ from events import Event
 from histories import DAYS, START, day, dwelling, rows, sources, written
 
 import floodmark as fm
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake

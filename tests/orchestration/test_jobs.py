@@ -9,8 +9,8 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, count, operator, operator_asset
-from floodmark.control.engine import Computing
-from floodmark.control.fleet import Fleet
+from floodmark.control.processes.engine import Computing
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints

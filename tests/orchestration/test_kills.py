@@ -15,7 +15,7 @@ from dagster_server import ROOT, Server, serving, until
 from flights import answer, changelog
 
 from definitions import workspace
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 

@@ -15,9 +15,9 @@ from browser import launch, picture, turn, until_done, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
-from floodmark.control.records import StreamId
-from floodmark.control.rollout import Record, Rollouts
-from floodmark.control.store import Store
+from floodmark.control.state.records import StreamId
+from floodmark.control.state.rollout import Record, Rollouts
+from floodmark.control.state.store import Store
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments
 

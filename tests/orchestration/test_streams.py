@@ -17,8 +17,8 @@ from browser import launch, picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
-from floodmark.control.records import Action, Deployment, Driver
-from floodmark.control.store import Store
+from floodmark.control.state.records import Action, Deployment, Driver
+from floodmark.control.state.store import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,7 +33,7 @@ UNEXPECTED = ("orders=count()", 'orders=sum("-items")')
 LANDER = """
 from pathlib import Path
 from definitions import workspace
-from floodmark.control.engine import computing
+from floodmark.control.processes.engine import computing
 from floodmark.lake.folder.paths import Lake
 found = workspace("dev").at(str(Path.cwd()))
 engine = computing(found.settings)

@@ -13,7 +13,7 @@ from flights import BOUND_MINUTES, against_oracle, land_all
 from pyspark.sql import SparkSession
 
 from demo.oracle import Oracle
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded.run import run_unbounded

@@ -29,7 +29,7 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import ConnectorError, DefinitionError, PlanError
 from floodmark.core.time import Interval
 from floodmark.engines.landing import quarantine

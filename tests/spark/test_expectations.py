@@ -9,7 +9,7 @@ import great_expectations as gx
 import pytest
 
 from floodmark import Expectation
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError
 from floodmark.observe.expectations import Judged, evaluate
 from floodmark.spec.expectation import GALLERY

@@ -33,7 +33,7 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.lake.folder.paths import Lake

@@ -8,7 +8,7 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Stream, Tumbling, count, operator
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval, parse_instant
 from floodmark.lake.folder.paths import Lake

@@ -16,7 +16,7 @@ from demo.comparison import compare
 from demo.oracle import Oracle
 from demo.tables import final
 from floodmark import Daily, operator_asset
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded

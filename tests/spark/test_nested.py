@@ -25,7 +25,7 @@ from floodmark import (
     operator,
 )
 from floodmark import sum as total
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import Interval
 from floodmark.engines.landing import quarantine

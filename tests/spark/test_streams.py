@@ -28,7 +28,7 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, StateError
 from floodmark.core.time import END, NEVER, Interval, to_ms
 from floodmark.engines.spark.session import shipping

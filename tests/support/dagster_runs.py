@@ -10,7 +10,7 @@ import dagster as dg
 
 from definitions import workspace
 from floodmark import Settings, Workspace
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 
 

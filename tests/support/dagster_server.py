@@ -54,7 +54,9 @@ class Server:
         mine = psutil.Process(self.process.pid)
         self.killed = True
         for one in [mine, *mine.children(recursive=True)]:
-            if one == mine or any("dagster" in word or word == "floodmark.control.rollouts" for word in _words(one)):
+            if one == mine or any(
+                "dagster" in word or word == "floodmark.control.delivery.rollouts" for word in _words(one)
+            ):
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
         self.process.wait()

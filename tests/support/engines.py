@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import cache
 
-from floodmark.control.engine import OnEmbedded
+from floodmark.control.processes.engine import OnEmbedded
 from floodmark.spec.workspace import Settings
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import suppress
 
-from floodmark.control.store import _DRIVERS, Store
+from floodmark.control.state.store import _DRIVERS, Store
 from floodmark.core.errors import SetupError
 
 

@@ -14,7 +14,7 @@ from demo.inbox import write_inbox
 from demo.oracle import Oracle
 from demo.tables import final
 from floodmark import BoundedOutOfOrderness, Files, Source
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import Flight

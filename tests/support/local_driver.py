@@ -1,4 +1,4 @@
-"""A driver whose engine is the local one: python local_driver.py URL DRIVER floodmark.control.driver.
+"""A driver whose engine is the local one: python local_driver.py URL DRIVER floodmark.control.processes.driver.
 
 State, tables, transactions and the checkpoint's files are what Spark's driver leaves, so that the control plane sees no difference; but it starts in
 a second, and is killed as quickly.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from lifecycle_process import TOTALS, WIDER
 
-from floodmark.control.store import Store
+from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint

@@ -19,10 +19,10 @@ import psutil
 from deltalake import DeltaTable
 from processes import paths
 
-from floodmark.control.records import Driver, StreamId
-from floodmark.control.rollout import Record, Rollouts
-from floodmark.control.store import CONTROL, Store
-from floodmark.control.supervisor import LEASE
+from floodmark.control.processes.supervisor import LEASE
+from floodmark.control.state.records import Driver, StreamId
+from floodmark.control.state.rollout import Record, Rollouts
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
@@ -68,7 +68,7 @@ class Shop:
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 words = process.cmdline()
-                if "floodmark.control.rollouts" in words and words[-1].startswith(str(self.folder)):
+                if "floodmark.control.delivery.rollouts" in words and words[-1].startswith(str(self.folder)):
                     process.kill()
         for lease in (LEASE, *(one.stream.action for one in self.store.deployments())):
             self.store.release(lease, self.store.holder(lease) or "")
@@ -107,7 +107,7 @@ class Shop:
     def look(self, at: str = "") -> int:
         """One look at the newest rollout, killed at a point; the turn of an action it killed is over at once."""
         package = self.folder / ".floodmark" / "control" / "packages" / self.record.package
-        command = [sys.executable, "-m", "floodmark.control.rollouts", str(self.record.id), str(package)]
+        command = [sys.executable, "-m", "floodmark.control.delivery.rollouts", str(self.record.id), str(package)]
         more = {CONTROL: self.store.url, crash.VARIABLE: at, "PYTHONPATH": f"{package}{os.pathsep}{paths()}"}
         done = _run(package, command, **more)
         assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr

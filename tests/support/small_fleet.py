@@ -9,7 +9,7 @@ from events import Event
 from small_lake import TOTALS
 
 from floodmark import Ascending, Files, Settings, Source, Workspace
-from floodmark.control.fleet import Fleet
+from floodmark.control.streams.fleet import Fleet
 
 
 def fleet_of(folder: Path, **settings: Any) -> Fleet:

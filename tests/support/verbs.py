@@ -19,9 +19,9 @@ from seeds import seed_of
 
 import floodmark as fm
 from floodmark import Operator, Stream, operator
-from floodmark.control.engine import Computing
-from floodmark.control.saving import check_unneeded
-from floodmark.control.upkeep import keep_up
+from floodmark.control.processes.engine import Computing
+from floodmark.control.processes.upkeep import keep_up
+from floodmark.control.streams.saving import check_unneeded
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, PlanError
 from floodmark.core.time import Interval, to_ms

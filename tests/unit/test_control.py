@@ -41,15 +41,15 @@ from floodmark import (
     operator,
     source_asset,
 )
-from floodmark.control import driver as driving
-from floodmark.control import store as control_store
-from floodmark.control import supervisor as supervising
-from floodmark.control.fleet import Fleet
-from floodmark.control.meter import Meter
-from floodmark.control.package import Data, pack
-from floodmark.control.records import Deployment, Driver, StreamId
-from floodmark.control.store import Store
-from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
+from floodmark.control.processes import driver as driving
+from floodmark.control.processes import supervisor as supervising
+from floodmark.control.processes.meter import Meter
+from floodmark.control.processes.package import Data, pack
+from floodmark.control.processes.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
+from floodmark.control.state import store as control_store
+from floodmark.control.state.records import Deployment, Driver, StreamId
+from floodmark.control.state.store import Store
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.source import DeltaTable as TableOfOthers
@@ -449,7 +449,14 @@ def test_a_driver_whose_supervisor_died_before_writing_its_process_down_is_found
     deploy(store)
     deployment = store.deployment(HERE)
     driver = store.begin(deployment, "/log")
-    waits = [sys.executable, "-c", "import time; time.sleep(600)", "-m", "floodmark.control.driver", str(driver.id)]
+    waits = [
+        sys.executable,
+        "-c",
+        "import time; time.sleep(600)",
+        "-m",
+        "floodmark.control.processes.driver",
+        str(driver.id),
+    ]
     others = subprocess.Popen([*waits, "/elsewhere/packages"])
     child = subprocess.Popen([*waits, str(tmp_path / "packages")], start_new_session=True)
     try:
@@ -705,7 +712,7 @@ def test_a_package_gives_its_workspace_and_not_that_of_the_folder_it_is_called_f
     name = pack(root, tmp_path / "packages")
     (root / "definitions" / "__init__.py").write_text(textwrap.dedent(code).format(n=4))
     program = (
-        "import sys; from pathlib import Path; from floodmark.control.package import load; "
+        "import sys; from pathlib import Path; from floodmark.control.processes.package import load; "
         "found = load(Path(sys.argv[1]), 'prod', sys.argv[2], '/lake'); print(found.settings.shuffle_partitions, found.settings.folder)"
     )
     arguments = [sys.executable, "-c", program, str(tmp_path / "packages" / name), str(root)]

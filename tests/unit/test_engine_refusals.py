@@ -13,11 +13,11 @@ from deltalake import write_deltalake
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.control import driver as driving
-from floodmark.control.actions import rebuild, upgrade
-from floodmark.control.fleet import Fleet
-from floodmark.control.meter import Meter
-from floodmark.control.supervisor import LEASE
+from floodmark.control.processes import driver as driving
+from floodmark.control.processes.meter import Meter
+from floodmark.control.processes.supervisor import LEASE
+from floodmark.control.streams.actions import rebuild, upgrade
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import CapabilityError
 from floodmark.engines import transfer
 from floodmark.lake.stream.timeline import Timeline

@@ -21,11 +21,12 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control import actions, experiments, promotion
-from floodmark.control.fleet import Fleet
-from floodmark.control.records import Action
-from floodmark.control.saving import check_unneeded
-from floodmark.control.supervisor import LEASE
+from floodmark.control.delivery import experiments, promotion
+from floodmark.control.processes.supervisor import LEASE
+from floodmark.control.state.records import Action
+from floodmark.control.streams import actions
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.saving import check_unneeded
 from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import write

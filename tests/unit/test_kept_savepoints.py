@@ -14,10 +14,10 @@ from filelock import FileLock
 from small_lake import TOTALS, make
 
 from floodmark import Savepoints, Settings, Workspace, operator_asset
-from floodmark.control import saving
-from floodmark.control.fleet import Fleet
-from floodmark.control.rollout import Rollouts
-from floodmark.control.saving import thin
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.streams import saving
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.saving import thin
 from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake.restore import experiments, savepoints
 from floodmark.lake.restore.fork import fork

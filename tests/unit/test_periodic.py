@@ -15,11 +15,11 @@ import pytest
 from deltalake import DeltaTable
 from small_lake import CHANGELOG, batch, make, row, totals
 
-from floodmark.control import upkeep
-from floodmark.control.periodic import ACTION, Periodic, describe_upkeep
-from floodmark.control.records import Deployment
-from floodmark.control.store import CONTROL, Store
-from floodmark.control.supervisor import Supervisor
+from floodmark.control.processes import upkeep
+from floodmark.control.processes.periodic import ACTION, Periodic, describe_upkeep
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.records import Deployment
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.lake.folder.paths import Lake
 
 ENDS = (sys.executable, "-c", "")
@@ -144,7 +144,7 @@ def test_it_waits_its_time_after_the_last_one_whoever_did_it_and_whatever_the_cl
 def test_two_at_once_take_turns(store: Store, tmp_path: Path) -> None:
     lake = several(tmp_path / "lake")
     deploy(store, lake.root)
-    command = [sys.executable, "-m", "floodmark.control.upkeep", str(tmp_path / "control"), "{}"]
+    command = [sys.executable, "-m", "floodmark.control.processes.upkeep", str(tmp_path / "control"), "{}"]
     both = [subprocess.Popen(command, env={**os.environ, CONTROL: store.url}) for _ in range(2)]
     assert [one.wait(120) for one in both] == [0, 0]
     assert sum(note["detail"]["done"]["merged"] for note in store.notes()) == 10

@@ -12,10 +12,10 @@ import forked
 import pytest
 from small_lake import make, totals
 
-from floodmark.control import references
-from floodmark.control.records import Deployment, StreamId
-from floodmark.control.retention import tidy
-from floodmark.control.store import Store
+from floodmark.control.processes.retention import tidy
+from floodmark.control.state import references
+from floodmark.control.state.records import Deployment, StreamId
+from floodmark.control.state.store import Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.folder.paths import Lake

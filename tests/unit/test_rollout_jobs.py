@@ -11,8 +11,8 @@ import pytest
 from events import Event, row, source
 
 from floodmark import PromoteWhen, Rollout, Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.control.fleet import Fleet
-from floodmark.control.rollout import Record, Rollouts
+from floodmark.control.state.rollout import Record, Rollouts
+from floodmark.control.streams.fleet import Fleet
 from floodmark.lifecycle.gates import Gate
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.rollouts import rollout_key

@@ -28,12 +28,12 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control import promotion, rollouts
-from floodmark.control.fleet import Fleet
-from floodmark.control.looks import Looks
-from floodmark.control.records import StreamId
-from floodmark.control.rollout import Record, Rollouts, State
-from floodmark.control.store import Store
+from floodmark.control.delivery import promotion, rollouts
+from floodmark.control.processes.looks import Looks
+from floodmark.control.state.records import StreamId
+from floodmark.control.state.rollout import Record, Rollouts, State
+from floodmark.control.state.store import Store
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.lake.restore import experiments as kept
 from floodmark.lake.restore import savepoints

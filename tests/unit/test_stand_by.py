@@ -6,8 +6,8 @@ import threading
 import time
 from pathlib import Path
 
-from floodmark.control.store import Store
-from floodmark.control.supervisor import LEASE, Supervisor
+from floodmark.control.processes.supervisor import LEASE, Supervisor
+from floodmark.control.state.store import Store
 
 
 def test_a_supervisor_that_stands_by_takes_over_when_the_lease_is_free(tmp_path: Path):

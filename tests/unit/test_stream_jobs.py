@@ -13,11 +13,11 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.control.driver import supervised
-from floodmark.control.fleet import Fleet
-from floodmark.control.records import Driver
-from floodmark.control.store import Store
-from floodmark.control.supervisor import LEASE, describe_driver
+from floodmark.control.processes.driver import supervised
+from floodmark.control.processes.supervisor import LEASE, describe_driver
+from floodmark.control.state.records import Driver
+from floodmark.control.state.store import Store
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
 from floodmark.lake.folder.locks import STREAM, exclusive
 from floodmark.lake.folder.paths import Lake

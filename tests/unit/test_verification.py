@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from small_fleet import fleet_of
 from small_lake import LOG, TOTALS, make
 
-from floodmark.control.fleet import Fleet
-from floodmark.control.verification import Verification, verify
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.verification import Verification, verify
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint
 

@@ -10,11 +10,12 @@ from small_fleet import fleet_of
 from small_lake import TOTALS, make
 
 from floodmark import PromoteWhen, Rollout
-from floodmark.control import actions, experiments, rollouts, standing
-from floodmark.control.fleet import Fleet
-from floodmark.control.rollout import Record, Rollouts, State
-from floodmark.control.saving import check_unneeded
-from floodmark.control.supervisor import BUDGET
+from floodmark.control.delivery import experiments, rollouts, standing
+from floodmark.control.processes.supervisor import BUDGET
+from floodmark.control.state.rollout import Record, Rollouts, State
+from floodmark.control.streams import actions
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.saving import check_unneeded
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint

@@ -20,8 +20,8 @@ from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.lifecycle.steps import documents, recorded
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.records import Action
+    from floodmark.control.state.records import Action
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.engines.upgrading import Upgraded
     from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.steps import Step
@@ -91,8 +91,8 @@ def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: Upgra
             rebuild_steps(operator, lake, request.note) if request.rebuild else upgrade_steps(operator, request.note)
         )
         return list(steps)
-    from floodmark.control import actions
-    from floodmark.control.verification import Verification
+    from floodmark.control.streams import actions
+    from floodmark.control.streams.verification import Verification
 
     would = actions.rebuild_steps if request.rebuild else actions.upgrade_steps
     return would(streams, operator, request.note, Verification.of(request))
@@ -139,8 +139,8 @@ def _stopped(opened: Opened, console: Console, operator: Operator, request: Upgr
 def _supervised(
     opened: Opened, console: Console, streams: Fleet, operator: Operator, request: UpgradeRequest
 ) -> tuple[Upgraded, Action | None]:
-    from floodmark.control import actions
-    from floodmark.control.verification import Verification
+    from floodmark.control.streams import actions
+    from floodmark.control.streams.verification import Verification
     from floodmark.engines.upgrading import Upgraded
 
     verification = Verification.of(request)

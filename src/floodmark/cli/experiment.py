@@ -24,8 +24,8 @@ from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, P
 from floodmark.lifecycle.steps import documents, recorded
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.rollout import Record
+    from floodmark.control.state.rollout import Record
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.lifecycle.experiment import Experiment, Operations, State
 
 
@@ -44,7 +44,7 @@ def experiment() -> None:
 def start(invocation: Invocation, *, name: str, operator: str, request: ExperimentRequest) -> None:
     """Start the arms of experiment NAME, each a fork in a lake of its own. If the start is killed, the same command resumes it."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import experiments
+    from floodmark.control.delivery import experiments
 
     chosen = opened.workspace.operator(operator)
     with console.step(f"experiment {name}"):
@@ -94,7 +94,7 @@ def listed(invocation: Invocation) -> None:
 def show(invocation: Invocation, name: str) -> None:
     """Show how the arms of experiment NAME run: progress, rows, processor time, memory, late rows."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control.experiments import operations
+    from floodmark.control.delivery.experiments import operations
     from floodmark.lake.restore import experiments
 
     made = experiments.find(streams.lake, name)
@@ -109,7 +109,7 @@ def show(invocation: Invocation, name: str) -> None:
 
 def _rule(streams: Fleet, made: Experiment) -> Record | None:
     """The record of the rule of an experiment; None if the experiment has no rule."""
-    from floodmark.control.rollout import Rollouts
+    from floodmark.control.state.rollout import Rollouts
 
     known = Rollouts(streams.store).of(streams.stream(made.operator))
     return next((one for one in known if one.named == made.name), None)
@@ -123,7 +123,7 @@ def _rule(streams: Fleet, made: Experiment) -> Record | None:
 def approve(invocation: Invocation, *, name: str, arm: str) -> None:
     """Approve that ARM of experiment NAME becomes the stream, which its rule asks for once all other gates hold."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import rollouts
+    from floodmark.control.delivery import rollouts
     from floodmark.lake.restore import experiments
 
     made = experiments.find(streams.lake, name)
@@ -167,7 +167,7 @@ def report(invocation: Invocation, *, name: str, request: ComparisonRequest, htm
     missing; otherwise, or if no window has closed yet, 1.
     """
     console, opened, streams = _opened(invocation)
-    from floodmark.control import experiments
+    from floodmark.control.delivery import experiments
     from floodmark.observe.comparison.report import page
 
     with console.step(f"what has closed in {name}"):
@@ -226,7 +226,7 @@ def stop(invocation: Invocation, name: str) -> None:
 
 def _set(invocation: Invocation, name: str, state: State) -> None:
     console, opened, streams = _opened(invocation)
-    from floodmark.control import experiments
+    from floodmark.control.delivery import experiments
 
     made = experiments.set_state(streams, name, state)
     console.say(f"{name}: {made.state}")
@@ -240,7 +240,7 @@ def _set(invocation: Invocation, name: str, state: State) -> None:
 def clean(invocation: Invocation, name: str) -> None:
     """Remove the arms and comparisons of experiment NAME, which must have ended."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import experiments
+    from floodmark.control.delivery import experiments
 
     made = experiments.clean(streams, name)
     console.say(f"{name}: removed, with {len(made.arms)} arms")
@@ -256,7 +256,7 @@ def clean(invocation: Invocation, name: str) -> None:
 def promote(invocation: Invocation, *, name: str, request: PromotionRequest, dry_run: bool) -> None:
     """Replace the stream by an arm of experiment NAME: state, code, and tables in one commit each. A rollback undoes the promotion."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import promotion
+    from floodmark.control.delivery import promotion
 
     if dry_run:
         would = promotion.promote_steps(streams, name, request)

@@ -16,8 +16,8 @@ from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.upkeep import Done
+    from floodmark.control.processes.upkeep import Done
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.spec.workspace import Settings
 
 
@@ -49,8 +49,8 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.control.package import has_store
-    from floodmark.control.upkeep import keep_up, note
+    from floodmark.control.processes.package import has_store
+    from floodmark.control.processes.upkeep import keep_up, note
     from floodmark.lake.folder.paths import Lake
 
     settings = opened.workspace.settings
@@ -72,7 +72,7 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
 
 
 def _forget(settings: Settings, streams: Fleet | None, lake: str) -> None:
-    from floodmark.control import references
+    from floodmark.control.state import references
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore import readers
 

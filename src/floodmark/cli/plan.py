@@ -102,8 +102,8 @@ def _replayed(
     console = Console(as_json=invocation.json or markdown)
     opened = opened_lake(invocation, console)
     named = {opened.workspace.operator(name).name for name in operators}
-    from floodmark.control.engine import computing
-    from floodmark.control.replay import replay
+    from floodmark.control.processes.engine import computing
+    from floodmark.control.processes.replay import replay
     from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.replay import markdown as as_markdown
     from floodmark.observe.comparison.compare import How
@@ -141,7 +141,7 @@ def _say_replay(console: Console, done: Replay) -> None:
 
 def _refusal(settings: Settings, operator: Operator, lake: Lake) -> CapabilityError | None:
     """Why the workspace's engine does not run the stream of an operator; None if it does."""
-    from floodmark.control.engine import computing
+    from floodmark.control.processes.engine import computing
 
     try:
         computing(settings).check_deployed(operator, lake)

@@ -16,8 +16,8 @@ from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.rollout import Record
+    from floodmark.control.state.rollout import Record
+    from floodmark.control.streams.fleet import Fleet
 
 
 @click.group()
@@ -34,7 +34,7 @@ def rollout() -> None:
 def start(invocation: Invocation, *, operator: str, note: str) -> None:
     """Roll out the current code of OPERATOR, as its asset declares (operator_asset(..., rollout=Rollout(...)))."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import rollouts
+    from floodmark.control.delivery import rollouts
 
     asset = opened.workspace.asset(operator)
     record = rollouts.start(streams, asset, why=note)
@@ -55,7 +55,7 @@ def start(invocation: Invocation, *, operator: str, note: str) -> None:
 def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
     """Show the newest rollouts of OPERATORS, by default of all: state, the awaited condition, gates."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control.rollout import Rollouts
+    from floodmark.control.state.rollout import Rollouts
 
     names = [opened.workspace.operator(one).name for one in operators] or [o.name for o in opened.workspace.operators]
     known = [one for name in names for one in Rollouts(streams.store).of(streams.stream(name), 1)]
@@ -74,7 +74,7 @@ def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
 def approve(invocation: Invocation, *, operator: str, version: str) -> None:
     """Approve that the new version of OPERATOR becomes the stream, which is asked for once all other gates hold."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import rollouts
+    from floodmark.control.delivery import rollouts
 
     record = rollouts.approve(streams, _going(opened, streams, operator), version)
     say_rollout(console, record)
@@ -90,7 +90,7 @@ def approve(invocation: Invocation, *, operator: str, version: str) -> None:
 def abort(invocation: Invocation, *, operator: str, note: str) -> None:
     """Abort the rollout of OPERATOR: stop the new version, or, after its promotion, roll the stream back."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import rollouts
+    from floodmark.control.delivery import rollouts
 
     record = rollouts.abort(streams, _going(opened, streams, operator), note)
     console.say(f"{record.name}: {record.aborted}; its supervisor ends it at its next look")
@@ -105,7 +105,7 @@ def abort(invocation: Invocation, *, operator: str, note: str) -> None:
 def history(invocation: Invocation, *, operator: str, limit: int) -> None:
     """Show the rollouts of OPERATOR, newest first, with each of their states."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control.rollout import Rollouts
+    from floodmark.control.state.rollout import Rollouts
 
     name = opened.workspace.operator(operator).name
     known = Rollouts(streams.store).of(streams.stream(name), limit)
@@ -119,7 +119,7 @@ def history(invocation: Invocation, *, operator: str, limit: int) -> None:
 
 
 def _going(opened: Opened, streams: Fleet, operator: str) -> Record:
-    from floodmark.control import rollouts
+    from floodmark.control.delivery import rollouts
 
     return rollouts.going(streams, opened.workspace.operator(operator).name)
 

@@ -23,7 +23,7 @@ from floodmark.spec.workspace import Engine
 if TYPE_CHECKING:
     import threading
 
-    from floodmark.control.engine import Computing
+    from floodmark.control.processes.engine import Computing
     from floodmark.lake.folder.paths import Lake
 
 

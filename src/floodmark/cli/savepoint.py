@@ -40,7 +40,7 @@ def savepoint() -> None:
 def create(invocation: Invocation, operator: str, *, request: SavepointRequest) -> None:
     """Create a savepoint of the stream of OPERATOR. A running stream keeps running."""
     console, opened, _ = _opened(invocation)
-    from floodmark.control.saving import save
+    from floodmark.control.streams.saving import save
 
     name, code = opened.workspace.operator(operator).name, code_of(opened.root)
     streams = known(opened, console.say)
@@ -197,7 +197,7 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
 
     unwanted = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
     if isinstance(unwanted, savepoints.Savepoint):
-        from floodmark.control.saving import check_unneeded
+        from floodmark.control.streams.saving import check_unneeded
 
         check_unneeded(lake, unwanted, known(opened, console.say))
     savepoints.delete(unwanted)

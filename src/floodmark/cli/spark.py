@@ -13,7 +13,7 @@ from floodmark.core import machine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.control.engine import Computing
+    from floodmark.control.processes.engine import Computing
     from floodmark.lake.folder.paths import Lake
     from floodmark.spec.workspace import Engine
 
@@ -32,7 +32,7 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     """
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
-    from floodmark.control.engine import OnSpark
+    from floodmark.control.processes.engine import OnSpark
     from floodmark.lake.folder.paths import Lake
 
     settings = opened.workspace.settings
@@ -50,7 +50,7 @@ def computing(opened: Opened, console: Console, engine: Engine | None = None) ->
     Raises:
         SetupError: SETUP-051, a lake that cannot be written.
     """
-    from floodmark.control.engine import computing as of_settings
+    from floodmark.control.processes.engine import computing as of_settings
 
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     return of_settings(opened.workspace.settings, engine=engine, step=console.step)

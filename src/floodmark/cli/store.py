@@ -11,20 +11,20 @@ from floodmark.cli.loading import Opened
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.supervisor import Supervisor
+    from floodmark.control.processes.supervisor import Supervisor
+    from floodmark.control.streams.fleet import Fleet
 
 
 def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
     """The supervised streams of a workspace; ``say`` is called with each line about an action."""
-    from floodmark.control.fleet import Fleet
+    from floodmark.control.streams.fleet import Fleet
 
     return Fleet(workspace=opened.workspace, root=opened.root, say=say)
 
 
 def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
     """A supervisor of the streams of a workspace, which also does the upkeep of their lakes."""
-    from floodmark.control.supervisor import supervisor as made
+    from floodmark.control.processes.supervisor import supervisor as made
 
     settings = opened.workspace.settings
     return made(streams.store, streams.home, say, settings.upkeep_minutes, settings.kept_days)
@@ -35,7 +35,7 @@ def upkeep(opened: Opened) -> dict[str, Any] | None:
     there = known(opened, print)
     if there is None:
         return None
-    from floodmark.control.periodic import ACTION, describe_upkeep
+    from floodmark.control.processes.periodic import ACTION, describe_upkeep
 
     last = there.store.last(ACTION)
     if last is None:
@@ -45,7 +45,7 @@ def upkeep(opened: Opened) -> dict[str, Any] | None:
 
 def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
     """The supervised streams if a stream was ever started in this lake. Otherwise None, and no control store is created."""
-    from floodmark.control.package import has_store
+    from floodmark.control.processes.package import has_store
 
     known_fleet = fleet(opened, say) if has_store(opened.workspace.settings, opened.root) else None
     return known_fleet if known_fleet is not None and known_fleet.here else None
@@ -56,7 +56,7 @@ def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
 
     Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state) and ``state`` in words.
     """
-    from floodmark.control.supervisor import awaited, describe_driver
+    from floodmark.control.processes.supervisor import awaited, describe_driver
 
     there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:

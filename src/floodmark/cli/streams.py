@@ -21,7 +21,7 @@ from floodmark.lifecycle.steps import Step, documents, recorded
 
 if TYPE_CHECKING:
     from floodmark.cli.loading import Opened
-    from floodmark.control.fleet import Fleet
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore.rollback import Prepared
 
@@ -57,7 +57,7 @@ def rollback(invocation: Invocation, *, operator: str, name: str, request: Rollb
             if streams is None:
                 prepared = roll_back(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers)
             else:
-                from floodmark.control.actions import roll_back as with_streams
+                from floodmark.control.streams.actions import roll_back as with_streams
 
                 prepared, _ = with_streams(
                     streams, savepoint, backfills=request.undo_backfills, alone=request.leave_readers
@@ -198,7 +198,7 @@ def _steps(lake: Lake, streams: Fleet | None, prepared: Prepared) -> list[Step]:
         from floodmark.lake.restore import switch
 
         return [*switch.steps(lake, prepared.switch)]
-    from floodmark.control.actions import rollback_steps
+    from floodmark.control.streams.actions import rollback_steps
 
     return rollback_steps(streams, prepared)
 

@@ -18,7 +18,7 @@ from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
+    from floodmark.control.streams.fleet import Fleet
 
 _POLL_SECONDS = 0.2
 _TAIL_BYTES = 64_000
@@ -97,7 +97,7 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
     """Show the end of the log of OPERATOR's last driver."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.control.supervisor import describe_driver
+    from floodmark.control.processes.supervisor import describe_driver
 
     streams = fleet(opened, console.say)
     name = streams.named(operator)
@@ -118,8 +118,8 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
 
 def _silent(streams: Fleet, name: str) -> LifecycleError:
     """The error LIFECYCLE-050 for a stream without a driver: it was never started, or its driver is about to start."""
-    from floodmark.control.fleet import error_never_started
-    from floodmark.control.supervisor import awaited
+    from floodmark.control.processes.supervisor import awaited
+    from floodmark.control.streams.fleet import error_never_started
 
     deployment = streams.deployments([name]).get(name)
     awaits = None if deployment is None else awaited(deployment, None, supervised=streams.supervised)
@@ -135,7 +135,7 @@ def _supervised(streams: Fleet) -> None:
 
 
 def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
-    from floodmark.control.supervisor import describe_driver
+    from floodmark.control.processes.supervisor import describe_driver
 
     names = [streams.named(name) for name in operators]
     streams.check_idle(names)

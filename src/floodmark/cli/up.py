@@ -110,7 +110,7 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
     if not wanted:
         yield
         return
-    from floodmark.control.supervisor import LEASE
+    from floodmark.control.processes.supervisor import LEASE
 
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:

@@ -90,7 +90,7 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=what)],
     )
     def compare_step(context: dg.AssetExecutionContext, config: Config) -> Iterator[Any]:
-        from floodmark.control.experiments import report  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.control.delivery.experiments import report  # noqa: PLC0415 - definitions load without an engine
         from floodmark.observe.comparison.report import markdown  # noqa: PLC0415 - as above
 
         with failing(operator.name):
@@ -114,7 +114,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="start_experiment")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control.experiments import start  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.control.delivery.experiments import start  # noqa: PLC0415 - definitions load without an engine
 
         operator = tagged(context, config.operator.value)
         with failing(operator):
@@ -140,7 +140,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 def _stopping(streams: Streams) -> dg.JobDefinition:
     @dg.op(name="stop_experiment")
     def act(context: dg.OpExecutionContext) -> None:
-        from floodmark.control.experiments import set_state  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.control.delivery.experiments import set_state  # noqa: PLC0415 - definitions load without an engine
 
         with failing():
             name = chosen(context, "job 'experiment_stop'", "an experiment")
@@ -161,7 +161,7 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
 
     @dg.op(name="promote_arm")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control.promotion import promote  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.control.delivery.promotion import promote  # noqa: PLC0415 - definitions load without an engine
 
         request = request_of(PromotionRequest, config)
         with failing():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from floodmark.control.package import has_store
+from floodmark.control.processes.package import has_store
 from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
@@ -28,8 +28,8 @@ from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.records import Action
+    from floodmark.control.state.records import Action
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.restore.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
@@ -56,7 +56,7 @@ class Streams:
         Args:
             say: called with each line about an action.
         """
-        from floodmark.control.fleet import Fleet  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.control.streams.fleet import Fleet  # noqa: PLC0415 - definitions load without Spark
 
         return Fleet(workspace=self.location.workspace, root=self.root, say=say)
 
@@ -185,7 +185,7 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="save_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control.saving import save  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.control.streams.saving import save  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
         with failing(name):
@@ -234,7 +234,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
     @dg.op(name="roll_back_streams")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.control.streams.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
         from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         lake, request = streams.location.lake, request_of(RollbackRequest, config)
@@ -259,9 +259,9 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 def _upgraded(
     context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, request: UpgradeRequest
 ) -> "Action | None":
-    from floodmark.control.actions import rebuild, upgrade  # noqa: PLC0415 - definitions load without Spark
-    from floodmark.control.expected import expected  # noqa: PLC0415 - as above
-    from floodmark.control.verification import Verification  # noqa: PLC0415 - as above
+    from floodmark.control.streams.actions import rebuild, upgrade  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.streams.expected import expected  # noqa: PLC0415 - as above
+    from floodmark.control.streams.verification import Verification  # noqa: PLC0415 - as above
 
     cancelled, fleet = Event(), streams.fleet(context.log.info)
     verification = Verification.of(

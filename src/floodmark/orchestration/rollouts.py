@@ -23,8 +23,8 @@ from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
-    from floodmark.control.fleet import Fleet
-    from floodmark.control.rollout import Record, Rollouts
+    from floodmark.control.state.rollout import Record, Rollouts
+    from floodmark.control.streams.fleet import Fleet
     from floodmark.lifecycle.gates import Gate
 
 _LOOK_SECONDS = 30
@@ -76,7 +76,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="start_rollout")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.control.delivery import rollouts  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
         asset = streams.location.workspace.asset(name)
@@ -128,7 +128,7 @@ def _asked(
         what: the action.
         note: the version to approve, or the reason of the abort.
     """
-    from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.delivery import rollouts  # noqa: PLC0415 - definitions load without Spark
 
     with failing(tagged(context, operator)):
         fleet = streams.fleet(context.log.info)
@@ -306,6 +306,6 @@ def _about(record: "Record") -> dict[str, Any]:
 
 
 def _known(fleet: "Fleet") -> "Rollouts":
-    from floodmark.control.rollout import Rollouts  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.state.rollout import Rollouts  # noqa: PLC0415 - definitions load without Spark
 
     return Rollouts(fleet.store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from floodmark.control.engine import Computing, computing
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Workspace
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
-from floodmark.control.engine import Computing, computing
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.folder.paths import Lake

@@ -14,7 +14,7 @@ PRELOADED = [
     "pandas",
     "pyspark.sql.connect.session",
     "floodmark.cli.main",
-    "floodmark.control.fleet",
+    "floodmark.control.streams.fleet",
     "floodmark.orchestration",
     "forks_checked",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from floodmark.control.fleet import Fleet, error_never_started
-from floodmark.control.records import Desired
-from floodmark.control.verification import Verification
+from floodmark.control.state.records import Desired
+from floodmark.control.streams.fleet import Fleet, error_never_started
+from floodmark.control.streams.verification import Verification
 from floodmark.lake.restore.rollback import Prepared
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, Verify
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from floodmark.control import references
-from floodmark.control.package import packing
-from floodmark.control.rollout import Rollouts
-from floodmark.control.store import Store
+from floodmark.control.processes.package import packing
+from floodmark.control.state import references
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.maintenance.removal import Removed, contents, take_away
 from floodmark.lake.maintenance.removal import clear as clear_removed

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from floodmark.control import actions, supervised
-from floodmark.control.cutover import check_cutover, cut_between
-from floodmark.control.experiments import check_running, check_whole, of, promoted
-from floodmark.control.fleet import Fleet
-from floodmark.control.records import Action
-from floodmark.control.turns import taking_turn
-from floodmark.control.verification import Verification
+from floodmark.control.delivery.cutover import check_cutover, cut_between
+from floodmark.control.delivery.experiments import check_running, check_whole, of, promoted
+from floodmark.control.state.records import Action
+from floodmark.control.streams import actions, supervised
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.turns import taking_turn
+from floodmark.control.streams.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import describe
 from floodmark.lake.folder.paths import Lake

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from floodmark.control.cutover import check_cutover
-from floodmark.control.fleet import Fleet, error_never_started
-from floodmark.control.records import Desired
-from floodmark.control.rollout import Rollouts
-from floodmark.control.supervisor import describe_driver
+from floodmark.control.delivery.cutover import check_cutover
+from floodmark.control.processes.supervisor import describe_driver
+from floodmark.control.state.records import Desired
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.streams.fleet import Fleet, error_never_started
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
@@ -246,7 +246,7 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentReque
         "original": fleet.lake.root,
         "savepoint": made.savepoint,
     }
-    command = [sys.executable, "-m", "floodmark.control.arm", json.dumps(arm_request)]
+    command = [sys.executable, "-m", "floodmark.control.processes.arm", json.dumps(arm_request)]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from floodmark.control.fleet import Fleet
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.time import span
 from floodmark.lake.restore import cuts
 from floodmark.lake.restore.savepoints import Savepoint

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from floodmark.control.fleet import Fleet
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import FloodmarkError, LifecycleError
 
 LEASE_SECONDS = 15.0

@@ -1,4 +1,4 @@
-"""The driver: a process that runs one stream from a package until SIGTERM. The supervisor starts ``python -m floodmark.control.driver``."""
+"""The driver: a process that runs one stream from a package until SIGTERM. The supervisor starts ``python -m floodmark.control.processes.driver``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.control.meter import Meter
-from floodmark.control.package import load
-from floodmark.control.records import Driver
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.processes.meter import Meter
+from floodmark.control.processes.package import load
+from floodmark.control.state.records import Driver
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
@@ -69,7 +69,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    from floodmark.control.engine import computing  # noqa: PLC0415 - engines are slow to import
+    from floodmark.control.processes.engine import computing  # noqa: PLC0415 - engines are slow to import
     from floodmark.lake.folder.paths import Lake  # noqa: PLC0415 - the same
 
     settings = workspace.settings

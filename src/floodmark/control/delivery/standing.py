@@ -6,11 +6,12 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 
-from floodmark.control import experiments, supervisor
-from floodmark.control.engine import computing
-from floodmark.control.fleet import Fleet
-from floodmark.control.rollout import Record
-from floodmark.control.supervisor import BUDGET, FINAL, crashed
+from floodmark.control.delivery import experiments
+from floodmark.control.processes import supervisor
+from floodmark.control.processes.engine import computing
+from floodmark.control.processes.supervisor import BUDGET, FINAL, crashed
+from floodmark.control.state.rollout import Record
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
@@ -120,7 +121,7 @@ def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...]
 
 def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
     """The gate of an asset's blocking expectations; None if it has none."""
-    from floodmark.control.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
+    from floodmark.control.streams.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
 
     if not blocking(asset):
         return None

@@ -1,4 +1,4 @@
-"""Prepares the forked, stopped stream of an arm in a separate process, which loads the arm's code: ``python -m floodmark.control.arm``."""
+"""Prepares the forked, stopped stream of an arm in a separate process, which loads the arm's code: ``python -m floodmark.control.processes.arm``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from floodmark.control.engine import computing
-from floodmark.control.package import load
+from floodmark.control.processes.engine import computing
+from floodmark.control.processes.package import load
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.copies import remove

@@ -14,11 +14,20 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from floodmark.control.fleet import Fleet
-from floodmark.control.records import Action
-from floodmark.control.supervised import Old, check_supervised, desired_of, pausing, running, starting, stopping, wanted
-from floodmark.control.turns import LEASE_SECONDS, LOST, taking_turn
-from floodmark.control.verification import Verification, verify
+from floodmark.control.state.records import Action
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.supervised import (
+    Old,
+    check_supervised,
+    desired_of,
+    pausing,
+    running,
+    starting,
+    stopping,
+    wanted,
+)
+from floodmark.control.streams.turns import LEASE_SECONDS, LOST, taking_turn
+from floodmark.control.streams.verification import Verification, verify
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines import upgrading
 from floodmark.engines.upgrading import Run, Upgraded, check

@@ -15,7 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from filelock import FileLock
 
-from floodmark.control.store import Store
+from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import write

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from floodmark.control.engine import Computing
-from floodmark.control.verification import Check
+from floodmark.control.processes.engine import Computing
+from floodmark.control.streams.verification import Check
 from floodmark.engines.frames.results import latest
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint

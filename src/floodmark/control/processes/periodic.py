@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.state.store import CONTROL, Store
 
 ACTION = "upkeep"
 """The ``action`` of journal rows about upkeep."""
@@ -41,7 +41,7 @@ class Periodic:
     minutes: float
     options: dict[str, Any] = field(default_factory=dict)
     say: Callable[[str], None] = print
-    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.upkeep")
+    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.processes.upkeep")
     _child: subprocess.Popen[bytes] | None = None
     _began: float = 0.0
     _due: float | None = None

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.control import references
-from floodmark.control.engine import computing
-from floodmark.control.package import Data, home, pack
-from floodmark.control.records import Action, Deployment, Desired, Driver, StreamId
-from floodmark.control.store import Store
-from floodmark.control.supervisor import LEASE, is_here, lives
+from floodmark.control.processes.engine import computing
+from floodmark.control.processes.package import Data, home, pack
+from floodmark.control.processes.supervisor import LEASE, is_here, lives
+from floodmark.control.state import references
+from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId
+from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
 from floodmark.lake.folder.paths import Lake

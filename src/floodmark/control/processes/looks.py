@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.control.rollout import Rollouts
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.state.store import CONTROL, Store
 
 _PAUSE_SECONDS = 2.0
 """Least time between two looks at one rollout, even if the first look died."""
@@ -32,7 +32,7 @@ class Looks:
 
     store: Store
     home: Path
-    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.rollouts")
+    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.delivery.rollouts")
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _began: dict[int, float] = field(default_factory=dict)
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy.exc import IntegrityError
 
-from floodmark.control.records import StreamId
-from floodmark.control.store import ROLLOUTS, Store
+from floodmark.control.state.records import StreamId
+from floodmark.control.state.store import ROLLOUTS, Store
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lifecycle.gates import Gate
 from floodmark.lifecycle.watch import Memory

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from filelock import FileLock
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from floodmark.control.records import Action, Deployment, Desired, Driver, State, StreamId
+from floodmark.control.state.records import Action, Deployment, Desired, Driver, State, StreamId
 from floodmark.core.errors import SetupError
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
@@ -137,7 +137,7 @@ ROLLOUTS = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("memory", sa.Text),
 )
-"""Table of rollouts, used by ``control.rollout``."""
+"""Table of rollouts, used by ``control.state.rollout``."""
 
 
 class Store:

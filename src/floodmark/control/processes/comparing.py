@@ -1,4 +1,4 @@
-"""Advances the comparisons of a lake's running experiments. ``python -m floodmark.control.comparing`` advances one, with an arm's code.
+"""Advances the comparisons of a lake's running experiments. ``python -m floodmark.control.processes.comparing`` advances one, with an arm's code.
 
 Upkeep does this periodically, so that a report has little left to read. Comparisons that no report has started are not begun: the first report decides
 how the arms are compared.
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from floodmark.control.package import load
-from floodmark.control.records import StreamId
-from floodmark.control.store import Store
+from floodmark.control.processes.package import load
+from floodmark.control.state.records import StreamId
+from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments
@@ -52,7 +52,7 @@ def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
             lake=lake.root,
             experiment=made.name,
         )
-        command = [sys.executable, "-m", "floodmark.control.comparing", json.dumps(asdict(request))]
+        command = [sys.executable, "-m", "floodmark.control.processes.comparing", json.dumps(asdict(request))]
         path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

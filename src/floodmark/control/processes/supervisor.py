@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from floodmark.control.looks import Looks
-from floodmark.control.periodic import Periodic
-from floodmark.control.records import Deployment, Driver
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.processes.looks import Looks
+from floodmark.control.processes.periodic import Periodic
+from floodmark.control.state.records import Deployment, Driver
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.shared import FOLDER
 
@@ -253,11 +253,11 @@ class Supervisor:
         self.say(f"{self._name(deployment)}: started {deployment.version} as process {child.pid}, log {log}")
 
     def _command(self, driver: Driver) -> Sequence[str]:
-        return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), str(self.home / "packages")]
+        return [sys.executable, "-m", "floodmark.control.processes.driver", str(driver.id), str(self.home / "packages")]
 
     def _orphan(self, driver: Driver) -> psutil.Process | None:
         """The process of a driver whose record has no process id yet. The package folder distinguishes it from drivers of other workspaces."""
-        wanted = {"floodmark.control.driver", str(driver.id), str(self.home / "packages")}
+        wanted = {"floodmark.control.processes.driver", str(driver.id), str(self.home / "packages")}
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if wanted <= set(process.cmdline()):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from floodmark.control.fleet import Fleet
-from floodmark.control.rollout import Rollouts
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.folder.locks import data_files
 from floodmark.lake.folder.paths import Lake

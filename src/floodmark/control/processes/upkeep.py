@@ -1,4 +1,4 @@
-"""Upkeep of a workspace: tables, comparisons of experiments, and the control plane. The supervisor starts ``python -m floodmark.control.upkeep``."""
+"""Upkeep of a workspace: tables, comparisons of experiments, and the control plane. The supervisor starts ``python -m floodmark.control.processes.upkeep``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.control.comparing import carry_on_all
-from floodmark.control.periodic import ACTION
-from floodmark.control.retention import tidy
-from floodmark.control.store import CONTROL, Store
+from floodmark.control.processes.comparing import carry_on_all
+from floodmark.control.processes.periodic import ACTION
+from floodmark.control.processes.retention import tidy
+from floodmark.control.state.store import CONTROL, Store
 from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.locks import data_files

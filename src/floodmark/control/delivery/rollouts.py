@@ -1,6 +1,6 @@
 """Rollouts: a changed version runs beside its stream as an arm of an experiment, is judged, promoted and watched, and is rolled back if it fails.
 
-A look does what is due and returns: ``python -m floodmark.control.rollouts ID``. A look may be killed at any point; the next look resumes.
+A look does what is due and returns: ``python -m floodmark.control.delivery.rollouts ID``. A look may be killed at any point; the next look resumes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from floodmark.control import actions, experiments, promotion
-from floodmark.control.fleet import Fleet, error_never_started
-from floodmark.control.package import load
-from floodmark.control.rollout import Record, Rollouts, State
-from floodmark.control.standing import judged, now, share_aside, superseded, watch
-from floodmark.control.store import CONTROL, Store
-from floodmark.control.turns import taking_turn
+from floodmark.control.delivery import experiments, promotion
+from floodmark.control.delivery.standing import judged, now, share_aside, superseded, watch
+from floodmark.control.processes.package import load
+from floodmark.control.state.rollout import Record, Rollouts, State
+from floodmark.control.state.store import CONTROL, Store
+from floodmark.control.streams import actions
+from floodmark.control.streams.fleet import Fleet, error_never_started
+from floodmark.control.streams.turns import taking_turn
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.machine import refused

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from floodmark.control.engine import Computing
+from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import END

@@ -1,0 +1,1 @@
+"""Progressive delivery: experiments, promotion of an arm, rollouts by a schedule."""
