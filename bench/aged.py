@@ -48,7 +48,7 @@ from floodmark.lake.table.files import Written, statistics
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.table.rows import marker, row_schema
 from floodmark.lake.writing.writer import Writer
-from floodmark.semantics.watermarks import WHOLE, SourcePartition, WatermarkState
+from floodmark.semantics.time.watermarks import WHOLE, SourcePartition, WatermarkState
 from floodmark.spec.schema import ROW, STAMPS, Schema
 
 START_MS = 1_700_000_000_000

@@ -52,7 +52,7 @@ def partitions() -> Timed:
     import numpy as np
 
     from floodmark.lake.table.commits import Landing, decode, encode
-    from floodmark.semantics.watermarks import SourcePartition, Trace, WatermarkState, advance, forget_idle
+    from floodmark.semantics.time.watermarks import SourcePartition, Trace, WatermarkState, advance, forget_idle
 
     many = {f"device-{n}": SourcePartition(watermark=n, seen=n) for n in range(PARTITIONS)}
     landing = Landing(source="readings", state=WatermarkState(partitions=many))

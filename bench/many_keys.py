@@ -34,7 +34,7 @@ from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import MARKER, ROW
 from floodmark.testing.lakes import append
 

@@ -28,7 +28,7 @@ from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import append
 

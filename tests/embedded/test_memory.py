@@ -15,7 +15,7 @@ from floodmark.core.errors import SetupError
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import Sail
 from floodmark.lake.folder.paths import Lake
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import ROW
 from floodmark.testing.lakes import append
 

@@ -14,7 +14,7 @@ from seeds import seed_of
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.engines.embedded.halving import failing
 from floodmark.engines.embedded.memory.values import values as computed
-from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Schema
 

@@ -11,8 +11,8 @@ import pytest
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.engines.embedded.memory.values import values
 from floodmark.engines.embedded.parity.check import sail_sql
-from floodmark.semantics.attempts import Attempt
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Column, Schema
 

@@ -10,7 +10,7 @@ from floodmark.engines.embedded import attempts as tried
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.session import shared
 from floodmark.engines.embedded.suspect import suspect
-from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Column, Schema
 

@@ -47,7 +47,7 @@ from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.writing.compaction import compact
-from floodmark.semantics.kernel import Emissions, Kernels
+from floodmark.semantics.kernels.kernel import Emissions, Kernels
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 from floodmark.spec.schema import PARTITION, STAMPS

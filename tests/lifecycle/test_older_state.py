@@ -20,8 +20,8 @@ from floodmark.engines.spark.state import canonical as of_spark
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
-from floodmark.semantics.entries import CODEC
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.state.entries import CODEC
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.testing.lakes import land
 
 ROWS = 120

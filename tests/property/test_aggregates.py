@@ -24,7 +24,7 @@ from floodmark.semantics.aggregates.sketch import (
     sketch_count,
     sketch_merge,
 )
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.spec.aggregates import LAWS, Builtin
 from floodmark.testing.log import Log
 from tests.support.aggregate_forms import FUNCTIONS, NOTHING, accepts, forms

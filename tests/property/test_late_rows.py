@@ -20,10 +20,10 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
 from floodmark.semantics.aggregates import accumulators, running
 from floodmark.semantics.aggregates.sketch import KEPT_HASHES
-from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.columnar import Stage, pack
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.aggregates import LAWS, Builtin
 from tests.support.aggregate_forms import accepts
 from tests.support.late_rounds import RoundsKernel

@@ -34,10 +34,10 @@ from floodmark import (
 from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.embedded.memory import run as engine
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics import columnar, revisions
-from floodmark.semantics.assignment import Lateness, classify_lateness
-from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.panes import RecordWindowKernel
+from floodmark.semantics.kernels import columnar, revisions
+from floodmark.semantics.kernels.elements import ElementStage
+from floodmark.semantics.kernels.panes import RecordWindowKernel
+from floodmark.semantics.time.assignment import Lateness, classify_lateness
 from floodmark.spec.operator import Operator
 from floodmark.testing.log import Log
 

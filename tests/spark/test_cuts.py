@@ -17,9 +17,9 @@ from floodmark.core.time import END, NEVER
 from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.folder.paths import Lake
-from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.kernels.columnar import Stage, pack
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures
 

@@ -28,8 +28,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
 from floodmark.observe.bounds import report
-from floodmark.semantics.delays import Delays
-from floodmark.semantics.learning import BoundEstimate, Decision
+from floodmark.semantics.time.delays import Delays
+from floodmark.semantics.time.learning import BoundEstimate, Decision
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import (
     Ascending,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from floodmark.core.errors import ExecutionError
 from floodmark.semantics.aggregates.accumulators import Accumulators, Measure, Value
 from floodmark.semantics.aggregates.table import TABLE, fold, needs_bag
-from floodmark.semantics.columns import arrow_type, decode, encode
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode
 from floodmark.spec.aggregates import LAWS, Builtin, total_type
 
 NOTHING = "no row"

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.grouping import group_ids, positions
-from floodmark.semantics.columnar import signed
-from floodmark.semantics.kernel import ColumnarWindowKernel
+from floodmark.semantics.kernels.columnar import signed
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.spec.schema import RETRACTION, ROW
 
 

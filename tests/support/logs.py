@@ -14,7 +14,7 @@ from floodmark.core.time import NEVER
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs.log import bound_of
 from floodmark.lake.table.commits import Landing, encode
-from floodmark.semantics.watermarks import (
+from floodmark.semantics.time.watermarks import (
     WHOLE,
     Trace,
     WatermarkState,

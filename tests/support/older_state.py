@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.canonical import ROWS, STATE
 from floodmark.lifecycle.savepoint import MANIFEST
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.entries import Entries
-from floodmark.semantics.identity import identity
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.store import MemoryStore
 
 
 def as_lists(store: MemoryStore) -> MemoryStore:

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.time import NEVER
-from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.columnar import Stage, pack
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.operator import Operator
 
 Row = dict[str, Any]

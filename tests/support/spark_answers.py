@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import Column, Schema
 
 HERE = Path(__file__).resolve().parent

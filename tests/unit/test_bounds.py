@@ -16,7 +16,7 @@ from floodmark.core.time import NEVER
 from floodmark.lake.folder.paths import Lake
 from floodmark.observe import bounds as module
 from floodmark.observe.bounds import Rows, Window, fronts, picture, report, weigh
-from floodmark.semantics.watermarks import WatermarkState, advance, decide
+from floodmark.semantics.time.watermarks import WatermarkState, advance, decide
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import BoundedOutOfOrderness, FromColumn, Learned, Punctuated, Source
 from floodmark.spec.source import Rows as Listed

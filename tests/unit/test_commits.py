@@ -19,7 +19,7 @@ from floodmark.core.time import Interval
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Fenced, Landed, Landing, Record, SetAside, Ticked, decode, encode, progress_of
 from floodmark.lake.writing.writer import FENCE, Writer
-from floodmark.semantics.watermarks import WatermarkState
+from floodmark.semantics.time.watermarks import WatermarkState
 
 UNIT = Landed(name="é \n.csv", size=2**53 + 1, modified=2**62, digest="d", status="landed", ordinal=3)
 RECORDS: tuple[Record, ...] = (

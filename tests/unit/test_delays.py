@@ -14,9 +14,9 @@ from logs import late, learn, trace
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, describe_span, span
-from floodmark.semantics.delays import Delays, bucket_of, last_of
-from floodmark.semantics.learning import Decision
-from floodmark.semantics.watermarks import WatermarkState, advance, decide, leave_idle
+from floodmark.semantics.time.delays import Delays, bucket_of, last_of
+from floodmark.semantics.time.learning import Decision
+from floodmark.semantics.time.watermarks import WatermarkState, advance, decide, leave_idle
 from floodmark.spec.source import Learned
 
 delays = st.lists(st.one_of(st.integers(0, 100), st.integers(0, END - NEVER)), max_size=30)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.core.errors import StateError
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.entries import CODEC, Entries, Entry
-from floodmark.semantics.identity import identity
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import CODEC, Entries, Entry
+from floodmark.semantics.state.store import MemoryStore
 
 
 @dataclass

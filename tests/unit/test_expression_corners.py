@@ -8,7 +8,7 @@ from spark_answers import SCHEMA
 
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.embedded.memory.values import values
-from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.functions import classified
 from floodmark.spec.expressions.tree import Literal

@@ -19,8 +19,8 @@ from floodmark.engines.landing.lander import Lander, reader_of
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landing, encode
-from floodmark.semantics.learning import BoundEstimate, Decision
-from floodmark.semantics.watermarks import (
+from floodmark.semantics.time.learning import BoundEstimate, Decision
+from floodmark.semantics.time.watermarks import (
     WHOLE,
     SourcePartition,
     Trace,

@@ -10,9 +10,9 @@ import pytest
 import floodmark as fm
 from floodmark.core.time import END, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics import kernel, keyed
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.kernels import kernel, keyed
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.schema import MARKER
 from floodmark.testing.log import Log, Logs
 

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.entries import Entries, Entry
-from floodmark.semantics.identity import identity
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entries, Entry
+from floodmark.semantics.state.store import MemoryStore
 
 NAN = float("nan")
 MOMENT = datetime(2020, 1, 1, tzinfo=UTC)

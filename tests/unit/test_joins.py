@@ -16,10 +16,10 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.columns import arrow_type, decode, encode
-from floodmark.semantics.joins import JoinKernel, JoinStage
-from floodmark.semantics.stage import stage_of
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode
+from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
+from floodmark.semantics.kernels.stage import stage_of
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
 

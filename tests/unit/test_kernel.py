@@ -32,9 +32,9 @@ from floodmark import (
 )
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
-from floodmark.semantics.columnar import Stage, pack
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.kernels.columnar import Stage, pack
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.windows import Window
 

@@ -10,10 +10,10 @@ import pytest
 
 from floodmark import Sliding, Tumbling
 from floodmark.core.time import END
-from floodmark.semantics.columnar import Stage, by_group, judged
-from floodmark.semantics.columns import decode
-from floodmark.semantics.kernel import ColumnarWindowKernel, Kernels
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import decode
+from floodmark.semantics.kernels.columnar import Stage, by_group, judged
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel, Kernels
+from floodmark.semantics.state.store import MemoryStore
 from tests.unit.test_kernel import batch, rows_of, stage_of
 
 GROUPS = 5

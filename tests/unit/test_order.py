@@ -12,7 +12,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.order import order_key
+from floodmark.semantics.encoding.order import order_key
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
 

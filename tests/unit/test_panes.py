@@ -19,8 +19,8 @@ import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.stage import kernel_of, stage_of
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.kernels.stage import kernel_of, stage_of
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log

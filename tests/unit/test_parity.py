@@ -18,8 +18,8 @@ from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern
 from floodmark.engines.embedded.parity.signatures import signatures, tokens
 from floodmark.engines.embedded.parity.table import Function, Table, parted, table
-from floodmark.semantics.attempts import Attempt
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Column, Schema
 

@@ -17,10 +17,10 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError, FloodmarkError
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.columns import arrow_type, fitted
-from floodmark.semantics.entries import Entries
-from floodmark.semantics.plain import unpack
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import arrow_type, fitted
+from floodmark.semantics.encoding.plain import unpack
+from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.kinds import Kind
 from floodmark.spec.schema import ROW
 from floodmark.testing import Case

@@ -17,7 +17,7 @@ from floodmark import Contract, EventTime, Stream, Tumbling, count, operator
 from floodmark.connectors.unit import Record
 from floodmark.connectors.validation import EVENT, Rules, trace_of
 from floodmark.core.time import END, NEVER, to_ms
-from floodmark.semantics.watermarks import Trace, WatermarkState, advance, candidates, leave_idle
+from floodmark.semantics.time.watermarks import Trace, WatermarkState, advance, candidates, leave_idle
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import Ascending, BoundedOutOfOrderness, FromColumn, Learned, Rows, Source, Strategy
 

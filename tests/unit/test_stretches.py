@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.stretches import _MOST, GAP, Stretch, apart, joined, stretches
+from floodmark.semantics.time.stretches import _MOST, GAP, Stretch, apart, joined, stretches
 
 YEAR = 366 * 86_400_000
 

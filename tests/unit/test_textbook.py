@@ -14,10 +14,10 @@ from simulation import Row, SimulatedRun, marker, run_batch, settle
 
 from floodmark import Aggregate, Contract, EventTime, Sliding, Stream, Tumbling, count, max, operator, sum
 from floodmark.core.time import END
-from floodmark.semantics.columnar import pack
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.store import MemoryStore
-from floodmark.semantics.watermarks import Trace, WatermarkState, advance, candidates
+from floodmark.semantics.kernels.columnar import pack
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.state.store import MemoryStore
+from floodmark.semantics.time.watermarks import Trace, WatermarkState, advance, candidates
 from floodmark.spec.operator import Operator
 from floodmark.spec.windows import Window
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.watermarks import (
+from floodmark.semantics.time.watermarks import (
     SourcePartition,
     Trace,
     WatermarkState,

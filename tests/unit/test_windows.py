@@ -20,7 +20,7 @@ from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.table.files import statistics
-from floodmark.semantics.assignment import assigner, classify_lateness, first_needed, kind_of
+from floodmark.semantics.time.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.partitions import Daily, Hourly

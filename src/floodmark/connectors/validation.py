@@ -21,9 +21,9 @@ from floodmark.connectors.unknown import columns_left_out, fields_left_out
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.stretches import Stretch, stretches
-from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.time.stretches import Stretch, stretches
+from floodmark.semantics.time.watermarks import Trace, candidates, candidates_from_column
 from floodmark.spec.annotations import rescued_text
 from floodmark.spec.contract import Contract, allowed_values, event_time_field, inputs_of, rescued_field, schema
 from floodmark.spec.schema import Schema

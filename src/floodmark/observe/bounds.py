@@ -25,8 +25,8 @@ from floodmark.lake.logs.log import bound_of
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
 from floodmark.observe.charts import curve
-from floodmark.semantics.delays import Delays, Milliseconds, last_of
-from floodmark.semantics.learning import BoundEstimate, Decision
+from floodmark.semantics.time.delays import Delays, Milliseconds, last_of
+from floodmark.semantics.time.learning import BoundEstimate, Decision
 from floodmark.spec.schema import ROW
 from floodmark.spec.source import FromColumn, Learned, Source
 

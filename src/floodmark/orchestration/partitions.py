@@ -9,7 +9,7 @@ from typing import assert_never
 import dagster as dg
 
 from floodmark.core.time import Interval, to_ms
-from floodmark.semantics.assignment import first_needed
+from floodmark.semantics.time.assignment import first_needed
 from floodmark.spec.partitions import Daily, Hourly, Partitions, first, split
 from floodmark.spec.steps import IntervalJoin, Stateful, WindowAggregate
 from floodmark.spec.windows import Session

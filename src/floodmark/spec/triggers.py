@@ -1,4 +1,4 @@
-"""Triggers: when a window fires. Declarations; ``semantics.triggers`` runs them.
+"""Triggers: when a window fires. Declarations; ``semantics.kernels.triggers`` runs them.
 
 Triggers compose: ``AfterCount(100) | AfterDelay("1 hour")``, ``AfterWatermark().early(Every("1 minute"))``. A pane holds all rows of the
 window (accumulating) or the rows since the previous pane (discarding).
@@ -105,7 +105,7 @@ class Trigger:
 
 
 class _Known(Declared, Trigger):
-    """A trigger of floodmark's own: a declaration that ``semantics.triggers`` interprets."""
+    """A trigger of floodmark's own: a declaration that ``semantics.kernels.triggers`` interprets."""
 
     __slots__ = ()
     entry = "trigger"

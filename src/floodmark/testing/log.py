@@ -12,7 +12,7 @@ import pyarrow as pa
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
 
 Entry = dict[str, Any]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from floodmark.core.time import END, NEVER
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, ROW
 

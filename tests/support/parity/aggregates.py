@@ -17,7 +17,7 @@ from parity.values import VALUES
 from floodmark.core.types import parse
 from floodmark.engines.embedded.parity.aggregates import KEY, written
 from floodmark.semantics.aggregates.table import sql_of
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec import aggregates as declared
 from floodmark.spec.aggregates import LAWS, Builtin
 from floodmark.spec.schema import Column, Schema

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.engines.embedded.parity.implicit import explicit
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.schema import Column, Schema

@@ -15,7 +15,7 @@ from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Unreadable
 from floodmark.connectors.validation import EVENT, Rules
 from floodmark.core.errors import FloodmarkError
-from floodmark.semantics.delays import Delays, Milliseconds
+from floodmark.semantics.time.delays import Delays, Milliseconds
 from floodmark.spec.contract import Contract
 from floodmark.spec.source import BoundedOutOfOrderness, Source
 

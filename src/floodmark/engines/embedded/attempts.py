@@ -28,9 +28,9 @@ from floodmark.engines.embedded.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.suspect import Suspect, suspect
 from floodmark.engines.frames.compile import compiled
 from floodmark.engines.frames.expressions import Rendering, value
-from floodmark.semantics.attempts import Attempt, attempts, stage_attempts
-from floodmark.semantics.failures import FAILURE_TYPE, Failure, expression_failure
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts
+from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, expression_failure
+from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.expressions import expression
 from floodmark.spec.operator import Operator

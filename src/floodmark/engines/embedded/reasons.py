@@ -10,7 +10,7 @@ from decimal import Decimal
 from floodmark.core.errors import printable
 from floodmark.engines.embedded.parity.arithmetic import TRIED, overflow
 from floodmark.engines.embedded.parity.casts import malformed
-from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Call, Cast
 from floodmark.spec.expressions.typed import Typed

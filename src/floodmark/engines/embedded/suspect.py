@@ -8,7 +8,7 @@ from floodmark.engines.embedded.parity.casts import cast
 from floodmark.engines.embedded.parity.evaluation import fails, hidden
 from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import CONDITIONAL, rendered
-from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Call, Case, Cast, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from floodmark.core.errors import FloodmarkError, printable
 from floodmark.engines.frames.expressions import Rendering, as_written, connected, typed, value, with_columns
-from floodmark.semantics.attempts import Attempt, all_attempts, matching, quarantining, stopped
-from floodmark.semantics.stage import stage_of
+from floodmark.semantics.kernels.attempts import Attempt, all_attempts, matching, quarantining, stopped
+from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, Schema
 
@@ -103,7 +103,7 @@ def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
 
 
 def _json(names: Sequence[str], schema: Schema) -> Column:
-    """Columns as JSON, with the texts of ``semantics.failures`` for values of each type."""
+    """Columns as JSON, with the texts of ``semantics.kernels.failures`` for values of each type."""
     columns = [F.expr(_as_json(name, schema.types[name])).alias(name) for name in names]
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
 

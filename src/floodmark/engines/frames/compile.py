@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 
 from floodmark.engines.frames.attempts import attempted, made
 from floodmark.engines.frames.expressions import Rendering, as_written, connected, guarded, value, with_columns
-from floodmark.semantics.assignment import kind_of
-from floodmark.semantics.attempts import attempts, is_column, stage_attempts
-from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
+from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
+from floodmark.semantics.kernels.stage import AnyStage
+from floodmark.semantics.time.assignment import kind_of
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG

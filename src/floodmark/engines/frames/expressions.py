@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from floodmark.semantics.attempts import is_column
+from floodmark.semantics.kernels.attempts import is_column
 from floodmark.spec.expressions import quoted
 from floodmark.spec.schema import ROW, Schema
 

@@ -13,9 +13,9 @@ from pyspark import TaskContext
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.frames.numbering import Numbering
 from floodmark.lake.table.rows import marker, row_schema
-from floodmark.semantics.columns import decode, encode, inside
-from floodmark.semantics.kernel import Emission
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.encoding.columns import decode, encode, inside
+from floodmark.semantics.kernels.kernel import Emission
+from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.operator import Side
 from floodmark.spec.schema import ROW, STAMP_DDL, Schema
 

@@ -19,10 +19,10 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.rows import row_schema
 from floodmark.lake.writing.restatement import Restatement
-from floodmark.semantics.columnar import Stage
-from floodmark.semantics.kernel import Kernels
-from floodmark.semantics.stage import stage_of
-from floodmark.semantics.store import Store
+from floodmark.semantics.kernels.columnar import Stage
+from floodmark.semantics.kernels.kernel import Kernels
+from floodmark.semantics.kernels.stage import stage_of
+from floodmark.semantics.state.store import Store
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import ROW
 

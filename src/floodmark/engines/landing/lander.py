@@ -29,9 +29,9 @@ from floodmark.lake.logs import far, log, quarantines
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed, Landing
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.semantics.delays import Delays
-from floodmark.semantics.stretches import Stretch, joined
-from floodmark.semantics.watermarks import (
+from floodmark.semantics.time.delays import Delays
+from floodmark.semantics.time.stretches import Stretch, joined
+from floodmark.semantics.time.watermarks import (
     WatermarkState,
     advance,
     decide,

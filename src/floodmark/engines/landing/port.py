@@ -11,7 +11,7 @@ from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.commits import Landing
-from floodmark.semantics.delays import Delays
+from floodmark.semantics.time.delays import Delays
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 

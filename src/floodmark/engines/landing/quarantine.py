@@ -29,9 +29,9 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
-from floodmark.semantics import stretches
-from floodmark.semantics.stretches import Stretch
-from floodmark.semantics.watermarks import Trace, compress
+from floodmark.semantics.time import stretches
+from floodmark.semantics.time.stretches import Stretch
+from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.source import Source
 
 READ = ("file", "position", "_landing", "raw", "_replay")

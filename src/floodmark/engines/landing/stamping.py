@@ -15,8 +15,8 @@ from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import Piece
 from floodmark.lake.table.rows import INSTANT, marker
-from floodmark.semantics.delays import Delays, Milliseconds
-from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
+from floodmark.semantics.time.delays import Delays, Milliseconds
+from floodmark.semantics.time.watermarks import WatermarkState, advance, delays_of
 from floodmark.spec.schema import RETRACTION, ROW, STAMPS, Schema
 
 

@@ -22,9 +22,9 @@ from floodmark.core.time import NEVER
 from floodmark.lake.logs.quarantines import COLUMNS
 from floodmark.lake.table.commits import Status
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.semantics import stretches
-from floodmark.semantics.stretches import Stretch
-from floodmark.semantics.watermarks import Trace, compress
+from floodmark.semantics.time import stretches
+from floodmark.semantics.time.stretches import Stretch
+from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.contract import tells_unknown
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3

@@ -11,7 +11,7 @@ from typing import Literal
 
 from floodmark.core.time import END, NEVER, from_ms, iso
 from floodmark.lake.table.commits import Landing
-from floodmark.semantics.stretches import Stretch, apart
+from floodmark.semantics.time.stretches import Stretch, apart
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.source import FromColumn, Source
 

@@ -18,7 +18,7 @@ from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table import changes, division, entries, history
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lifecycle.coverage import CoverageCheck, Entry, MissingIntervals, Segment, segments, todo
-from floodmark.semantics.assignment import first_needed
+from floodmark.semantics.time.assignment import first_needed
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult

@@ -20,7 +20,7 @@ from floodmark.lake.stream import last_values
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
 from floodmark.lake.table.outputs import PROPERTIES, added, partition_by, table_schema
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION
 

@@ -25,7 +25,7 @@ from floodmark.lake.table.commits import Ticked
 from floodmark.lake.table.files import Written
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lake.writing.writer import Writer
-from floodmark.semantics.kernel import Tick
+from floodmark.semantics.kernels.kernel import Tick
 from floodmark.spec.operator import Operator
 
 COLUMNS = pa.schema([(name, pa.int64()) for name in ("batch", "clock", "progress", "sequence", "reached")])

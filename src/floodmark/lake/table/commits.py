@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.semantics.stretches import Stretch
-from floodmark.semantics.watermarks import WatermarkState
+from floodmark.semantics.time.stretches import Stretch
+from floodmark.semantics.time.watermarks import WatermarkState
 from floodmark.spec.run import LateRows
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import MARKER, STAMPS, Schema
 
 INSTANT = pa.timestamp("us", tz="UTC")

@@ -24,7 +24,7 @@ from floodmark.semantics.aggregates.numbers import key_text, normal, overflow
 from floodmark.semantics.aggregates.parts import Part, with_spread
 from floodmark.semantics.aggregates.sketch import KEPT_HASHES, estimate, hashes_of
 from floodmark.semantics.aggregates.table import TABLE, Columns, needs_bag
-from floodmark.semantics.columns import arrow_type, fitted
+from floodmark.semantics.encoding.columns import arrow_type, fitted
 from floodmark.spec.aggregates import Aggregate, AnyAggregate, Builtin
 from floodmark.spec.expressions import check
 from floodmark.spec.steps import WindowAggregate

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from floodmark.semantics.aggregates.grouping import group_ids, grouped, quotient
 from floodmark.semantics.aggregates.numbers import ranks, spread_groups, unranked
 from floodmark.semantics.aggregates.rows import from_bag
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.spec.aggregates import Builtin
 
 Groups = tuple[pa.Table, pa.ChunkedArray]

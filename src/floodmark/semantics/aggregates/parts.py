@@ -25,7 +25,7 @@ from floodmark.semantics.aggregates.numbers import (
     whole_as_double,
     whole_fits,
 )
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
 
 Aggregated = dict[str, tuple[pa.ChunkedArray, str]]
 """Column name -> what goes into the group by, and Arrow's aggregate."""

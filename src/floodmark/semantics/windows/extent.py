@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
 
 FIRST, LAST = NEVER * 1000, END * 1000 + 999
 """The first and the last instant of a table, in microseconds."""

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, Interval
 from floodmark.engines.frames.numbering import Numbering
 from floodmark.engines.frames.packing import SIDE_TABLES, Stamping, packing, side_columns, stamped_rows
-from floodmark.semantics.columns import decode, inside
-from floodmark.semantics.kernel import Emission, Tick
-from floodmark.semantics.stage import AnyStage, closed, kernel_of
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import decode, inside
+from floodmark.semantics.kernels.kernel import Emission, Tick
+from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.operator import Side
 from floodmark.spec.schema import BOUNDED, Schema
 

@@ -39,9 +39,9 @@ from floodmark.lake.results.readiness import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun
-from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
-from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.semantics.kernels.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import LateRows, RunResult

@@ -22,7 +22,7 @@ from floodmark.lake.table.files import Written
 from floodmark.lake.table.rows import row_schema
 from floodmark.lake.writing.conflicts import retried
 from floodmark.lake.writing.writer import Writer
-from floodmark.semantics.delays import Delays
+from floodmark.semantics.time.delays import Delays
 from floodmark.spec.schema import Schema
 
 _IN_MEMORY = 64 << 20

@@ -14,8 +14,8 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import ROWS, Blob
-from floodmark.semantics.attempts import Attempt
-from floodmark.semantics.failures import expression_failure
+from floodmark.semantics.kernels.attempts import Attempt
+from floodmark.semantics.kernels.failures import expression_failure
 from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.halving import failing
 from floodmark.engines.embedded.memory.values import check_computable, values
 from floodmark.engines.embedded.reasons import reason
-from floodmark.semantics.attempts import Attempt, attempts
-from floodmark.semantics.columns import arrow_schema
-from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.encoding.columns import arrow_schema
+from floodmark.semantics.kernels.attempts import Attempt, attempts
+from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside
+from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.schema import ROW, TAG, Schema
 

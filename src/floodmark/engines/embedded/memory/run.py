@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, NEVER
 from floodmark.engines.embedded.memory.rows import STAMPS, Known, Rows, empty
-from floodmark.semantics.attempts import quarantining, stopped
-from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.kernels.attempts import quarantining, stopped
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
 

@@ -15,8 +15,8 @@ from floodmark.core.errors import CapabilityError, ExecutionError, printable
 from floodmark.engines.embedded.memory.remembered import Remembered
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.reasons import refusal
-from floodmark.semantics.attempts import Attempt, is_column
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.attempts import Attempt, is_column
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Literal
 

@@ -19,9 +19,9 @@ from floodmark.engines.embedded.reasons import reason
 from floodmark.engines.embedded.session import Connection, Sail
 from floodmark.engines.frames.compile import compiled, without_failures
 from floodmark.engines.frames.expressions import Rendering, value
-from floodmark.semantics.attempts import Attempt, attempts, stage_attempts, stopped
-from floodmark.semantics.failures import Failure, expression_failure
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts, stopped
+from floodmark.semantics.kernels.failures import Failure, expression_failure
+from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import ROW

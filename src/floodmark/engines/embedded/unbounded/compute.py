@@ -29,9 +29,9 @@ from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.numbering import Numbering, of_batch
 from floodmark.engines.frames.packing import Stamping, last_sequence, side_columns, stamped_rows
 from floodmark.lake.table.rows import INSTANT, row_schema
-from floodmark.semantics.columnar import Stage, judged
-from floodmark.semantics.kernel import Emission, Kernels, Tick
-from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
+from floodmark.semantics.kernels.columnar import Stage, judged
+from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
+from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
 from floodmark.spec.steps import FlatMap, Step, quarantines

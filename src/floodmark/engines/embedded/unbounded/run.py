@@ -40,7 +40,7 @@ from floodmark.lake.table.lost import found_lost
 from floodmark.lake.table.outputs import SETTLE_SECONDS, never_fires, set_aside
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
-from floodmark.semantics.store import Store
+from floodmark.semantics.state.store import Store
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 

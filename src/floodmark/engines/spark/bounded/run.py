@@ -42,14 +42,14 @@ from floodmark.lake.results.readiness import scans
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import ticks
 from floodmark.lake.table.commits import BoundedRun
-from floodmark.semantics.attempts import all_attempts
-from floodmark.semantics.columnar import Stage
-from floodmark.semantics.columns import decode, inside
-from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
-from floodmark.semantics.joins import JoinStage
-from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import closed, kernel_of, stage_of
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.encoding.columns import decode, inside
+from floodmark.semantics.kernels.attempts import all_attempts
+from floodmark.semantics.kernels.columnar import Stage
+from floodmark.semantics.kernels.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.kernels.joins import JoinStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.stage import closed, kernel_of, stage_of
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import LateRows, RunResult

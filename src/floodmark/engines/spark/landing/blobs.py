@@ -20,7 +20,7 @@ from floodmark.lake.logs import log, quarantines
 from floodmark.lake.results.tables import create
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
-from floodmark.semantics.delays import Delays
+from floodmark.semantics.time.delays import Delays
 from floodmark.spec.schema import STAMP_DDL, Schema
 
 DDL = "_unit int, _part int, _kind int, _data binary"

@@ -16,8 +16,8 @@ from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.engines.spark.landing import blobs as of_spark
-from floodmark.semantics.attempts import Attempt
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import quoted
 from floodmark.spec.source import Punctuated, Source
 

@@ -22,8 +22,8 @@ from floodmark.lake.restore.canonical import BatchMetadata, Fold, Unfold
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream import positions
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.semantics.index import Index
-from floodmark.semantics.store import MemoryStore
+from floodmark.semantics.state.index import Index
+from floodmark.semantics.state.store import MemoryStore
 
 if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 from floodmark.core.errors import StateError
 from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
 from floodmark.lake.stream.carrier import SHIFT, progress_of
-from floodmark.semantics.columns import decode
-from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import AnyStage, closed, kernel_of
+from floodmark.semantics.encoding.columns import decode
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
 
 if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
-    from floodmark.semantics.stage import AnyStage
+    from floodmark.semantics.kernels.stage import AnyStage
 
 SCHEMAS = {
     "index": "deadline bigint, index binary",

@@ -14,7 +14,7 @@ from floodmark.engines.frames.restating import Restating
 from floodmark.engines.spark.state.canonical import fired
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.rows import row_schema
-from floodmark.semantics.stage import stage_of
+from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER
 

@@ -37,7 +37,7 @@ from floodmark.lake.stream.sample import sampled
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
 from floodmark.lake.table.outputs import never_fires, set_aside
-from floodmark.semantics.stage import stage_of
+from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 

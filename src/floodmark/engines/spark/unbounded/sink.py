@@ -32,8 +32,8 @@ from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.outputs import SETTLE_SECONDS, check_there, partition_by
-from floodmark.semantics.attempts import all_attempts
-from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.semantics.kernels.attempts import all_attempts
+from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import MARKER, ROW, Schema

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from floodmark.semantics.columnar import Stage
-from floodmark.semantics.elements import ElementStage, ProcessStage
-from floodmark.semantics.joins import JoinKernel, JoinStage
-from floodmark.semantics.kernel import ColumnarWindowKernel
-from floodmark.semantics.panes import RecordWindowKernel
-from floodmark.semantics.process import ProcessKernel
-from floodmark.semantics.store import Store
+from floodmark.semantics.kernels.columnar import Stage
+from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
+from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
+from floodmark.semantics.kernels.panes import RecordWindowKernel
+from floodmark.semantics.kernels.process import ProcessKernel
+from floodmark.semantics.state.store import Store
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 

@@ -13,8 +13,8 @@ import numpy as np
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.table import fold
-from floodmark.semantics.columns import arrow_schema, check_names, fitted
-from floodmark.semantics.elements import ElementStage
+from floodmark.semantics.encoding.columns import arrow_schema, check_names, fitted
+from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane

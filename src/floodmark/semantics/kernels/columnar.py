@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
-from floodmark.semantics.assignment import assigner, classify_lateness
-from floodmark.semantics.columns import result_schema
-from floodmark.semantics.failures import split
+from floodmark.semantics.encoding.columns import result_schema
+from floodmark.semantics.kernels.failures import split
+from floodmark.semantics.time.assignment import assigner, classify_lateness
 from floodmark.semantics.windows.kinds import Assigner
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate

@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
-from floodmark.semantics.assignment import kind_of
-from floodmark.semantics.contents import WindowContents
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.entries import Entry
-from floodmark.semantics.kernel import Emission, Tick
-from floodmark.semantics.keyed import KeyedKernel, column
-from floodmark.semantics.store import Store
-from floodmark.semantics.triggers import FIRE, PURGE, Machine, last_of, machine
+from floodmark.semantics.kernels.contents import WindowContents
+from floodmark.semantics.kernels.elements import ElementStage
+from floodmark.semantics.kernels.kernel import Emission, Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel, column
+from floodmark.semantics.kernels.triggers import FIRE, PURGE, Machine, last_of, machine
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entry
+from floodmark.semantics.state.store import Store
+from floodmark.semantics.time.assignment import kind_of
 from floodmark.semantics.windows import extent
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW

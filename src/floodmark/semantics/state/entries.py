@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.core.errors import StateError
-from floodmark.semantics.directory import NONE, Directory, combined
-from floodmark.semantics.identity import identity
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import Store
+from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.state.directory import NONE, Directory, combined
+from floodmark.semantics.state.store import Store
 
 CODEC = 4
 """Version of the format of buckets, directory and index."""

@@ -4,7 +4,7 @@ A landing keeps one :class:`WatermarkState` per source, in the metadata of its c
 watermark it asks for (:func:`candidates`), NEVER where it asks for none. :func:`advance` walks over candidates in arrival
 order and gives every row its stamp: the watermark in force just before it.
 
-Where the source learns its bound, the state also holds a :class:`~floodmark.semantics.learning.BoundEstimate`. A bound only shifts a
+Where the source learns its bound, the state also holds a :class:`~floodmark.semantics.time.learning.BoundEstimate`. A bound only shifts a
 candidate, so how far a row comes behind the newest one before it is its stamp less its candidate, whatever the bound is.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.delays import Delays, Milliseconds
-from floodmark.semantics.learning import BoundEstimate, Decision
+from floodmark.semantics.time.delays import Delays, Milliseconds
+from floodmark.semantics.time.learning import BoundEstimate, Decision
 
 WHOLE = ""
 """The key of the only source partition of a source without ``partition_by``."""

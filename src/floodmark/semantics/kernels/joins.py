@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.aggregates.accumulators import Value, normalised
 from floodmark.semantics.aggregates.grouping import group_ids
-from floodmark.semantics.columnar import by_group
-from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
-from floodmark.semantics.failures import split
-from floodmark.semantics.kernel import Emission, Tick
-from floodmark.semantics.store import Store
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode, result_schema
+from floodmark.semantics.kernels.columnar import by_group
+from floodmark.semantics.kernels.failures import split
+from floodmark.semantics.kernels.kernel import Emission, Tick
+from floodmark.semantics.state.store import Store
 from floodmark.spec.schema import MARKER, ROW, TAG
 from floodmark.spec.steps import IntervalJoin
 

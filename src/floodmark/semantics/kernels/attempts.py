@@ -14,7 +14,7 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.schema import Schema
 
 if TYPE_CHECKING:
-    from floodmark.semantics.stage import AnyStage
+    from floodmark.semantics.kernels.stage import AnyStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

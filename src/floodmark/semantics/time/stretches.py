@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from floodmark.semantics.delays import Milliseconds
+from floodmark.semantics.time.delays import Milliseconds
 
 GAP = 365 * 86_400_000
 """Least time without rows that separates two stretches, ms."""

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from floodmark.core.time import NEVER
-from floodmark.semantics.delays import Delays
+from floodmark.semantics.time.delays import Delays
 
 
 @dataclass(frozen=True, slots=True)

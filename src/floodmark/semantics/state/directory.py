@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from floodmark.core.time import END
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import Store
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.state.store import Store
 
 NONE = END + 1
 """Timer value meaning: no timer set."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, printable, user_code_boundary
-from floodmark.semantics.columns import arrow_schema, table_fitted
+from floodmark.semantics.encoding.columns import arrow_schema, table_fitted
 from floodmark.spec.schema import FAILED, QUARANTINE, RETRACTION, ROW
 from floodmark.spec.steps import FlatMap
 

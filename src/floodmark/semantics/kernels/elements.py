@@ -1,4 +1,4 @@
-"""The stages of steps that process row by row, for ``semantics.panes`` and ``semantics.process``, and their row columns."""
+"""The stages of steps that process row by row, for ``semantics.kernels.panes`` and ``semantics.kernels.process``, and their row columns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import Interval
 from floodmark.semantics.aggregates.accumulators import Value, normalised
-from floodmark.semantics.columnar import by_group
-from floodmark.semantics.columns import result_schema
-from floodmark.semantics.failures import split
+from floodmark.semantics.encoding.columns import result_schema
+from floodmark.semantics.kernels.columnar import by_group
+from floodmark.semantics.kernels.failures import split
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER, TAG
 from floodmark.spec.steps import KeyedProcess, WindowAggregate, expressions

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.numbers import Ints
-from floodmark.semantics.columnar import GROUP, Stage, by_group, signed
-from floodmark.semantics.columns import decode, encode
-from floodmark.semantics.index import TOGETHER, Chunk, Index
-from floodmark.semantics.revisions import matching, revise
-from floodmark.semantics.store import Store
+from floodmark.semantics.encoding.columns import decode, encode
+from floodmark.semantics.kernels.columnar import GROUP, Stage, by_group, signed
+from floodmark.semantics.kernels.revisions import matching, revise
+from floodmark.semantics.state.index import TOGETHER, Chunk, Index
+from floodmark.semantics.state.store import Store
 from floodmark.semantics.windows import extent
 from floodmark.spec.schema import ROW
 

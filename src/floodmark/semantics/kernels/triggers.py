@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from floodmark.core.errors import user_code_boundary
 from floodmark.core.time import END
-from floodmark.semantics.directory import NONE
+from floodmark.semantics.state.directory import NONE
 from floodmark.spec import triggers as spec
 from floodmark.spec.triggers import Decision
 

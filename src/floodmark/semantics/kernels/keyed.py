@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.columns import arrow_type, decode, encode, fitted, inside
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.elements import ElementStage, ProcessStage
-from floodmark.semantics.entries import Entries, Entry
-from floodmark.semantics.failures import Failure, failure, set_aside
-from floodmark.semantics.index import TOGETHER
-from floodmark.semantics.kernel import Emission, Tick
-from floodmark.semantics.order import order_key
-from floodmark.semantics.store import Store
-from floodmark.semantics.triggers import Now
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode, fitted, inside
+from floodmark.semantics.encoding.order import order_key
+from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.kernels.failures import Failure, failure, set_aside
+from floodmark.semantics.kernels.kernel import Emission, Tick
+from floodmark.semantics.kernels.triggers import Now
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entries, Entry
+from floodmark.semantics.state.index import TOGETHER
+from floodmark.semantics.state.store import Store
 from floodmark.spec.schema import Schema
 
 

@@ -1,6 +1,6 @@
 """The kernel of process functions: rows and timers of a key through code of the user's, with state.
 
-Source: Flink ``KeyedProcessOperator``, ``CoBroadcastWithKeyedOperator``; the order of rows is ``semantics.keyed``'s. What is kept says in
+Source: Flink ``KeyedProcessOperator``, ``CoBroadcastWithKeyedOperator``; the order of rows is ``semantics.kernels.keyed``'s. What is kept says in
 which layout, so that a new version of the function reads what an older one has written.
 """
 
@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.columns import check_names, result_schema, table_fitted
-from floodmark.semantics.directory import NONE
-from floodmark.semantics.elements import ProcessStage
-from floodmark.semantics.entries import Entry
-from floodmark.semantics.kernel import Tick
-from floodmark.semantics.keyed import KeyedKernel
-from floodmark.semantics.plain import pack, unpack
-from floodmark.semantics.store import Store
+from floodmark.semantics.encoding.columns import check_names, result_schema, table_fitted
+from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.kernels.elements import ProcessStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entry
+from floodmark.semantics.state.store import Store
 from floodmark.spec.process import StatefulFunction
 from floodmark.spec.schema import RETRACTION, ROW, Schema
 from floodmark.spec.state import State, evolution
