@@ -34,7 +34,7 @@ def _since_start() -> float:
 
 def _sail() -> Any:
     """A server of its own, which starts while modules are imported."""
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
 
     sail = Sail()
     sail.begin()

@@ -62,7 +62,7 @@ def landing(folder: str) -> None:
 
 def _sail():
     """A server that starts while the rest is imported."""
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
 
     gc.set_threshold(50_000, 20, 20)  # as the command line does
     sail = Sail()

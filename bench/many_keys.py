@@ -27,7 +27,7 @@ from run import _watch
 
 from floodmark import Contract, EventTime, Session, Stream, Tumbling, count, operator, sum
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from floodmark import Contract, EventTime, Operator, Stream, Tumbling, operator, sum
 from floodmark.core.time import to_ms
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.encoding.columns import arrow_schema

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import micro_batch
 
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints

@@ -24,7 +24,7 @@ import psutil
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline

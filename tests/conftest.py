@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.control.processes.engine import Computing
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
     from floodmark.lake.folder.paths import Lake
 
 
@@ -51,7 +51,7 @@ def embedded() -> Computing:
 @pytest.fixture(scope="session")
 def sail() -> Sail:
     """The server of this process, in little memory."""
-    from floodmark.engines.embedded.session import shared
+    from floodmark.engines.embedded.sail.session import shared
 
     return shared(300)
 

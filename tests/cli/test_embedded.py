@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.engines.embedded import server
+from floodmark.engines.embedded.sail import server
 from floodmark.engines.spark.setup import java
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.schema import MARKER

@@ -26,7 +26,7 @@ from streams import CLOCKED, STREAMS, WINDOWED, check
 
 from floodmark.core import crash
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import shared
+from floodmark.engines.embedded.sail.session import shared
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream import ticks

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from streams import STREAMS
 
 from floodmark.core import crash
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedded
 from floodmark.engines.spark.session.builder import spark_session
 from floodmark.engines.spark.unbounded.run import run_unbounded as run_spark

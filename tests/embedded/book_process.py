@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import floodmark as fm
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from streams import STREAMS, WINDOWED
 
 from floodmark import Daily, Operator
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 

@@ -10,7 +10,7 @@ from events import START, Event
 
 from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import land, outputs

@@ -10,7 +10,7 @@ import pytest
 
 import floodmark as fm
 from floodmark.core.errors import LifecycleError, StateError
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import check, upgrade
 from floodmark.lake.folder.paths import Lake

@@ -9,7 +9,7 @@ from flights import BOUND_MINUTES, against_oracle
 
 from demo.oracle import Oracle
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import shared
+from floodmark.engines.embedded.sail.session import shared
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays

@@ -17,7 +17,7 @@ from streams import CLOCKED, PLAIN, WINDOWED, check
 
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks

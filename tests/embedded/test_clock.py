@@ -19,7 +19,7 @@ from streams import CLOCKED
 from floodmark.core import crash
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks

@@ -13,7 +13,7 @@ from events import disorder
 from streams import STREAMS, check
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake

@@ -20,7 +20,7 @@ from floodmark.core.errors import CapabilityError, ExecutionError, UserCodeError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.engines.embedded.bounded import files, pool, tables
 from floodmark.engines.embedded.bounded import run as embedded
-from floodmark.engines.embedded.session import Sail, ServerLost, shared
+from floodmark.engines.embedded.sail.session import Sail, ServerLost, shared
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Settings
 from floodmark.testing import lakes

@@ -7,7 +7,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import from_ms
-from floodmark.engines.embedded.halving import failing
+from floodmark.engines.embedded.retries.halving import failing
 from floodmark.testing import Run
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from stored import rows as stored
 
 from floodmark.engines.embedded.landing.run import land, replay
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.landing.run import LandingResult
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log

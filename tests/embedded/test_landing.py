@@ -17,7 +17,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER, to_ms
 from floodmark.engines.embedded.landing import blobs
 from floodmark.engines.embedded.landing.run import land
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Ascending, Punctuated, Rows, Source

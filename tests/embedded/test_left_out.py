@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, model_validator
 
 from floodmark.engines.embedded.landing.run import land
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.left_out import LeftOut

@@ -13,7 +13,7 @@ from events import Event
 from floodmark import Stream, Tumbling, count, operator, sum
 from floodmark.core.errors import SetupError
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.schema import ROW

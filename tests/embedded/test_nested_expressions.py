@@ -12,8 +12,8 @@ from parity.sail_side import column
 from seeds import seed_of
 
 from floodmark.core.errors import CapabilityError, ExecutionError
-from floodmark.engines.embedded.halving import failing
 from floodmark.engines.embedded.memory.values import values as computed
+from floodmark.engines.embedded.retries.halving import failing
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Schema

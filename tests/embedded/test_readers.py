@@ -10,7 +10,7 @@ from restated import Story, halves, of_halves, standing
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints

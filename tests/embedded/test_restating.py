@@ -34,7 +34,7 @@ from floodmark import Hourly
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import to_ms
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake

@@ -19,10 +19,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.embedded import child
-from floodmark.engines.embedded import server as of_server
-from floodmark.engines.embedded import session as of_session
-from floodmark.engines.embedded.session import Connection, Sail, ServerLost, on_sail, shared
+from floodmark.engines.embedded.sail import child
+from floodmark.engines.embedded.sail import server as of_server
+from floodmark.engines.embedded.sail import session as of_session
+from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost, on_sail, shared
 
 
 def _one(sail: Sail) -> tuple[int, int]:
@@ -213,7 +213,7 @@ def test_a_server_that_died_and_whose_port_somebody_else_has_costs_a_retry():
 def test_no_server_outlives_its_process(how):
     program = """
         import sys
-        from floodmark.engines.embedded.session import Sail
+        from floodmark.engines.embedded.sail.session import Sail
         sail = Sail(400)
         with sail.lent() as connection:
             print(connection.server.pid, flush=True)
@@ -236,7 +236,7 @@ def test_a_process_that_uses_the_server_can_start_java(times):
     """PySpark forks for Java, and the client's threads must not go on in the child: one of a few hundred died of it."""
     program = """
         import os, subprocess, sys
-        from floodmark.engines.embedded.session import Sail
+        from floodmark.engines.embedded.sail.session import Sail
         sail = Sail(400)
         with sail.lent() as connection:
             connection.spark.sql("SELECT 1").toArrow()

@@ -19,9 +19,9 @@ from embedded_process import revised
 from pyspark.errors import AnalysisException
 
 from floodmark.core.errors import ExecutionError, LifecycleError
-from floodmark.engines.embedded import child, server
-from floodmark.engines.embedded.session import Sail, ServerLost
-from floodmark.engines.embedded.shared import SharedServer
+from floodmark.engines.embedded.sail import child, server
+from floodmark.engines.embedded.sail.session import Sail, ServerLost
+from floodmark.engines.embedded.sail.shared import SharedServer
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
@@ -90,7 +90,7 @@ def test_a_process_that_is_killed_lets_go_and_the_one_that_started_it_takes_noth
         import sys
         from pathlib import Path
         from floodmark.engines.embedded import server
-        from floodmark.engines.embedded.shared import SharedServer
+        from floodmark.engines.embedded.sail.shared import SharedServer
         server._PROGRAM = Path({str(folder.parent / "child.py")!r})
         print(SharedServer(Path({str(folder)!r}), 300).pid, flush=True)
         sys.stdin.read()

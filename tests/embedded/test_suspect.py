@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from parity.values import VALUES
 
-from floodmark.engines.embedded import attempts as tried
 from floodmark.engines.embedded.parity.check import sail_sql
-from floodmark.engines.embedded.session import shared
-from floodmark.engines.embedded.suspect import suspect
+from floodmark.engines.embedded.retries import attempts as tried
+from floodmark.engines.embedded.retries.suspect import suspect
+from floodmark.engines.embedded.sail.session import shared
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Column, Schema

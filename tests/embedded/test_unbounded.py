@@ -26,7 +26,7 @@ from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint

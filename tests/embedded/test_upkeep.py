@@ -27,7 +27,7 @@ from floodmark import Operator, Stream, Tumbling, count, max, min, operator, sum
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines import upgrading
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain

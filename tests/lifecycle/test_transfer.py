@@ -18,7 +18,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state import canonical as of_embedded
 from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedded
 from floodmark.engines.spark.state import canonical as of_spark

@@ -6,7 +6,7 @@ import sys
 
 import floodmark as fm
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 
 

@@ -19,7 +19,7 @@ from floodmark.connectors.documents import json_records
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing.run import land, replay
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.landing import quarantine
 from floodmark.lake.folder.paths import Lake
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
-from floodmark.engines.embedded.server import check_installed
+from floodmark.engines.embedded.sail.server import check_installed
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.spec import steps
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.core.time import Interval
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
     from floodmark.engines.landing.quarantine import Again, Replayed
     from floodmark.engines.landing.run import How, LandingResult
 
@@ -241,7 +241,7 @@ class OnEmbedded:
         check_installed()  # before modules that need pysail are imported
         alone = any(_has_functions(operator) for operator in operators)
         with nullcontext() if self._used else self.step("starting the embedded engine"):
-            from floodmark.engines.embedded.session import shared
+            from floodmark.engines.embedded.sail.session import shared
 
             sail = shared(self.settings.memory, alone=alone)
             sail.begin()
@@ -309,7 +309,7 @@ class OnEmbedded:
     def with_session(self, work: Callable[[SparkSession], Made]) -> Made:
         """As ``Computing``."""
         sail = self.sail()
-        from floodmark.engines.embedded.session import on_sail
+        from floodmark.engines.embedded.sail.session import on_sail
 
         return on_sail(sail, lambda connection: work(cast("SparkSession", connection.spark)))
 

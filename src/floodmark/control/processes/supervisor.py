@@ -22,7 +22,7 @@ from floodmark.control.processes.periodic import Periodic
 from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.engines.embedded.shared import FOLDER
+from floodmark.engines.embedded.sail.shared import FOLDER
 
 LEASE = "supervisor"
 LEASE_SECONDS = 15.0

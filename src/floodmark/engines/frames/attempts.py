@@ -1,7 +1,7 @@
 """Expressions that may fail for a row: the row is quarantined with the reason.
 
 On Spark, ``TryEval`` catches the exception: the expression that Spark's own ``try_`` functions are made of. Sail has no such expression:
-a query of Sail ends if one row fails, and ``embedded.attempts`` marks the failing rows before the query is run again.
+a query of Sail ends if one row fails, and ``embedded.retries.attempts`` marks the failing rows before the query is run again.
 """
 
 from __future__ import annotations

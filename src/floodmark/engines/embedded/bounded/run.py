@@ -18,12 +18,12 @@ from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import Interval
-from floodmark.engines.embedded.attempts import Marking
 from floodmark.engines.embedded.bounded import files, pool, tables
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.check import check_operator, sail_sql
-from floodmark.engines.embedded.session import Connection, Sail, ServerLost
+from floodmark.engines.embedded.retries.attempts import Marking
+from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows

@@ -21,7 +21,7 @@ from floodmark.spec.source import Punctuated, Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from floodmark.engines.embedded.session import Connection, Sail
+    from floodmark.engines.embedded.sail.session import Connection, Sail
 
 Refused = dict[int, dict[int, str]]
 """Unit -> index among its rows that keep the contract -> why that row is refused."""
@@ -133,7 +133,7 @@ class _Asked:
         Raises:
             CapabilityError: CAPABILITY-031, the predicate may not fail on Spark.
         """
-        from floodmark.engines.embedded.reasons import reason, refusal  # noqa: PLC0415 - as above
+        from floodmark.engines.embedded.retries.reasons import reason, refusal  # noqa: PLC0415 - as above
 
         if (refused := refusal(message)) is not None:
             row_json = expression_failure("", "", row.drop_columns([_ROW]).to_pylist()[0])["given"]
@@ -146,7 +146,7 @@ class _Asked:
         return self._attempt.explained(reason(self._attempt, message))
 
     def _on_sail(self, rows: pa.Table, answer: Callable[[DataFrame], Any]) -> Any:
-        from floodmark.engines.embedded.session import on_sail  # noqa: PLC0415 - as above
+        from floodmark.engines.embedded.sail.session import on_sail  # noqa: PLC0415 - as above
 
         def ask(connection: Connection) -> Any:
             return answer(connection.spark.createDataFrame(rows).selectExpr(f"`{_ROW}`", self._text))

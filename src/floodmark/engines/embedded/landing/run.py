@@ -14,7 +14,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.spec.source import Source
 
 if TYPE_CHECKING:
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
 
 
 def land(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:

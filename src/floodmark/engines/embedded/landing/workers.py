@@ -30,7 +30,7 @@ from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 
 if TYPE_CHECKING:
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.sail.session import Sail
 
 _READ_ROWS = 1 << 14
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded.halving import failing
 from floodmark.engines.embedded.memory.values import check_computable, values
-from floodmark.engines.embedded.reasons import reason
+from floodmark.engines.embedded.retries.halving import failing
+from floodmark.engines.embedded.retries.reasons import reason
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts
 from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside

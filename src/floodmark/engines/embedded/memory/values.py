@@ -14,15 +14,15 @@ import pyarrow as pa
 from floodmark.core.errors import CapabilityError, ExecutionError, printable
 from floodmark.engines.embedded.memory.remembered import Remembered
 from floodmark.engines.embedded.parity.check import sail_sql
-from floodmark.engines.embedded.reasons import refusal
+from floodmark.engines.embedded.retries.reasons import refusal
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.attempts import Attempt, is_column
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Literal
 
 if TYPE_CHECKING:
-    from floodmark.engines.embedded.prepared import Prepared
-    from floodmark.engines.embedded.session import Connection
+    from floodmark.engines.embedded.sail.prepared import Prepared
+    from floodmark.engines.embedded.sail.session import Connection
 
 _PLACE, _NONE = "_place", "_none"
 _MESSAGE_BYTES = 32_000_000
@@ -130,7 +130,7 @@ class _Query:
         from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 
-        from floodmark.engines.embedded.session import on_sail, shared  # noqa: PLC0415 - the same
+        from floodmark.engines.embedded.sail.session import on_sail, shared  # noqa: PLC0415 - the same
 
         table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
         size = max(1, rows.num_rows * _MESSAGE_BYTES // max(table.nbytes, _MESSAGE_BYTES))
@@ -148,7 +148,7 @@ class _Query:
         return pa.table(columns, [str(place) for place in range(len(columns))])
 
     def _asked(self, table: pa.Table, connection: Connection) -> pa.Table:
-        from floodmark.engines.embedded.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
+        from floodmark.engines.embedded.sail.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
 
         if self._prepared is None or self._prepared.session is not connection.spark:
             columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(self.attempts)]

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import to_ms
-from floodmark.engines.embedded.attempts import Marking, behind
-from floodmark.engines.embedded.prepared import frame_of
-from floodmark.engines.embedded.reasons import reason
-from floodmark.engines.embedded.session import Connection, Sail
+from floodmark.engines.embedded.retries.attempts import Marking, behind
+from floodmark.engines.embedded.retries.reasons import reason
+from floodmark.engines.embedded.sail.prepared import frame_of
+from floodmark.engines.embedded.sail.session import Connection, Sail
 from floodmark.engines.frames.compile import compiled, without_failures
 from floodmark.engines.frames.expressions import Rendering, value
 from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts, stopped

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER
-from floodmark.engines.embedded.attempts import Marking, behind
 from floodmark.engines.embedded.parity.check import sail_sql
-from floodmark.engines.embedded.prepared import Prepared, frame_of
-from floodmark.engines.embedded.session import Connection, Sail, on_sail
+from floodmark.engines.embedded.retries.attempts import Marking, behind
+from floodmark.engines.embedded.sail.prepared import Prepared, frame_of
+from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.blame import Blame
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval
-from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state.batch import Batch, progress_of
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.embedded.state.segment import INDEX

@@ -17,8 +17,8 @@ from grpc import RpcError
 from pyspark.errors import PySparkException
 
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded.server import Server, check_installed, default_memory
-from floodmark.engines.embedded.shared import FOLDER, SharedServer
+from floodmark.engines.embedded.sail.server import Server, check_installed, default_memory
+from floodmark.engines.embedded.sail.shared import FOLDER, SharedServer
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

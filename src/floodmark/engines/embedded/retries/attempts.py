@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
-from floodmark.engines.embedded.halving import failing
-from floodmark.engines.embedded.prepared import Framing, Prepared
-from floodmark.engines.embedded.reasons import reason, refusal
-from floodmark.engines.embedded.session import Connection, Sail, on_sail
-from floodmark.engines.embedded.suspect import Suspect, suspect
+from floodmark.engines.embedded.retries.halving import failing
+from floodmark.engines.embedded.retries.reasons import reason, refusal
+from floodmark.engines.embedded.retries.suspect import Suspect, suspect
+from floodmark.engines.embedded.sail.prepared import Framing, Prepared
+from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.frames.compile import compiled
 from floodmark.engines.frames.expressions import Rendering, value
 from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts

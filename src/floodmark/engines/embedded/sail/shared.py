@@ -19,7 +19,7 @@ import psutil
 from filelock import FileLock
 
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded import server
+from floodmark.engines.embedded.sail import server
 from floodmark.lake.folder import storage
 
 FOLDER = "FLOODMARK_SERVER"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from floodmark.engines.embedded.session import Connection
+from floodmark.engines.embedded.sail.session import Connection
 
 
 def frame_of(connection: Connection, table: pa.Table) -> DataFrame:
