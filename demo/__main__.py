@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import open_workspace
 from floodmark.cli.main import Program
-from floodmark.cli.spark import computing
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import open_workspace
+from floodmark.cli.shell.spark import computing
 from floodmark.core.errors import LifecycleError
 
 if TYPE_CHECKING:

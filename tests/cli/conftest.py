@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from floodmark.cli.main import cli
-from floodmark.cli.scaffold import scaffold
+from floodmark.cli.new.scaffold import scaffold
 
 WORKSPACE_MODULES = ("definitions", "assets", "operators", "resources")
 Verb = Callable[..., Result]

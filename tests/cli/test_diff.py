@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.cli.scaffold import scaffold
+from floodmark.cli.new.scaffold import scaffold
 
 from .conftest import Verb, program
 

@@ -28,11 +28,11 @@ from floodmark import (
     operator,
     operator_asset,
 )
-from floodmark.cli.inference import Looked, look
-from floodmark.cli.invocation import Invocation
-from floodmark.cli.loading import open_workspace
-from floodmark.cli.scaffold import scaffold
-from floodmark.cli.workspace import _refused_in
+from floodmark.cli.new.inference import Looked, look
+from floodmark.cli.new.scaffold import scaffold
+from floodmark.cli.shell.invocation import Invocation
+from floodmark.cli.shell.loading import open_workspace
+from floodmark.cli.verbs.workspace import _refused_in
 from floodmark.core.errors import FloodmarkError
 
 from .conftest import Verb
@@ -94,7 +94,7 @@ def test_the_scaffolds_own_tests_pass(shop: Path) -> None:
 
 def test_the_samples_late_rows_are_late() -> None:
     """30 minutes of bound, an hour of lateness: one order refires its hour, two come too late for it."""
-    inbox = Path(__file__).parents[2] / "src/floodmark/cli/template/shop/inbox/orders"
+    inbox = Path(__file__).parents[2] / "src/floodmark/cli/new/template/shop/inbox/orders"
     newest, late = "", []
     for file in sorted(inbox.iterdir()):
         for row in csv.DictReader(file.read_text().splitlines()):

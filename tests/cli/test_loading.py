@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.cli.invocation import Invocation
-from floodmark.cli.loading import open_workspace
+from floodmark.cli.shell.invocation import Invocation
+from floodmark.cli.shell.loading import open_workspace
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
 
 from .conftest import Verb

@@ -89,7 +89,7 @@ def test_an_unexpected_exception_keeps_its_traceback(verb: Verb, monkeypatch: py
         msg = "not foreseen"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr("floodmark.cli.workspace.open_workspace", broken)
+    monkeypatch.setattr("floodmark.cli.verbs.workspace.open_workspace", broken)
     result = verb("validate")
     assert result.exit_code == 1
     assert "Traceback" in result.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.cli.run import _batch
+from floodmark.cli.verbs.run import _batch
 from floodmark.spec.run import BatchInfo
 
 

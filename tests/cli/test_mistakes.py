@@ -187,7 +187,7 @@ def test_files_of_other_formats_named_csv_are_set_aside_with_what_they_are(verb:
 def test_rescaling_a_stream_of_the_embedded_engine_is_refused_before_spark_is_asked_for(
     verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.cli.streams.start", lambda *_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("floodmark.cli.verbs.streams.start", lambda *_: pytest.fail("Spark was started"))
     assert verb("land", "orders").exit_code == 0
     assert verb("run", "hourly_sales", "--unbounded", "--until-caught-up").exit_code == 0
     result = verb("rescale", "hourly_sales", "--partitions", "4")

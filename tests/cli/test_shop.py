@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.cli.scaffold import scaffold
+from floodmark.cli.new.scaffold import scaffold
 
 from .conftest import command, program
 

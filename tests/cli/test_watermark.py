@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from logs import land
 
-from floodmark.cli.invocation import Invocation
-from floodmark.cli.loading import open_workspace
+from floodmark.cli.shell.invocation import Invocation
+from floodmark.cli.shell.loading import open_workspace
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.commits import Landing
 from floodmark.spec.source import Source

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.cli.scaffold import scaffold
+from floodmark.cli.new.scaffold import scaffold
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

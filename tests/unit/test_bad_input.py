@@ -23,7 +23,7 @@ from floodmark import (
     operator_asset,
     source_asset,
 )
-from floodmark.cli.inference import look
+from floodmark.cli.new.inference import look
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
 

@@ -14,8 +14,9 @@ import psutil
 import pytest
 import yaml
 
-from floodmark.cli import session, up
-from floodmark.cli.console import Console
+from floodmark.cli.shell import session
+from floodmark.cli.shell.console import Console
+from floodmark.cli.verbs import up
 from floodmark.core.errors import SetupError
 
 FAMILY = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(1, flush=True); time.sleep(60)"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from floodmark.cli.inference import look, times
+from floodmark.cli.new.inference import look, times
 
 MOMENTS = [
     datetime(2021, 1, 13, 5, 6, 7, 890000, UTC),

@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import shared
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import shared
 from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError, SetupError, closest
 
@@ -26,7 +26,7 @@ GROUPS = {
         "land": "workspace",
         "run": "run",
         "status": "workspace",
-        "quarantine": "things",
+        "quarantine": "quarantine",
         "watermark": "watermark",
         "prove": "prove",
         "diff": "diff",
@@ -50,7 +50,7 @@ GROUPS = {
         "maintain": "maintain",
     },
 }
-"""Title in the help -> verb -> the module of ``floodmark.cli`` that defines the verb. A module is imported when its verb is used."""
+"""Title in the help -> verb -> the module of ``floodmark.cli.verbs`` that defines the verb. A module is imported when its verb is used."""
 
 VERBS = {verb: module for group in GROUPS.values() for verb, module in group.items()}
 """Verb -> its module."""
@@ -100,7 +100,7 @@ class Verbs(Program, click.Group):
         """The verb of that name; None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(import_module(f"floodmark.cli.{VERBS[cmd_name]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"floodmark.cli.verbs.{VERBS[cmd_name]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

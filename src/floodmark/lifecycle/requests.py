@@ -1,6 +1,6 @@
 """Requests: the options of the verbs that act on streams, as data.
 
-The options of the command line (``cli.invocation``), the config of Dagster's jobs (``orchestration.config``) and the table in
+The options of the command line (``cli.shell.invocation``), the config of Dagster's jobs (``orchestration.config``) and the table in
 ``docs/dagster.md`` are derived from the fields of the requests.
 """
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.cli.inference.fields import Fields, LookedField, Model
-from floodmark.cli.inference.files import Found, find
-from floodmark.cli.inference.sample import NULLS, Dialect, Sample, read
-from floodmark.cli.inference.times import TOLERATED, epoch_of, named_like_time
+from floodmark.cli.new.inference.fields import Fields, LookedField, Model
+from floodmark.cli.new.inference.files import Found, find
+from floodmark.cli.new.inference.sample import NULLS, Dialect, Sample, read
+from floodmark.cli.new.inference.times import TOLERATED, epoch_of, named_like_time
 from floodmark.spec.annotations import TimeFormat
 from floodmark.spec.source import Files
 

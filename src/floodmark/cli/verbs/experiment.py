@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.diff import say
-from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.loading import Opened
-from floodmark.cli.rollout import say_rollout
-from floodmark.cli.store import fleet
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
+from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.store import fleet
+from floodmark.cli.verbs.diff import say
+from floodmark.cli.verbs.rollout import say_rollout
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest

@@ -19,7 +19,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 import floodmark
-from floodmark.cli.invocation import Invocation
+from floodmark.cli.shell.invocation import Invocation
 from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError, shown
 from floodmark.spec.workspace import Workspace

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import END, NEVER, Interval, parse_instant, zone
 
 if TYPE_CHECKING:
-    from floodmark.cli.loading import Opened
+    from floodmark.cli.shell.loading import Opened
     from floodmark.spec.operator import Operator
     from floodmark.spec.workspace import Engine
     from floodmark.testing.killed_proof import KilledProof

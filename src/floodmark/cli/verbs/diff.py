@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe, parse_instant
 from floodmark.lifecycle.requests import ComparisonRequest

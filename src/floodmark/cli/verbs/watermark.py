@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.spec.source import Learned, Punctuated, Source

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.loading import Opened
-from floodmark.cli.spark import start
-from floodmark.cli.store import fleet, known
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
+from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.spark import start
+from floodmark.cli.shell.store import fleet, known
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import SavepointRequest
 from floodmark.lifecycle.savepoint import Manifest, broken, differences

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.console import Console
+from floodmark.cli.shell.console import Console
 from floodmark.core.errors import SetupError
 
 if TYPE_CHECKING:

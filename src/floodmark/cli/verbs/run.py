@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened
-from floodmark.cli.signals import stopping
-from floodmark.cli.spark import computing
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.signals import stopping
+from floodmark.cli.shell.spark import computing
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, LateRows, RunResult

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from floodmark.cli.inference.files import Found, ending
+from floodmark.cli.new.inference.files import Found, ending
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import lines_of, whole
 from floodmark.connectors.unit import Unreadable

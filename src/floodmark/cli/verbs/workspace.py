@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened, current_folder, open_workspace
-from floodmark.cli.signals import stopping
-from floodmark.cli.spark import computing
-from floodmark.cli.store import streams, upkeep
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import Opened, current_folder, open_workspace
+from floodmark.cli.shell.signals import stopping
+from floodmark.cli.shell.spark import computing
+from floodmark.cli.shell.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.spec.contract import event_time_field
@@ -29,7 +29,7 @@ from floodmark.spec.source import Files, FromColumn, Source
 from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:
-    from floodmark.cli.inference import Looked, Trial
+    from floodmark.cli.new.inference import Looked, Trial
     from floodmark.engines.landing.run import Committed, LandingResult
 
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 @pass_invocation
 def init(invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...]) -> None:
     """Create a workspace in a new folder NAME, ready to run."""
-    from floodmark.cli.scaffold import BOUND, scaffold, wait_for
+    from floodmark.cli.new.scaffold import BOUND, scaffold, wait_for
 
     if not name:
         msg = "NAME is empty; the workspace's folder needs one"
@@ -62,7 +62,7 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
     folder = Path(os.path.normpath(folder))  # `new/..` is the folder that holds new, which may have files in it
     looked = None
     if data is not None:
-        from floodmark.cli.inference import look
+        from floodmark.cli.new.inference import look
 
         with console.step(f"looking at {data}"):
             looked = look(data, time_formats)
@@ -71,7 +71,7 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
     tried = None
     if looked is not None:
-        from floodmark.cli.inference import trial
+        from floodmark.cli.new.inference import trial
 
         tried = trial(folder / "operators" / f"{looked.source}.py", looked)
         unordered = tried.behind > span(BOUND)

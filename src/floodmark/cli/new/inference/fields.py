@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.cli.inference.times import named_like_time, written
+from floodmark.cli.new.inference.times import named_like_time, written
 
 _LARGEST = (1 << 63) - 1
 _MAX_DIGITS = 38

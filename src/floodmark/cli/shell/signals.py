@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from floodmark.cli.console import Console
+from floodmark.cli.shell.console import Console
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from floodmark.core.time import describe_span
 from floodmark.spec.source import Files
 
 if TYPE_CHECKING:
-    from floodmark.cli.inference import Looked, LookedField, Model
+    from floodmark.cli.new.inference import Looked, LookedField, Model
 
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"

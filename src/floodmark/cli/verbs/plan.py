@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.diff import say
-from floodmark.cli.invocation import ENVIRONMENTS, Invocation, asked, pass_invocation, shared
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import ENVIRONMENTS, Invocation, asked, pass_invocation, shared
+from floodmark.cli.verbs.diff import say
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import CapabilityError, closest
 from floodmark.core.time import span
 from floodmark.lifecycle.plan import Plan
@@ -84,7 +84,7 @@ def _there(invocation: Invocation, against: str) -> Invocation:
     """The invocation for the environment, or the lake, that ``against`` names."""
     if against in ENVIRONMENTS:
         return replace(invocation, environment=against, lake=None)
-    from floodmark.cli.diff import lake_of
+    from floodmark.cli.verbs.diff import lake_of
 
     return replace(invocation, lake=lake_of(against).root)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from floodmark.cli.inference.look import Looked
-from floodmark.cli.inference.sample import ROWS
+from floodmark.cli.new.inference.look import Looked
+from floodmark.cli.new.inference.sample import ROWS
 from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Unreadable
 from floodmark.connectors.validation import EVENT, Rules

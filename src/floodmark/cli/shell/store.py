@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.loading import Opened
+from floodmark.cli.shell.loading import Opened
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.spark import start
-from floodmark.cli.store import known
-from floodmark.cli.workspace import opened_lake
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
+from floodmark.cli.shell.spark import start
+from floodmark.cli.shell.store import known
+from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import describe
 from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Step, documents, recorded
 
 if TYPE_CHECKING:
-    from floodmark.cli.loading import Opened
+    from floodmark.cli.shell.loading import Opened
     from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore.rollback import Prepared

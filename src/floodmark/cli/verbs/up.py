@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from floodmark.cli import session
-from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened, open_workspace
-from floodmark.cli.signals import stopping
-from floodmark.cli.store import fleet, supervisor
+from floodmark.cli.shell import session
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import Opened, open_workspace
+from floodmark.cli.shell.signals import stopping
+from floodmark.cli.shell.store import fleet, supervisor
 from floodmark.core.errors import ExecutionError, SetupError
 
 if TYPE_CHECKING:

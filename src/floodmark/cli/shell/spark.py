@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from floodmark.cli.console import Console
-from floodmark.cli.loading import Opened
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.loading import Opened
 from floodmark.core import machine
 
 if TYPE_CHECKING:

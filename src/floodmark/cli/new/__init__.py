@@ -1,0 +1,1 @@
+"""New workspaces: templates, and contracts inferred from files."""

@@ -1,0 +1,1 @@
+"""What verbs share: options, output, signals, the workspace and its stores."""
