@@ -49,7 +49,7 @@ from floodmark.lake.table.outputs import check_there
 from floodmark.lake.table.rows import marker, row_schema
 from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.time.watermarks import WHOLE, SourcePartition, WatermarkState
-from floodmark.spec.schema import ROW, STAMPS, Schema
+from floodmark.spec.values.schema import ROW, STAMPS, Schema
 
 START_MS = 1_700_000_000_000
 EACH_MS = 5_000

@@ -35,7 +35,7 @@ from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.values.schema import MARKER, ROW
 from floodmark.testing.lakes import append
 
 HOUR = 3_600_000

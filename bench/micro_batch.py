@@ -29,7 +29,7 @@ from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import append
 
 ROWS, KEYS, WINDOW = 1_000, 100, timedelta(seconds=10)

@@ -32,7 +32,7 @@ from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import PROPERTIES
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import as_written
 
 micro_batch.ROWS, micro_batch.KEYS = 100, 20

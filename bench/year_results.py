@@ -107,8 +107,8 @@ def run(root: Path, commits: int, every: int, spark: Any, upkeep: Callable[[str]
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore import savepoints
     from floodmark.lake.restore.rollback import roll_back
-    from floodmark.spec.aggregates import count
-    from floodmark.spec.aggregates import sum as total
+    from floodmark.spec.windowing.aggregates import count
+    from floodmark.spec.windowing.aggregates import sum as total
 
     aged, wrong = Aged(root), 0
     lake, log, out = aged.lake, aged.lake.log("readings"), aged.lake.output("minutes")

@@ -35,9 +35,9 @@ from floodmark.lifecycle.usage import Usage
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.report import page
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo
+from floodmark.spec.values.schema import ROW
 from operators.flights import Flight
 
 WEIGHT = 0.05

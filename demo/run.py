@@ -20,8 +20,8 @@ from demo.tables import commits, final, read, without_stamps
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.run import RunResult
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.run import RunResult
 from floodmark.spec.workspace import Engine, Workspace
 
 ALWAYS = Interval(start=NEVER, end=END + 1)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from floodmark.spec.operator import Output
-from floodmark.spec.schema import PARTITION, ROW, STAMPS
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import PARTITION, ROW, STAMPS
 
 
 def read(path: str) -> pa.Table:

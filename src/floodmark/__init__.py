@@ -1,6 +1,36 @@
 """floodmark: one operator definition, bounded or unbounded, over Delta tables, with the same answer."""
 
-from floodmark.spec.aggregates import (
+from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
+from floodmark.spec.assets.rollout import PromoteWhen, Rollout
+from floodmark.spec.graph.operator import Operator, operator
+from floodmark.spec.graph.stream import Outputs, Stream
+from floodmark.spec.keyed.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
+from floodmark.spec.keyed.state import (
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from floodmark.spec.keyed.timer import Timer
+from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
+from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.rows.source import (
+    Ascending,
+    BoundedOutOfOrderness,
+    DeltaTable,
+    Files,
+    FromColumn,
+    Learned,
+    Punctuated,
+    Rows,
+    Source,
+)
+from floodmark.spec.values.annotations import JsonText, Rescued, TimeFormat
+from floodmark.spec.values.functions import Pane
+from floodmark.spec.values.tolerance import Within
+from floodmark.spec.windowing.aggregates import (
     Aggregate,
     approx_count_distinct,
     collect,
@@ -19,39 +49,9 @@ from floodmark.spec.aggregates import (
     sum,
     top_n,
 )
-from floodmark.spec.annotations import JsonText, Rescued, TimeFormat
-from floodmark.spec.asset import Savepoints, Upgrades, operator_asset, source_asset
-from floodmark.spec.contract import Contract, EventTime, LocalTime
-from floodmark.spec.evictors import KeepLast, KeepNear, KeepWithin
-from floodmark.spec.expectation import Expectation
-from floodmark.spec.functions import Pane
-from floodmark.spec.operator import Operator, operator
-from floodmark.spec.partitions import Daily, Hourly
-from floodmark.spec.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
-from floodmark.spec.rollout import PromoteWhen, Rollout
-from floodmark.spec.source import (
-    Ascending,
-    BoundedOutOfOrderness,
-    DeltaTable,
-    Files,
-    FromColumn,
-    Learned,
-    Punctuated,
-    Rows,
-    Source,
-)
-from floodmark.spec.state import (
-    AggregatingState,
-    BroadcastState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
-from floodmark.spec.stream import Outputs, Stream
-from floodmark.spec.timer import Timer
-from floodmark.spec.tolerance import Within
-from floodmark.spec.triggers import (
+from floodmark.spec.windowing.evictors import KeepLast, KeepNear, KeepWithin
+from floodmark.spec.windowing.partitions import Daily, Hourly
+from floodmark.spec.windowing.triggers import (
     AfterCount,
     AfterDelay,
     AfterWatermark,
@@ -64,7 +64,7 @@ from floodmark.spec.triggers import (
     all_of,
     any_of,
 )
-from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
+from floodmark.spec.windowing.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
 from floodmark.spec.workspace import Settings, Workspace
 
 __all__ = [

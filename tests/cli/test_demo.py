@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from demo.__main__ import demo
 from demo.comparison import Comparison
 from demo.run import Compared, Outcome, lines
-from floodmark.spec.run import RunResult
+from floodmark.spec.values.run import RunResult
 
 
 def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:

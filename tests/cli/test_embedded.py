@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from floodmark.engines.embedded.sail import server
 from floodmark.engines.spark.setup import java
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from floodmark.cli.verbs.run import _batch
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 
 
 def test_what_failed_beside_a_micro_batch_is_said_below_it() -> None:

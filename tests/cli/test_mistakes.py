@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from floodmark.lake.results import readiness
-from floodmark.spec.partitions import split
+from floodmark.spec.windowing.partitions import split
 
 from .conftest import Verb, forget_modules
 

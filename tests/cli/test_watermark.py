@@ -13,7 +13,7 @@ from floodmark.cli.shell.invocation import Invocation
 from floodmark.cli.shell.loading import open_workspace
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.commits import Landing
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
 
 from .conftest import WORKSPACE_MODULES, Verb
 

@@ -13,7 +13,7 @@ from floodmark.control.streams.actions import roll_back, upgrade
 from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.verification import Verification
 from floodmark.lake.restore import savepoints
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 def fleet(root: Path, lake: str, *operators: Operator) -> Fleet:

@@ -37,7 +37,7 @@ from floodmark.lake.restore.switch import pending, refuse_moved, refuse_while_pe
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.writing.writer import FENCE, committed
 from floodmark.lifecycle.steps import kind
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("lifecycle_process.py")

@@ -32,8 +32,8 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Engine
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log

@@ -28,7 +28,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.results import tables
 from floodmark.lake.table.files import Written
 from floodmark.lake.writing import writer
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 
 POINTS = [
     pytest.param(point, marks=() if point == crash.POINTS[kind][-1] else pytest.mark.soak)

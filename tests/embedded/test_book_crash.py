@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.time import from_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 

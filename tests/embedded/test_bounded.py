@@ -11,7 +11,7 @@ from demo.oracle import Oracle
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import shared
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 
 OPERATORS = [hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays]

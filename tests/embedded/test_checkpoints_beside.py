@@ -22,8 +22,8 @@ from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
 from floodmark.lake.table import entries
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
 

@@ -23,7 +23,7 @@ from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final

@@ -13,7 +13,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing.lakes import outputs
 
 HELPERS = """

@@ -22,8 +22,8 @@ from floodmark.observe.comparison.arms import carry_on, compare_arms
 from floodmark.observe.comparison.closed import read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.report import markdown, page
-from floodmark.spec.operator import Operator
-from floodmark.spec.tolerance import Within
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.tolerance import Within
 
 Key = tuple[object, object]
 

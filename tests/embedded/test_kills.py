@@ -21,7 +21,7 @@ from streams import STREAMS, check
 
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
 

@@ -19,8 +19,8 @@ from floodmark.engines.embedded.landing import blobs
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import Ascending, Punctuated, Rows, Source
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import Ascending, Punctuated, Rows, Source
 
 
 class Reading(Contract):
@@ -43,8 +43,8 @@ def test_a_landing_asks_for_no_server_and_imports_no_spark(lake: Lake, tmp_path)
 import sys
 from floodmark.engines.embedded.landing.run import land
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import Ascending, Rows, Source
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import Ascending, Rows, Source
 class Reading(Contract):
     at: EventTime
 source = Source("readings", contract=Reading, connector=Rows([{"at": "2001-01-01"}]), watermark=Ascending())

@@ -18,9 +18,9 @@ from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.spec.annotations import Rescued
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import Ascending, DeltaTable, Files, Rows, Source
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import Ascending, DeltaTable, Files, Rows, Source
+from floodmark.spec.values.annotations import Rescued
 
 
 class Reading(Contract):

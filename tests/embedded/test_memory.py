@@ -16,7 +16,7 @@ from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.lakes import append
 
 ROWS, KEYS = 150_000, 90_000

@@ -16,7 +16,7 @@ from floodmark.engines.embedded.memory.values import values as computed
 from floodmark.engines.embedded.retries.halving import failing
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 ROWS = 12
 FAILS = "!"

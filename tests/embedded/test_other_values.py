@@ -14,7 +14,7 @@ from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 TYPES = {
     "n": "int",

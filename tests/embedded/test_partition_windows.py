@@ -15,7 +15,7 @@ import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, from_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.partitions import split
+from floodmark.spec.windowing.partitions import split
 from floodmark.testing.runs import final
 
 DAYS = fm.Daily("2013-03-08", timezone="America/New_York")

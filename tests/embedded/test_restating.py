@@ -44,7 +44,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import MicroBatch
-from floodmark.spec.schema import PARTITION, RETRACTION
+from floodmark.spec.values.schema import PARTITION, RETRACTION
 
 KEYS = ("key", "window_start", "window_end")
 

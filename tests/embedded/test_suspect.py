@@ -12,7 +12,7 @@ from floodmark.engines.embedded.retries.suspect import suspect
 from floodmark.engines.embedded.sail.session import shared
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 SCHEMA = Schema((Column(name="s", type="string"), Column(name="n", type="int"), Column(name="f", type="double")))
 TEXTS = [*VALUES["string"], "1.5d", " 7 ", "1e400", "-128", "32768", "99999999999999999999", "'", "a\\'b", "x\x1b"]

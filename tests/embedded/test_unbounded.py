@@ -48,9 +48,9 @@ from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.writing.compaction import compact
 from floodmark.semantics.kernels.kernel import Emissions, Kernels
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo, RunResult
-from floodmark.spec.schema import PARTITION, STAMPS
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo, RunResult
+from floodmark.spec.values.schema import PARTITION, STAMPS
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final

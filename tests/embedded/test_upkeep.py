@@ -35,7 +35,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.cuts import create_coordinated_savepoints
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 

@@ -43,7 +43,7 @@ from floodmark.lake.restore.fork import move
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.entries import is_table
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 
 
 class Strict(Event):

@@ -23,8 +23,8 @@ from floodmark.lake.restore.cuts import create_coordinated_savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import ROW
 from operators.aircraft import connection_pairs, stranded_aircraft
 from operators.flights import Flight, delay_sessions, hourly_departures, moving_median, rolling_departures
 

@@ -18,7 +18,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.restore.savepoints import delete
 from floodmark.lake.table import history
 from floodmark.lake.writing.compaction import compact
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing.lakes import outputs
 from floodmark.testing.runs import final
 

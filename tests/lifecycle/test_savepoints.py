@@ -36,7 +36,7 @@ from floodmark.lake.restore.rollback import prepare, roll_back
 from floodmark.lake.restore.switch import pending
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Settings
 
 

@@ -31,7 +31,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Engine
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log

@@ -14,7 +14,7 @@ from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.readiness import left_to_stream
 from floodmark.orchestration.partitions import definition, interval_of
-from floodmark.spec.partitions import split
+from floodmark.spec.windowing.partitions import split
 
 DAYS = ("2013-01-01", "2013-01-03")
 CHAIN = ("hourly_departures", "hourly_departures__late", "busiest_hour")

@@ -26,8 +26,8 @@ from floodmark import (
     source_asset,
 )
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.contract import expectations as of_contract
-from floodmark.spec.expectation import distinct
+from floodmark.spec.rows.contract import expectations as of_contract
+from floodmark.spec.rows.expectation import distinct
 
 
 class Reading(

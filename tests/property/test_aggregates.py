@@ -25,7 +25,7 @@ from floodmark.semantics.aggregates.sketch import (
     sketch_merge,
 )
 from floodmark.semantics.encoding.columns import arrow_type
-from floodmark.spec.aggregates import LAWS, Builtin
+from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from floodmark.testing.log import Log
 from tests.support.aggregate_forms import FUNCTIONS, NOTHING, accepts, forms
 from tests.support.oracle_aggregates import OVERFLOW, answer, same, tolerance

@@ -24,7 +24,7 @@ from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.columnar import Stage, pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.aggregates import LAWS, Builtin
+from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from tests.support.aggregate_forms import accepts
 from tests.support.late_rounds import RoundsKernel
 

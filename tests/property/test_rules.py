@@ -38,7 +38,7 @@ from floodmark.semantics.kernels import columnar, revisions
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.panes import RecordWindowKernel
 from floodmark.semantics.time.assignment import Lateness, classify_lateness
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing.log import Log
 
 SEEDS = 40

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from floodmark import Contract, EventTime, Stream, Tumbling, operator, sum
 from floodmark.core.errors import ExecutionError
 from floodmark.semantics.aggregates.table import TABLE
-from floodmark.spec.aggregates import LAWS, Builtin
+from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from floodmark.testing.runs import RUNS, Run
 from tests.support.oracle_aggregates import OVERFLOW, answer, same, tolerance
 from tests.unit.test_aggregate_matrix import CASES

@@ -20,7 +20,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.semantics.kernels.columnar import Stage, pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures
 
 CUTS = 25

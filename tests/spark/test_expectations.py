@@ -12,7 +12,7 @@ from floodmark import Expectation
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError
 from floodmark.observe.expectations import Judged, evaluate
-from floodmark.spec.expectation import GALLERY
+from floodmark.spec.rows.expectation import GALLERY
 
 SCHEMA = "id bigint, key string, value double, n int, at timestamp, text string"
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)

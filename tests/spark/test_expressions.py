@@ -12,7 +12,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.upgrading import check, upgrade
-from floodmark.spec.schema import ROW, STAMPS
+from floodmark.spec.values.schema import ROW, STAMPS
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase
 

@@ -30,8 +30,8 @@ from floodmark.lake.table.commits import Landing
 from floodmark.observe.bounds import report
 from floodmark.semantics.time.delays import Delays
 from floodmark.semantics.time.learning import BoundEstimate, Decision
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import (
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import (
     Ascending,
     BoundedOutOfOrderness,
     DeltaTable,
@@ -468,7 +468,7 @@ def test_workers_need_not_import_the_workspace(engine, lake, tmp_path, monkeypat
     (package / "words.py").write_text("def shout(text):\n    return text.upper()\n")
     (package / "readings.py").write_text(
         "from pydantic import field_validator\n"
-        "from floodmark.spec.contract import Contract, EventTime\n"
+        "from floodmark.spec.rows.contract import Contract, EventTime\n"
         "from contracts_of_mine.words import shout\n"
         "class Loud(Contract):\n"
         "    at: EventTime\n"

@@ -21,8 +21,8 @@ from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import PARTITION
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import PARTITION
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 
 pytestmark = pytest.mark.usefixtures("compiled")

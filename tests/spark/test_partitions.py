@@ -15,7 +15,7 @@ from floodmark import Daily, Hourly
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, describe, to_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.partitions import predicate, split
+from floodmark.spec.windowing.partitions import predicate, split
 from operators.flights import hourly_departures, split_delays
 
 ZONE = "America/New_York"

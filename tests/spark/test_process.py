@@ -14,7 +14,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.log import Log, Logs
 from floodmark.testing.spark import SparkCase
 

@@ -9,8 +9,8 @@ from stored import rows as stored
 
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing import quarantine
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import BoundedOutOfOrderness, Files, Rows, Source
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import BoundedOutOfOrderness, Files, Rows, Source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import MicroBatch
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 
 
 def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:

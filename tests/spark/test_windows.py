@@ -12,8 +12,8 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.frames import zones
-from floodmark.spec.partitions import Daily
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
+from floodmark.spec.windowing.partitions import Daily
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase
 

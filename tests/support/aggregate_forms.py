@@ -12,7 +12,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.semantics.aggregates.accumulators import Accumulators, Measure, Value
 from floodmark.semantics.aggregates.table import TABLE, fold, needs_bag
 from floodmark.semantics.encoding.columns import arrow_type, decode, encode
-from floodmark.spec.aggregates import LAWS, Builtin, total_type
+from floodmark.spec.windowing.aggregates import LAWS, Builtin, total_type
 
 NOTHING = "no row"
 

@@ -11,7 +11,7 @@ from simulation import Row, SimulatedRun, cuts, final, marker, run_batch, settle
 
 from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, count, max, mean, operator, sum
 from floodmark.core.time import END
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 class Reading(Contract):

@@ -12,7 +12,7 @@ from chains import chain
 from odd_programs import draw_program
 
 import floodmark as fm
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 REFERENCE = ("aircraft", "flights", "logs", "sensors", "weather")
 WINDOW, WAIT, KEPT, TOTAL = fm.Tumbling("1 hour"), fm.Every("5 minutes"), fm.KeepLast(3), fm.sum("v")

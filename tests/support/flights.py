@@ -16,7 +16,7 @@ from demo.tables import final
 from floodmark import BoundedOutOfOrderness, Files, Source
 from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from operators.flights import Flight
 
 BOUND_MINUTES = 180

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STAMPED = [

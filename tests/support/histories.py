@@ -14,7 +14,7 @@ from events import Event
 import floodmark as fm
 from floodmark.core.time import Interval, to_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 DAYS = 5

@@ -12,7 +12,7 @@ from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.grouping import group_ids, positions
 from floodmark.semantics.kernels.columnar import signed
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 
 class RoundsKernel(ColumnarWindowKernel):

@@ -33,7 +33,7 @@ from floodmark.lake.stream.checkpoint import Checkpoint
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch, encode
 from floodmark.lake.writing.writer import FENCE
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 VERSIONS = {one.version: one for one in (TOTALS, WIDER)}
 

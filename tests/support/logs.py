@@ -25,7 +25,7 @@ from floodmark.semantics.time.watermarks import (
     forget_idle,
     unheld,
 )
-from floodmark.spec.source import Learned, Source
+from floodmark.spec.rows.source import Learned, Source
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 Row = tuple[int, str]

@@ -14,8 +14,8 @@ from odd_windows import Windows, draw_windows
 
 from floodmark import Stream, operator
 from floodmark.core.time import END, NEVER, from_ms
-from floodmark.spec.aggregates import LAWS, Builtin
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from floodmark.testing.log import Log
 from tests.support.aggregate_forms import accepts
 from tests.support.oracle_aggregates import OVERFLOW, answer, rank, same, tolerance

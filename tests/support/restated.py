@@ -22,7 +22,7 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.schema import MARKER, PARTITION, ROW, STAMPS
+from floodmark.spec.values.schema import MARKER, PARTITION, ROW, STAMPS
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
 

@@ -26,7 +26,7 @@ from floodmark.control.state.store import CONTROL, Store
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.values.schema import MARKER, ROW
 
 OPERATOR = "hourly_sales"
 ROLLOUT = 'rollout=Rollout(shadow="1 s", watch="{watch}", promote=PromoteWhen(match=1, every="1 s", approve=True)),'

@@ -20,7 +20,7 @@ from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.columnar import Stage, pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 Row = dict[str, Any]
 

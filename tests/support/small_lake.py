@@ -22,8 +22,8 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch, encode
 from floodmark.lake.table.rows import row_schema
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.spec.operator import Output
-from floodmark.spec.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
 
 
 def _totals(events: Stream[Event]) -> Stream:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 HERE = Path(__file__).resolve().parent
 EXPRESSIONS = tuple((HERE / "expressions.txt").read_text().splitlines())

@@ -33,7 +33,7 @@ from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.restore.switch import pending
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.schema import PARTITION, STAMPS
+from floodmark.spec.values.schema import PARTITION, STAMPS
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 COMMITS, ROWS = 8, 14

@@ -36,7 +36,7 @@ from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.aggregates.grouping import group_ids
 from floodmark.semantics.aggregates.numbers import normal
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing import IN_MEMORY, Case
 from floodmark.testing.log import Log
 

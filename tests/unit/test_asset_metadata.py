@@ -8,7 +8,7 @@ from definitions import workspace
 from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration import metadata
 from floodmark.orchestration.assets import output_key
-from floodmark.spec.run import RunResult
+from floodmark.spec.values.run import RunResult
 
 LAKE = Lake("/lake")
 

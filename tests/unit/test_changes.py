@@ -17,7 +17,7 @@ import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
 

@@ -28,7 +28,7 @@ from floodmark.observe.comparison.arms import final
 from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How, compare
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.tolerance import Within
+from floodmark.spec.values.tolerance import Within
 
 HOW = How(tolerances={"mean": Within(0.01)})
 

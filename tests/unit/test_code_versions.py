@@ -12,7 +12,7 @@ from definitions import workspace
 from floodmark.core.time import Interval
 from floodmark.lifecycle.coverage import Entry, Segment
 from floodmark.orchestration import build_definitions, versions
-from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset
 
 DAY = 24 * 3_600_000
 START = 1_357_016_400_000

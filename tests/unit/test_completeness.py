@@ -11,9 +11,9 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval
 from floodmark.lake.results.readiness import Shortfall
 from floodmark.orchestration.completeness import divide, merge_results
-from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.partitions import split
-from floodmark.spec.run import RunResult
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.values.run import RunResult
+from floodmark.spec.windowing.partitions import split
 
 HOUR = 3_600_000
 

@@ -52,7 +52,7 @@ from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.source import DeltaTable as TableOfOthers
+from floodmark.spec.rows.source import DeltaTable as TableOfOthers
 
 PATIENCE_SECONDS = 300
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"

@@ -23,7 +23,7 @@ from floodmark.lake.table.rows import STAMP_SCHEMA
 from floodmark.lake.writing.cutover import Cutover
 from floodmark.lake.writing.graft import graft
 from floodmark.lifecycle.cutover import chosen, final, parse
-from floodmark.spec.schema import BOUNDED, MARKER, PARTITION, RETRACTION, ROW, first_sequence
+from floodmark.spec.values.schema import BOUNDED, MARKER, PARTITION, RETRACTION, ROW, first_sequence
 
 Row = dict[str, Any]
 HOUR = 3_600_000

@@ -17,7 +17,7 @@ from floodmark.core.time import END, NEVER, describe_span, span
 from floodmark.semantics.time.delays import Delays, bucket_of, last_of
 from floodmark.semantics.time.learning import Decision
 from floodmark.semantics.time.watermarks import WatermarkState, advance, decide, leave_idle
-from floodmark.spec.source import Learned
+from floodmark.spec.rows.source import Learned
 
 delays = st.lists(st.one_of(st.integers(0, 100), st.integers(0, END - NEVER)), max_size=30)
 shares = st.one_of(st.sampled_from([0.5, 0.9, 0.99, 0.999, 0.9999, 1]), st.floats(0.001, 1))

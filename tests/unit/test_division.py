@@ -12,9 +12,9 @@ from floodmark import Daily, Hourly
 from floodmark.core.time import END, EPOCH, NEVER, from_ms, to_ms
 from floodmark.lake.table.division import divided
 from floodmark.lake.table.rows import INSTANT
-from floodmark.spec.operator import Output
-from floodmark.spec.partitions import Partitions
-from floodmark.spec.schema import PARTITION, Schema
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import PARTITION, Schema
+from floodmark.spec.windowing.partitions import Partitions
 
 KINDS = [
     Daily("2013-01-01"),

@@ -22,7 +22,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines import transfer
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.orchestration import build_definitions
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 def hours(*, refused: bool) -> Operator:

@@ -12,7 +12,7 @@ from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.functions import classified
 from floodmark.spec.expressions.tree import Literal
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 
 def read(text):

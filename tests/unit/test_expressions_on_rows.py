@@ -12,7 +12,7 @@ from floodmark.core.errors import DefinitionError, ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing.log import Log
 
 

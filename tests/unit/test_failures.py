@@ -17,7 +17,7 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.schema import ROW, STAMPS
+from floodmark.spec.values.schema import ROW, STAMPS
 from floodmark.testing import Case
 from floodmark.testing.log import Log
 from floodmark.testing.proof import prove

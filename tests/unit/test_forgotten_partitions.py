@@ -35,7 +35,7 @@ from floodmark.semantics.time.watermarks import (
     leave_idle,
     unheld,
 )
-from floodmark.spec.source import Ascending, Rows, Source
+from floodmark.spec.rows.source import Ascending, Rows, Source
 
 
 class Reading(Contract):

@@ -13,7 +13,7 @@ from floodmark import PromoteWhen, Rollout, Upgrades, Within, operator_asset
 from floodmark.core.errors import DefinitionError
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison, Counts, Profile, SchemaDifference
 from floodmark.lifecycle.gates import Evidence, Judgement, judge
-from floodmark.spec.cron import check_cron
+from floodmark.spec.values.cron import check_cron
 
 NONE = Profile(nulls=0, distinct=None)
 

@@ -13,7 +13,7 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.encoding.plain import pack, unpack
 from floodmark.semantics.kernels import kernel, keyed
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 from floodmark.testing.log import Log, Logs
 
 

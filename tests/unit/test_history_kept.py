@@ -16,7 +16,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.table import outputs
-from floodmark.spec.source import Ascending, Rows, Source
+from floodmark.spec.rows.source import Ascending, Rows, Source
 
 
 def first_commit_after_60_days(path: str) -> bool:

@@ -20,7 +20,7 @@ from floodmark.semantics.encoding.columns import arrow_type, decode, encode
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.stage import stage_of
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.log import Log, Logs
 
 

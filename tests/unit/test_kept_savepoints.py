@@ -23,7 +23,7 @@ from floodmark.lake.restore import experiments, savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.experiment import Experiment
 from floodmark.orchestration import build_definitions
-from floodmark.spec.rollout import Rollout
+from floodmark.spec.assets.rollout import Rollout
 
 NOTE = "hourly"
 

@@ -35,8 +35,8 @@ from floodmark.core.time import END
 from floodmark.semantics.kernels.columnar import Stage, pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.operator import Operator
-from floodmark.spec.windows import Window
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.windowing.windows import Window
 
 DAY = 86_400_000
 

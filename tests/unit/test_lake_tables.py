@@ -18,7 +18,7 @@ from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.table import entries
-from floodmark.spec.schema import PARTITION, STAMPS
+from floodmark.spec.values.schema import PARTITION, STAMPS
 
 
 class Event(Contract):

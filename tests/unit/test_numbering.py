@@ -12,7 +12,7 @@ from floodmark.engines.frames import packing as preaggregate
 from floodmark.engines.frames.numbering import Numbering, of_batch, of_bounded_run
 from floodmark.engines.frames.packing import Stamping, unpacking
 from floodmark.semantics.encoding.columns import encode
-from floodmark.spec.schema import BOUNDED, MARKER, SEQUENCES, Column, Schema, first_sequence
+from floodmark.spec.values.schema import BOUNDED, MARKER, SEQUENCES, Column, Schema, first_sequence
 
 SCHEMA = Schema((Column(name="x", type="bigint"),))
 

@@ -16,7 +16,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import quarantines
 from floodmark.lake.table.rows import row_schema
 from floodmark.observe.quarantine import SetAside, set_aside
-from floodmark.spec.schema import MARKER, QUARANTINE, RETRACTION, ROW
+from floodmark.spec.values.schema import MARKER, QUARANTINE, RETRACTION, ROW
 
 COLUMNS = row_schema(QUARANTINE)
 KINDS = [ROW, ROW, ROW, RETRACTION, MARKER]

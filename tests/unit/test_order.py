@@ -13,7 +13,7 @@ import floodmark as fm
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.encoding.order import order_key
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.log import Log, Logs
 
 ORDERED = [

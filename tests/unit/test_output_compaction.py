@@ -27,9 +27,9 @@ from floodmark.lake.table.sequences import last_read, results_in_order
 from floodmark.lake.writing import compaction
 from floodmark.lake.writing.compaction import carry_out, compact, of_output
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.operator import Input, OutputRef
-from floodmark.spec.partitions import Hourly
-from floodmark.spec.schema import BOUNDED, MARKER, PARTITION, Column, Schema, first_sequence
+from floodmark.spec.graph.operator import Input, OutputRef
+from floodmark.spec.values.schema import BOUNDED, MARKER, PARTITION, Column, Schema, first_sequence
+from floodmark.spec.windowing.partitions import Hourly
 
 OWN = Schema((Column(name="n", type="bigint"),))
 RESULTS = Input(name="o", table="o", schema=OWN, upstream=OutputRef(WINDOWED, ""))

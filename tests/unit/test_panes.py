@@ -21,7 +21,7 @@ from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log
 from floodmark.testing.proof import tables_of

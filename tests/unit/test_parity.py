@@ -21,7 +21,7 @@ from floodmark.engines.embedded.parity.table import Function, Table, parted, tab
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 TYPES = {"i": "bigint", "n": "int", "s": "string", "f": "double", "p": "timestamp", "d": "decimal(12,3)"}
 SCHEMA = Schema(tuple(Column(name=name, type=kind) for name, kind in TYPES.items()))

@@ -10,7 +10,7 @@ import pytest
 import floodmark as fm
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.values.schema import MARKER, ROW
 from floodmark.testing.log import Log
 
 

@@ -21,8 +21,8 @@ from floodmark.semantics.encoding.columns import arrow_type, fitted
 from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.state.entries import Entries
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.kinds import Kind
-from floodmark.spec.schema import ROW
+from floodmark.spec.rows.kinds import Kind
+from floodmark.spec.values.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 import floodmark as fm
-from floodmark.spec.purity import impurities
+from floodmark.spec.values.purity import impurities
 
 this = sys.modules[__name__]
 

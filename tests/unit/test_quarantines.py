@@ -21,8 +21,8 @@ from floodmark.lake.logs import log, quarantines
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.table import entries
 from floodmark.lake.writing import compaction
-from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import Ascending, Files, Source
+from floodmark.spec.rows.contract import Contract, EventTime
+from floodmark.spec.rows.source import Ascending, Files, Source
 
 FIRST = 1_000_000_000_000
 READ = Path("/proc/self/io")

@@ -17,8 +17,8 @@ from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.rows import row_schema
 from floodmark.lake.writing.restatement import Restatement
 from floodmark.lake.writing.writer import FENCE, Writer
-from floodmark.spec.operator import Output
-from floodmark.spec.schema import MARKER, RETRACTION, ROW, SEQUENCES, Column, Schema, first_sequence
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, SEQUENCES, Column, Schema, first_sequence
 
 SCHEMA = Schema((Column(name="key", type="string"), Column(name="value", type="double")))
 START = datetime(2020, 1, 1, tzinfo=UTC)

@@ -40,7 +40,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.gates import Gate
 from floodmark.lifecycle.watch import Memory
-from floodmark.spec.stream import WindowedStream
+from floodmark.spec.graph.stream import WindowedStream
 
 STREAM = StreamId("totals", "/lake")
 DECLARED = Rollout(

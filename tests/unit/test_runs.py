@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import floodmark as fm
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing import IN_MEMORY, Case, table
 from floodmark.testing.runs import final
 from floodmark.testing.strategies import cuts, streams

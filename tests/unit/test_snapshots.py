@@ -10,7 +10,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.log import Log
 
 

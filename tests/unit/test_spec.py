@@ -23,8 +23,8 @@ from floodmark import (
     operator,
 )
 from floodmark.core.errors import CapabilityError, DefinitionError
-from floodmark.spec.contract import schema
 from floodmark.spec.expressions import quoted
+from floodmark.spec.rows.contract import schema
 from floodmark.testing import Case
 
 

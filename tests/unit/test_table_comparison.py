@@ -17,7 +17,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.observe.comparison.compare import How, compare
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.tolerance import Within
+from floodmark.spec.values.tolerance import Within
 
 COLUMNS = pa.schema(
     [

@@ -18,8 +18,8 @@ from floodmark.semantics.kernels.columnar import pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.semantics.time.watermarks import Trace, WatermarkState, advance, candidates
-from floodmark.spec.operator import Operator
-from floodmark.spec.windows import Window
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.windowing.windows import Window
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 

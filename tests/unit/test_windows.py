@@ -23,8 +23,8 @@ from floodmark.lake.table.files import statistics
 from floodmark.semantics.time.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid
-from floodmark.spec.partitions import Daily, Hourly
-from floodmark.spec.schema import BOUNDED, SEQUENCES, first_sequence
+from floodmark.spec.values.schema import BOUNDED, SEQUENCES, first_sequence
+from floodmark.spec.windowing.partitions import Daily, Hourly
 from floodmark.testing import IN_MEMORY
 from floodmark.testing.log import Log
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from floodmark.compiler.describe import describe, window
 from floodmark.core.time import describe_span
-from floodmark.spec import steps
-from floodmark.spec.functions import Function
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import TAG
-from floodmark.spec.windows import Count, Global
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.functions import Function
+from floodmark.spec.values.schema import TAG
+from floodmark.spec.windowing.windows import Count, Global
 
 
 def explain(operator: Operator) -> tuple[str, dict[str, object]]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from floodmark.core.types import Type, of_python
-from floodmark.spec.contract import Contract, EventTime, inputs_of, takes_unknown
+from floodmark.spec.rows.contract import Contract, EventTime, inputs_of, takes_unknown
 
 _EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterValidator)]
 

@@ -20,7 +20,7 @@ from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.source import DeltaTable
+from floodmark.spec.rows.source import DeltaTable
 
 _PREFIX = "version "
 _BATCH_ROWS = 8192

@@ -21,8 +21,8 @@ from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.contract import Contract, inputs_of
-from floodmark.spec.source import Files
+from floodmark.spec.rows.contract import Contract, inputs_of
+from floodmark.spec.rows.source import Files
 
 Format = Literal["csv", "json", "parquet"]
 ENDINGS: dict[str, Format] = {

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from floodmark.connectors.unit import Columns, Record, Unreadable
 from floodmark.connectors.validation import fractions_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.contract import Contract, inputs_of, takes_unknown
+from floodmark.spec.rows.contract import Contract, inputs_of, takes_unknown
 
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536

@@ -10,7 +10,7 @@ from floodmark.connectors.unit import Record, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.source import Rows
+from floodmark.spec.rows.source import Rows
 
 
 @dataclass(frozen=True, slots=True)

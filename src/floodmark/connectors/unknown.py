@@ -14,8 +14,8 @@ from pydantic_core import from_json
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Record
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.spec.contract import tells_unknown
-from floodmark.spec.source import DeltaTable, Source
+from floodmark.spec.rows.contract import tells_unknown
+from floodmark.spec.rows.source import DeltaTable, Source
 
 _FIRST, _EVERY = 32, 128
 """Rows of a batch that are sampled: the first ``_FIRST``, then one in ``_EVERY``."""

@@ -24,10 +24,10 @@ from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.time.stretches import Stretch, stretches
 from floodmark.semantics.time.watermarks import Trace, candidates, candidates_from_column
-from floodmark.spec.annotations import rescued_text
-from floodmark.spec.contract import Contract, allowed_values, event_time_field, inputs_of, rescued_field, schema
-from floodmark.spec.schema import Schema
-from floodmark.spec.source import FromColumn, Source
+from floodmark.spec.rows.contract import Contract, allowed_values, event_time_field, inputs_of, rescued_field, schema
+from floodmark.spec.rows.source import FromColumn, Source
+from floodmark.spec.values.annotations import rescued_text
+from floodmark.spec.values.schema import Schema
 
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"

@@ -16,7 +16,7 @@ from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.checkpoint import ENGINE, engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table.outputs import check_there
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.graph.operator import Operator, Output
 
 
 def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = frozenset()) -> None:

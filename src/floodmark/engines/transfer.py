@@ -21,7 +21,7 @@ from floodmark.lake.stream.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import entries
 from floodmark.lifecycle.steps import Convert, Fence, MakeCurrent, Save, Step, take
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
 from floodmark.lifecycle.switch import steps as turn_steps
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.run import BatchInfo, RunResult
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.run import BatchInfo, RunResult
 
 IN_PLACE = ("no-op", "stateless change", "compatible state")
 """Verdicts after which a stream resumes from its own state without ``forward_only``."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from floodmark.core.fingerprint import compare
 from floodmark.core.time import Interval
-from floodmark.spec.run import LateRows
+from floodmark.spec.values.run import LateRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

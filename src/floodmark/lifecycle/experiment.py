@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from floodmark.core.errors import LifecycleError, closest
 from floodmark.core.time import NEVER
 from floodmark.lifecycle.usage import Usage
-from floodmark.spec.rollout import PromoteWhen
+from floodmark.spec.assets.rollout import PromoteWhen
 
 CURRENT = "@current"
 """The code of an arm that is what the stream runs."""

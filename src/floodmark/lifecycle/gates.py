@@ -8,7 +8,7 @@ from typing import Literal
 
 from floodmark.core.time import describe, describe_span
 from floodmark.lifecycle.comparison import Comparison
-from floodmark.spec.rollout import PromoteWhen
+from floodmark.spec.assets.rollout import PromoteWhen
 
 Verdict = Literal["holds", "waits", "fails"]
 

@@ -8,10 +8,10 @@ from floodmark.compiler.describe import aggregate, setting
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
 from floodmark.lifecycle.change import Change, Node, Verdict
-from floodmark.spec.operator import Operator
-from floodmark.spec.process import StatefulFunction
-from floodmark.spec.state import evolution
-from floodmark.spec.steps import KeyedProcess, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import KeyedProcess, WindowAggregate, quarantines, walk
+from floodmark.spec.keyed.process import StatefulFunction
+from floodmark.spec.keyed.state import evolution
 
 STATEFUL = {"window_aggregate": "windows", "process": "a process function", "interval_join": "an interval join"}
 """Stateful steps: name in a graph -> name in words."""

@@ -9,8 +9,8 @@ from floodmark.compiler.describe import window
 from floodmark.core.errors import LifecycleError
 from floodmark.lifecycle.change import Node
 from floodmark.lifecycle.plan import Deployed, stateful_step
-from floodmark.spec.operator import Operator
-from floodmark.spec.rollout import PromoteWhen
+from floodmark.spec.assets.rollout import PromoteWhen
+from floodmark.spec.graph.operator import Operator
 
 SIDES = ("__late", "__quarantine", "__current")
 """Suffixes of tables that are not compared: they hold side outputs, not results."""

@@ -15,7 +15,7 @@ from floodmark.compiler.describe import describe
 from floodmark.core.fingerprint import METHOD, canonical, method_of
 from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, restated, stateful_changes
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.graph.operator import Operator, Output
 
 Column = tuple[str, str]
 

@@ -13,9 +13,9 @@ from typing import Any, get_type_hints
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import span
 from floodmark.lifecycle.experiment import CURRENT
-from floodmark.spec.asset import PATIENCE, SOAK
-from floodmark.spec.rollout import PromoteWhen
-from floodmark.spec.tolerance import Within
+from floodmark.spec.assets.asset import PATIENCE, SOAK
+from floodmark.spec.assets.rollout import PromoteWhen
+from floodmark.spec.values.tolerance import Within
 
 _PATIENCE, _SOAK = span(PATIENCE) / 1000, span(SOAK) / 1000
 

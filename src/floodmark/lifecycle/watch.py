@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from floodmark.core.time import describe_span
 from floodmark.lifecycle.gates import Gate, Verdict
-from floodmark.spec.rollout import Rollout
+from floodmark.spec.assets.rollout import Rollout
 
 STREAM, LAG, ASIDE, EXPECTED = (f"watch: {what}" for what in ("stream", "lag", "rows set aside", "expectations"))
 """Gates of the watch."""

@@ -27,8 +27,8 @@ from floodmark.lake.table.commits import Landing
 from floodmark.observe.charts import curve
 from floodmark.semantics.time.delays import Delays, Milliseconds, last_of
 from floodmark.semantics.time.learning import BoundEstimate, Decision
-from floodmark.spec.schema import ROW
-from floodmark.spec.source import FromColumn, Learned, Source
+from floodmark.spec.rows.source import FromColumn, Learned, Source
+from floodmark.spec.values.schema import ROW
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
 """Quantiles of delays that serve as bounds if the caller names no bounds."""

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError, closest
-from floodmark.spec.expectation import Expectation
-from floodmark.spec.schema import PARTITION, STAMPS
+from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.values.schema import PARTITION, STAMPS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,8 @@ from floodmark.core.time import NEVER
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import quarantines
 from floodmark.lake.table import entries
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import QUARANTINE, ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import QUARANTINE, ROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.readiness import input_versions, reads
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import MARKER
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import MARKER
 
 
 def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> list[tuple[str, dict[str, Any]]]:

@@ -21,8 +21,8 @@ from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.table.lost import known_lost
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.source import Source
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Workspace
 
 LOOK_BACK = 50

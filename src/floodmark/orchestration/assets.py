@@ -23,11 +23,11 @@ from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import LandingConfig, OperatorConfig, check_wait, defaults
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
-from floodmark.spec.asset import OperatorAsset, SourceAsset
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.partitions import Partitions, first
-from floodmark.spec.partitions import end as end_of
-from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.run import LateRows, RunResult
+from floodmark.spec.windowing.partitions import Partitions, first
+from floodmark.spec.windowing.partitions import end as end_of
 
 _REPORTED = "__source_asset_observation__"
 """Metadata of a result whose events the step has reported itself: Dagster adds none. Pinned by the test of a range with an incomplete day."""

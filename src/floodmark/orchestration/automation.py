@@ -24,9 +24,9 @@ from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.spec.asset import OperatorAsset, Savepoints, Upgrades
-from floodmark.spec.partitions import end as end_of
-from floodmark.spec.partitions import first, split
+from floodmark.spec.assets.asset import OperatorAsset, Savepoints, Upgrades
+from floodmark.spec.windowing.partitions import end as end_of
+from floodmark.spec.windowing.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 _MOST = 200

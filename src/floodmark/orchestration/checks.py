@@ -15,10 +15,10 @@ from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
-from floodmark.spec.asset import OperatorAsset, SourceAsset
-from floodmark.spec.expectation import Expectation
-from floodmark.spec.partitions import predicate
-from floodmark.spec.schema import ROW
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
+from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.values.schema import ROW
+from floodmark.spec.windowing.partitions import predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

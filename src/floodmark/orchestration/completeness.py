@@ -13,9 +13,9 @@ from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.readiness import Shortfall, left_to_stream, shortfalls
 from floodmark.orchestration.config import OperatorConfig
-from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.partitions import Partitions, first, split
-from floodmark.spec.run import RunResult
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.values.run import RunResult
+from floodmark.spec.windowing.partitions import Partitions, first, split
 
 _POLL_SECONDS = 10
 

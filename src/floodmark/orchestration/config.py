@@ -10,8 +10,8 @@ from pydantic import Field, create_model
 
 from floodmark.core.errors import DefinitionError
 from floodmark.lifecycle.requests import Option, options
-from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.share import EXPECTED, parse_share
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.values.share import EXPECTED, parse_share
 
 Request = TypeVar("Request")
 _TYPES: dict[type, Any] = {tuple: list[str], dict: dict[str, str]}

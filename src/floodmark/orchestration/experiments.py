@@ -19,7 +19,7 @@ from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
 from floodmark.orchestration.jobs import Streams, chosen, job_of, tagged, whose
 from floodmark.orchestration.work import failing, interruptible
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:

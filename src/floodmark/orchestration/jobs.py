@@ -24,7 +24,7 @@ from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, Upgr
 from floodmark.orchestration.config import check_wait, config_of, request_of
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
-from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from floodmark.core.time import Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
-from floodmark.spec.operator import Output
-from floodmark.spec.run import RunResult
-from floodmark.spec.schema import PARTITION, RETRACTION, ROW, Column, Schema
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.run import RunResult
+from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, Column, Schema
 
 _MOST_ROWS = 50
 """Most rows of a table in metadata: Dagster keeps every row in its event log."""

@@ -10,9 +10,9 @@ import dagster as dg
 
 from floodmark.core.time import Interval, to_ms
 from floodmark.semantics.time.assignment import first_needed
-from floodmark.spec.partitions import Daily, Hourly, Partitions, first, split
-from floodmark.spec.steps import IntervalJoin, Stateful, WindowAggregate
-from floodmark.spec.windows import Session
+from floodmark.spec.graph.steps import IntervalJoin, Stateful, WindowAggregate
+from floodmark.spec.windowing.partitions import Daily, Hourly, Partitions, first, split
+from floodmark.spec.windowing.windows import Session
 
 Definition = dg.DailyPartitionsDefinition | dg.HourlyPartitionsDefinition
 

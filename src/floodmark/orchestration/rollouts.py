@@ -19,7 +19,7 @@ from floodmark.core.time import describe, iso
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
 from floodmark.orchestration.work import failing
-from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from floodmark.lake.results.readiness import coverage
 from floodmark.lifecycle.coverage import Segment
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.partitions import end as end_of
-from floodmark.spec.partitions import first, split
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.windowing.partitions import end as end_of
+from floodmark.spec.windowing.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 NAME = "code_version"

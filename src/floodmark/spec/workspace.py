@@ -13,9 +13,9 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
-from floodmark.spec.asset import OperatorAsset, SourceAsset, check_operator, check_source
-from floodmark.spec.operator import Operator
-from floodmark.spec.source import Source
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset, check_operator, check_source
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.source import Source
 
 Engine = Literal["spark", "embedded"]
 """The engines that run operators."""

@@ -17,8 +17,8 @@ from typing import Any
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing.log import Log
 from floodmark.testing.rows import rows_of
 

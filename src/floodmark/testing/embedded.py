@@ -6,7 +6,7 @@ from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import shared
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.spec.run import RunResult
+from floodmark.spec.values.run import RunResult
 from floodmark.testing.lakes import LakeCase
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec import aggregates as known
-from floodmark.spec.evictors import Evictor, KeepLast, KeepNear, KeepWithin
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import Column, Schema
-from floodmark.spec.steps import Read
-from floodmark.spec.stream import Stream
-from floodmark.spec.triggers import (
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.graph.steps import Read
+from floodmark.spec.graph.stream import Stream
+from floodmark.spec.values.schema import Column, Schema
+from floodmark.spec.windowing import aggregates as known
+from floodmark.spec.windowing.evictors import Evictor, KeepLast, KeepNear, KeepWithin
+from floodmark.spec.windowing.triggers import (
     AfterCount,
     AfterDelay,
     AfterWatermark,
@@ -28,7 +28,7 @@ from floodmark.spec.triggers import (
     all_of,
     any_of,
 )
-from floodmark.spec.windows import Count, Global, Session, Sliding, Tumbling, Window
+from floodmark.spec.windowing.windows import Count, Global, Session, Sliding, Tumbling, Window
 
 Result = tuple[Any, ...]
 """key, result, window start, window end; of a join left value, right value; of a late row: key, value, event time."""

@@ -20,7 +20,7 @@ from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Engine, Settings
 from floodmark.testing.lakes import append
 from floodmark.testing.proof import Answer, Entry, differences, progress_of, tables_of, tally

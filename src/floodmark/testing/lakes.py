@@ -15,9 +15,9 @@ from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
 from floodmark.lake.table.ranges import unmeasured
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import RunResult
-from floodmark.spec.schema import TICK
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import RunResult
+from floodmark.spec.values.schema import TICK
 from floodmark.testing.log import Log
 
 

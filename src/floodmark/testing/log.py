@@ -13,7 +13,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.schema import MARKER, ROW, TICK, Schema
+from floodmark.spec.values.schema import MARKER, ROW, TICK, Schema
 
 Entry = dict[str, Any]
 

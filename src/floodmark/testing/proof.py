@@ -20,8 +20,8 @@ from floodmark.core.time import END, NEVER
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.values.schema import MARKER, ROW
 
 Answer = Counter[tuple[str, tuple[Any, ...]]]
 """(output, values) -> number of such rows, retractions subtracted."""

@@ -19,8 +19,8 @@ import pyarrow as pa
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import MARKER, ROW, STAMPS
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import MARKER, ROW, STAMPS
 from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
 from floodmark.testing.rows import rows_of

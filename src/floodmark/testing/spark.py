@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from floodmark.core.time import Interval
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import RunResult
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import RunResult
 from floodmark.testing.lakes import LakeCase
 
 

@@ -25,8 +25,8 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
 from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log, Logs

@@ -18,9 +18,9 @@ from floodmark.core.types import parse
 from floodmark.engines.embedded.parity.aggregates import KEY, written
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec import aggregates as declared
-from floodmark.spec.aggregates import LAWS, Builtin
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
+from floodmark.spec.windowing import aggregates as declared
+from floodmark.spec.windowing.aggregates import LAWS, Builtin
 
 KINDS = (*(kind for kind in VALUES if not kind.startswith("array<array")), "decimal(28,6)")
 FAILS = "'too large'"

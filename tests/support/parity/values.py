@@ -15,7 +15,7 @@ from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.values.schema import Column, Schema
 
 NAN, INF = float("nan"), float("inf")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from floodmark.lifecycle.requests import Option, options
-from floodmark.spec.share import EXPECTED, parse_share
+from floodmark.spec.values.share import EXPECTED, parse_share
 
 ENVIRONMENTS = ("dev", "prod")
 Command = TypeVar("Command", bound=Callable[..., Any])

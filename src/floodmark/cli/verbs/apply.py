@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from floodmark.engines.upgrading import Upgraded
     from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.steps import Step
-    from floodmark.spec.operator import Operator
+    from floodmark.spec.graph.operator import Operator
 
 
 @click.command()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from floodmark.lake.folder.paths import Lake
     from floodmark.lifecycle.comparison import ColumnDifference, Comparison
     from floodmark.observe.comparison.sides import Side
-    from floodmark.spec.operator import Operator, Output
+    from floodmark.spec.graph.operator import Operator, Output
     from floodmark.spec.workspace import Workspace
 
 _WIDEST = 40

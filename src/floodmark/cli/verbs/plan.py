@@ -22,7 +22,7 @@ from floodmark.lifecycle.requests import ReplayRequest
 
 if TYPE_CHECKING:
     from floodmark.lake.folder.paths import Lake
-    from floodmark.spec.operator import Operator
+    from floodmark.spec.graph.operator import Operator
     from floodmark.spec.workspace import Settings
 
 

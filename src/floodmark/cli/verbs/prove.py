@@ -19,7 +19,7 @@ from floodmark.core.time import END, NEVER, Interval, parse_instant, zone
 
 if TYPE_CHECKING:
     from floodmark.cli.shell.loading import Opened
-    from floodmark.spec.operator import Operator
+    from floodmark.spec.graph.operator import Operator
     from floodmark.spec.workspace import Engine
     from floodmark.testing.killed_proof import KilledProof
     from floodmark.testing.proof import Entry, Proof

@@ -16,8 +16,8 @@ from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo, LateRows, RunResult
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo, LateRows, RunResult
 from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:

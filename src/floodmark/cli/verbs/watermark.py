@@ -14,7 +14,7 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe, describe_span, iso, span
-from floodmark.spec.source import Learned, Punctuated, Source
+from floodmark.spec.rows.source import Learned, Punctuated, Source
 
 if TYPE_CHECKING:
     from floodmark.observe.bounds import BoundReport

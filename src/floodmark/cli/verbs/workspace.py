@@ -22,10 +22,10 @@ from floodmark.cli.shell.spark import computing
 from floodmark.cli.shell.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe, describe_span, iso, span
-from floodmark.spec.contract import event_time_field
-from floodmark.spec.expectation import GALLERY, Expectation
-from floodmark.spec.operator import Operator
-from floodmark.spec.source import Files, FromColumn, Source
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.contract import event_time_field
+from floodmark.spec.rows.expectation import GALLERY, Expectation
+from floodmark.spec.rows.source import Files, FromColumn, Source
 from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.cutover import Cut, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.spec.schema import first_sequence
+from floodmark.spec.values.schema import first_sequence
 
 
 def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:

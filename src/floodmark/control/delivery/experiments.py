@@ -40,8 +40,8 @@ from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest
 from floodmark.lifecycle.usage import Usage
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
-from floodmark.spec.operator import Operator
-from floodmark.spec.rollout import PromoteWhen, Rollout
+from floodmark.spec.assets.rollout import PromoteWhen, Rollout
+from floodmark.spec.graph.operator import Operator
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _HERE = "."

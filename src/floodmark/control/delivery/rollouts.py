@@ -35,7 +35,7 @@ from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
 from floodmark.lifecycle.watch import GATES, Memory
-from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset
 
 _OLD, _NEW = "old", "new"
 """Names of the arms of a rollout's experiment."""

@@ -21,7 +21,7 @@ from floodmark.lifecycle.usage import Usage
 from floodmark.lifecycle.watch import Memory, Seen, expectations, watched
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
-from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset
 
 
 def superseded(fleet: Fleet, made: Experiment) -> str:

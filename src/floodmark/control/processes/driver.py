@@ -17,8 +17,8 @@ from floodmark.control.processes.package import load
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo
 
 if TYPE_CHECKING:
     from floodmark.lake.folder.paths import Lake

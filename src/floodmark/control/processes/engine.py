@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 from floodmark.engines.embedded.sail.server import check_installed
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import RunResult
-from floodmark.spec.source import Source
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.run import RunResult
 from floodmark.spec.workspace import Engine, Settings
 
 if TYPE_CHECKING:

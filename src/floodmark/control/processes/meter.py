@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from floodmark.lifecycle.usage import Usage
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo
 
 
 @dataclass(slots=True)

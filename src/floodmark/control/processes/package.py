@@ -18,7 +18,7 @@ from filelock import FileLock
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import is_local
-from floodmark.spec.source import DeltaTable, Files
+from floodmark.spec.rows.source import DeltaTable, Files
 from floodmark.spec.workspace import Settings, Workspace
 
 _RESOURCES = {

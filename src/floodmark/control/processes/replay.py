@@ -25,7 +25,7 @@ from floodmark.observe.comparison.arms import final, lateness
 from floodmark.observe.comparison.closed import advance, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 def replay(

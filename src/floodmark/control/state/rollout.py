@@ -17,7 +17,7 @@ from floodmark.control.state.store import ROLLOUTS, Store
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lifecycle.gates import Gate
 from floodmark.lifecycle.watch import Memory
-from floodmark.spec.rollout import Rollout
+from floodmark.spec.assets.rollout import Rollout
 
 State = Literal[
     "waiting", "shadowing", "judging", "awaiting approval", "promoting", "watching", "stopping", "taking back",

@@ -38,7 +38,7 @@ from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, take
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 _POLL_SECONDS = 0.2
 _CATCH_UP_SECONDS = 30.0

@@ -13,9 +13,9 @@ from floodmark.engines.frames.results import latest
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.observe.expectations import Judged, evaluate, plain
-from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.expectation import Expectation
-from floodmark.spec.schema import BOUNDED, MARKER, ROW, first_sequence
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.values.schema import BOUNDED, MARKER, ROW, first_sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Workspace
 
 _POLL_SECONDS = 0.2

@@ -18,7 +18,7 @@ from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.outputs import input_path
 from floodmark.lifecycle.requests import PromotionRequest, UpgradeRequest
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.spec.asset import PATIENCE, SOAK
+from floodmark.spec.assets.asset import PATIENCE, SOAK
 
 _POLL_SECONDS = 0.2
 

@@ -20,8 +20,8 @@ from floodmark.core.errors import FloodmarkError, printable
 from floodmark.engines.frames.expressions import Rendering, as_written, connected, typed, value, with_columns
 from floodmark.semantics.kernels.attempts import Attempt, all_attempts, matching, quarantining, stopped
 from floodmark.semantics.kernels.stage import stage_of
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, Schema
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import FAILED, FAILURE, QUARANTINE, ROW, Schema
 
 _MESSAGES = 20
 """Rows of a micro-batch whose message is looked up, as each message costs a query. Other rows are quarantined without a message."""

@@ -19,10 +19,10 @@ from floodmark.semantics.kernels.attempts import attempts, is_column, stage_atte
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.semantics.time.assignment import kind_of
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
-from floodmark.spec.windows import WindowAssigner
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
+from floodmark.spec.windowing.windows import WindowAssigner
 
 FILTERED = 4
 """``_kind`` of a row that a filter has taken out; only inside frames of Sail, never in a table."""

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from floodmark.semantics.kernels.attempts import is_column
 from floodmark.spec.expressions import quoted
-from floodmark.spec.schema import ROW, Schema
+from floodmark.spec.values.schema import ROW, Schema
 
 Rendering = Callable[[str, Schema], str]
 """(an expression of the user, the columns over which it is computed) -> the SQL text for a kind of session."""

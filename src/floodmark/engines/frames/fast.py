@@ -21,12 +21,12 @@ from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
-from floodmark.spec.aggregates import AnyAggregate
 from floodmark.spec.expressions import check
-from floodmark.spec.run import LateRows
-from floodmark.spec.schema import BOUNDED
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Global, Sliding, Tumbling
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.values.run import LateRows
+from floodmark.spec.values.schema import BOUNDED
+from floodmark.spec.windowing.aggregates import AnyAggregate
+from floodmark.spec.windowing.windows import Global, Sliding, Tumbling
 
 Measured = Callable[[AnyAggregate, str, str, str], str | None]
 """(an aggregate, SQL of its value, the value's type, SQL of an error's text) -> SQL for the session; None if only the kernel can compute the aggregate."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import ExecutionError
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import STAMPS
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.values.schema import STAMPS
 
 
 def require_columns(rows: DataFrame, operator: Operator, input_: Input) -> DataFrame:

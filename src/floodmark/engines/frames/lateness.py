@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from floodmark.core.time import NEVER
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
 
 _BEFORE_THE_ROW = "least(`_watermark`, unix_millis(`_event_time`) - 1)"
 

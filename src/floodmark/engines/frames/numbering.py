@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from floodmark.core.errors import ExecutionError
-from floodmark.spec.schema import BOUNDED, SEQUENCES, first_sequence
+from floodmark.spec.values.schema import BOUNDED, SEQUENCES, first_sequence
 
 _BOUNDED_WIDTH = 1 << 40
 """Sequences of one task of a bounded run."""

@@ -16,8 +16,8 @@ from floodmark.lake.table.rows import marker, row_schema
 from floodmark.semantics.encoding.columns import decode, encode, inside
 from floodmark.semantics.kernels.kernel import Emission
 from floodmark.semantics.kernels.stage import AnyStage
-from floodmark.spec.operator import Side
-from floodmark.spec.schema import ROW, STAMP_DDL, Schema
+from floodmark.spec.graph.operator import Side
+from floodmark.spec.values.schema import ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

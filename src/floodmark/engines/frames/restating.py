@@ -23,8 +23,8 @@ from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.kernel import Kernels
 from floodmark.semantics.kernels.stage import stage_of
 from floodmark.semantics.state.store import Store
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import ROW
 
 Behind = Callable[[pa.Table, Sequence[Output]], Mapping[str, pa.Table]]
 """Stamped rows of the stateful step, outputs -> the rows of each, by table."""

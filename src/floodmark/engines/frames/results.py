@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.compile import compiled, failures, without_failures
 from floodmark.engines.frames.expressions import Rendering, as_written, with_columns
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import PARTITION, STAMPS
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import PARTITION, STAMPS
 
 Outputs = tuple[tuple[Output, DataFrame], ...]
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import iso
-from floodmark.spec.partitions import Daily, Partitions
+from floodmark.spec.windowing.partitions import Daily, Partitions
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession as Connected

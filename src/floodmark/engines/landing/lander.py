@@ -40,7 +40,7 @@ from floodmark.semantics.time.watermarks import (
     leave_idle,
     unheld,
 )
-from floodmark.spec.source import DeltaTable, Files, Learned, Rows, Source
+from floodmark.spec.rows.source import DeltaTable, Files, Learned, Rows, Source
 
 _JUDGED_ROWS = 100
 """Rows of a commit below which the share of broken rows is not checked."""

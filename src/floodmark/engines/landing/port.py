@@ -12,8 +12,8 @@ from floodmark.engines.landing.units import Report
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.commits import Landing
 from floodmark.semantics.time.delays import Delays
-from floodmark.spec.schema import Schema
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.schema import Schema
 
 ONE_FILE_ROWS = 1_000_000
 """Largest number of rows of a commit that are written to one file."""

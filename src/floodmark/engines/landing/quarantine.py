@@ -32,7 +32,7 @@ from floodmark.lake.table.commits import Landing
 from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
 
 READ = ("file", "position", "_landing", "raw", "_replay")
 """Columns of a quarantine table from which its rows are read again."""

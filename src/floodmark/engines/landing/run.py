@@ -26,7 +26,7 @@ from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.left_out import LeftOut
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
 
 _NAMED = 5
 """Most units of a kind that an error names."""

@@ -17,7 +17,7 @@ from floodmark.engines.landing.units import Piece
 from floodmark.lake.table.rows import INSTANT, marker
 from floodmark.semantics.time.delays import Delays, Milliseconds
 from floodmark.semantics.time.watermarks import WatermarkState, advance, delays_of
-from floodmark.spec.schema import RETRACTION, ROW, STAMPS, Schema
+from floodmark.spec.values.schema import RETRACTION, ROW, STAMPS, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
-from floodmark.spec.contract import tells_unknown
+from floodmark.spec.rows.contract import tells_unknown
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` holds the outcome of quarantined rows that were checked again."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from floodmark.core.errors import SetupError
 from floodmark.lake.folder.storage import folders, read, write
-from floodmark.spec.operator import Input
+from floodmark.spec.graph.operator import Input
 from floodmark.spec.workspace import Settings
 
 QUARANTINE = "__quarantine"

@@ -12,8 +12,8 @@ from typing import Literal
 from floodmark.core.time import END, NEVER, from_ms, iso
 from floodmark.lake.table.commits import Landing
 from floodmark.semantics.time.stretches import Stretch, apart
-from floodmark.spec.contract import event_time_field
-from floodmark.spec.source import FromColumn, Source
+from floodmark.spec.rows.contract import event_time_field
+from floodmark.spec.rows.source import FromColumn, Source
 
 _YEAR = 31_556_952_000
 """Milliseconds of a mean year."""

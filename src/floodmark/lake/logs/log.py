@@ -10,8 +10,8 @@ from floodmark.lake.folder.storage import read, write
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import Landing, decode, encode
 from floodmark.lake.table.outputs import PROPERTIES
-from floodmark.spec.schema import STAMPS
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.schema import STAMPS
 
 _INDEXED = 32
 """Columns for which Delta collects statistics by default. The stamps come last and need statistics most."""

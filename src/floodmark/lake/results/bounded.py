@@ -17,8 +17,8 @@ from floodmark.lake.results.readiness import covered, readiness, shortfalls
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lake.table.lost import found_lost
 from floodmark.lake.table.outputs import set_aside
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.workspace import Engine
 
 Step = Callable[[str], None]

@@ -17,9 +17,9 @@ from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import BoundedRun, progress_of
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.run import LateRows
-from floodmark.spec.schema import MARKER
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.values.run import LateRows
+from floodmark.spec.values.schema import MARKER
 
 
 def reached(operator: Operator, lake: Lake, versions: Mapping[str, int]) -> int:

@@ -19,11 +19,11 @@ from floodmark.lake.table import changes, division, entries, history
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lifecycle.coverage import CoverageCheck, Entry, MissingIntervals, Segment, segments, todo
 from floodmark.semantics.time.assignment import first_needed
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.partitions import split
-from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.steps import IntervalJoin, Project, WindowAggregate
-from floodmark.spec.windows import Global, Session
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.graph.steps import IntervalJoin, Project, WindowAggregate
+from floodmark.spec.values.run import LateRows, RunResult
+from floodmark.spec.windowing.partitions import split
+from floodmark.spec.windowing.windows import Global, Session
 
 _MOST_PIECES = 100_000
 """Partitions of an interval above which the interval is judged as a whole: 11 years by hour."""

@@ -21,8 +21,8 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
 from floodmark.lake.table.outputs import PROPERTIES, added, partition_by, table_schema
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import PARTITION
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import PARTITION
 
 Create = Callable[[str, TableSchema, tuple[str, ...], Mapping[str, str]], None]
 """(path, columns, partition columns, properties) -> None. Creates an empty table unless it exists."""

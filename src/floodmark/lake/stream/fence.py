@@ -16,7 +16,7 @@ from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.timeline import Beside, Timeline
 from floodmark.lake.table.commits import Fenced
 from floodmark.lake.writing.writer import FENCE, Writer
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:

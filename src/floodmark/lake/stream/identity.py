@@ -12,7 +12,7 @@ from floodmark.core.fingerprint import compare
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.stream.checkpoint import Checkpoint, garbage
 from floodmark.lifecycle.plan import Deployed, plan
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 IDENTITY = "floodmark.json"
 """Name of the file in the checkpoint's folder."""

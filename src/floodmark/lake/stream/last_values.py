@@ -16,7 +16,7 @@ from floodmark.lake.folder import storage
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.writing import derived
 from floodmark.lake.writing.cutover import Part
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.values.schema import MARKER, ROW
 
 
 def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true") -> str:

@@ -7,7 +7,7 @@ import json
 
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 
 def drawn(name: str, share: float, groups: int) -> tuple[int, ...]:

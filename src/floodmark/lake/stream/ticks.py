@@ -26,7 +26,7 @@ from floodmark.lake.table.files import Written
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 COLUMNS = pa.schema([(name, pa.int64()) for name in ("batch", "clock", "progress", "sequence", "reached")])
 """``sequence``: of the last row before the micro-batch; ``reached``: of its own last row."""

@@ -27,7 +27,7 @@ from floodmark.lake.folder.storage import file_system, read, write
 from floodmark.lake.table import entries
 from floodmark.lake.table.files import changed_files
 from floodmark.lake.table.sequences import in_order
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 
 _GRAIN_MS = 60_000
 """Stored ranges begin and end at whole minutes."""

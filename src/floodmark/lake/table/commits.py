@@ -12,10 +12,10 @@ from floodmark.core.time import Interval
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import WatermarkState
-from floodmark.spec.run import LateRows
+from floodmark.spec.values.run import LateRows
 
 if TYPE_CHECKING:
-    from floodmark.spec.operator import Operator
+    from floodmark.spec.graph.operator import Operator
 
 Status = Literal["landed", "unreadable", "replaced", "changing"]
 

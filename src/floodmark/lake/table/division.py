@@ -9,10 +9,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import PlanError
 from floodmark.lake.table.entries import fields_of
-from floodmark.spec import partitions
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.partitions import Partitions
-from floodmark.spec.schema import PARTITION
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import PARTITION
+from floodmark.spec.windowing import partitions
+from floodmark.spec.windowing.partitions import Partitions
 
 _CUT = "floodmark.partitions"
 

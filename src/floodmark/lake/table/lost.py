@@ -26,7 +26,7 @@ from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.folder.storage import file_system, read, write
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import Landing
-from floodmark.spec.operator import Input, Operator
+from floodmark.spec.graph.operator import Input, Operator
 
 NEWEST = 50
 """Newest commits whose files status checks."""

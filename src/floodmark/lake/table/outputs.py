@@ -15,12 +15,12 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table import division, entries
 from floodmark.lake.table.rows import row_schema
-from floodmark.spec import partitions
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.partitions import Partitions, literal
-from floodmark.spec.schema import MARKER, PARTITION, STAMPS, Schema
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Global
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.values.schema import MARKER, PARTITION, STAMPS, Schema
+from floodmark.spec.windowing import partitions
+from floodmark.spec.windowing.partitions import Partitions, literal
+from floodmark.spec.windowing.windows import Global
 
 KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
 """Properties that disable Delta's own log clean-up: new streams read from the first commit, and savepoints need old versions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.spec.schema import MARKER, STAMPS, Schema
+from floodmark.spec.values.schema import MARKER, STAMPS, Schema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 """The type of ``_event_time`` and ``_ingest_time``."""

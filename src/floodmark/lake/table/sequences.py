@@ -16,8 +16,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.table import entries, history
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.spec.operator import Input
-from floodmark.spec.schema import MARKER
+from floodmark.spec.graph.operator import Input
+from floodmark.spec.values.schema import MARKER
 
 FAR_BEHIND = 1_000
 """Lag in commits above which a starting stream reads a table's current files instead of its commits."""

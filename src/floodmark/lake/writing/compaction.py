@@ -30,7 +30,7 @@ from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.files import statistics
 from floodmark.lake.table.sequences import in_order
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 
 TARGET = 128 * 2**20
 """Largest size of a merged file, bytes."""

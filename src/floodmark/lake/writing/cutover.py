@@ -20,7 +20,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.sql import literal, quoted
 from floodmark.core.time import END, from_ms, iso
 from floodmark.lake.writing import derived
-from floodmark.spec.schema import BOUNDED, MARKER
+from floodmark.spec.values.schema import BOUNDED, MARKER
 
 if TYPE_CHECKING:
     from pyarrow import dataset

@@ -24,8 +24,8 @@ from floodmark.lake.table.outputs import partition_by
 from floodmark.lake.table.rows import INSTANT, marker, plain_type
 from floodmark.lake.writing import synced
 from floodmark.lake.writing.writer import Writer, committed
-from floodmark.spec.operator import Output
-from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, SEQUENCES, STAMPS, first_sequence
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import MARKER, PARTITION, RETRACTION, ROW, SEQUENCES, STAMPS, first_sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

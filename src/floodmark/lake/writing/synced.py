@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from floodmark.lake.folder.storage import sync_all
 from floodmark.lake.table.files import Written
-from floodmark.spec.schema import PARTITION
+from floodmark.spec.values.schema import PARTITION
 
 ROWS_PER_FILE = 1_000_000
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"

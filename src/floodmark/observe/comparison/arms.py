@@ -21,7 +21,7 @@ from floodmark.observe.comparison.closed import MINUTE, advance, begun, read_com
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.reasons import explained
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph.operator import Operator
 
 _APART = "LIFECYCLE-082"
 """Code of the error for rows that cannot be paired. Other outputs and arms are compared all the same."""

@@ -20,7 +20,7 @@ from floodmark.core.sql import literal
 from floodmark.core.time import END, NEVER
 from floodmark.lake.table.files import Changed, changed_files
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.schema import MARKER
+from floodmark.spec.values.schema import MARKER
 
 _MOMENT = "epoch_ms(_event_time::TIMESTAMPTZ)"
 

@@ -49,7 +49,7 @@ from floodmark.observe.comparison.compare import (
 from floodmark.observe.comparison.evidence import LEVEL, SCALED
 from floodmark.observe.comparison.merging import merge
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.tolerance import Within
+from floodmark.spec.values.tolerance import Within
 
 MINUTE = 60_000
 _CELLS = 2000

@@ -31,7 +31,7 @@ from floodmark.lifecycle.comparison import (
 )
 from floodmark.observe.comparison.profiles import distances, profiled
 from floodmark.observe.comparison.sides import Side
-from floodmark.spec.tolerance import Within
+from floodmark.spec.values.tolerance import Within
 
 _BUCKETS = 1 << 16
 _SLICE_ROWS, _SLICES = 500_000, 256

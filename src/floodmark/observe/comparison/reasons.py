@@ -14,7 +14,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table import entries
 from floodmark.lifecycle.comparison import Comparison, Row, Sample
 from floodmark.lifecycle.experiment import Arm
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 
 _BOUNDS = ("window_start", "window_end")
 

@@ -19,8 +19,8 @@ from floodmark.core.types import Type, array, parse
 from floodmark.lake.folder.paths import is_local
 from floodmark.lake.stream import last_values
 from floodmark.lake.table import history
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMPS
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import MARKER, PARTITION, RETRACTION, ROW, STAMPS
 
 _BOUNDS = ("window_start", "window_end")
 _TIME = "_event_time"

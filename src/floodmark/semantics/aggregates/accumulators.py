@@ -25,9 +25,9 @@ from floodmark.semantics.aggregates.parts import Part, with_spread
 from floodmark.semantics.aggregates.sketch import KEPT_HASHES, estimate, hashes_of
 from floodmark.semantics.aggregates.table import TABLE, Columns, needs_bag
 from floodmark.semantics.encoding.columns import arrow_type, fitted
-from floodmark.spec.aggregates import Aggregate, AnyAggregate, Builtin
 from floodmark.spec.expressions import check
-from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.windowing.aggregates import Aggregate, AnyAggregate, Builtin
 
 Partials = dict[str, pa.Table]
 

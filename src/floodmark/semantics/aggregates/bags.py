@@ -13,7 +13,7 @@ from floodmark.semantics.aggregates.grouping import group_ids, grouped, quotient
 from floodmark.semantics.aggregates.numbers import ranks, spread_groups, unranked
 from floodmark.semantics.aggregates.rows import from_bag
 from floodmark.semantics.encoding.columns import arrow_type
-from floodmark.spec.aggregates import Builtin
+from floodmark.spec.windowing.aggregates import Builtin
 
 Groups = tuple[pa.Table, pa.ChunkedArray]
 """The groups that have values, and their results."""

@@ -19,7 +19,7 @@ from floodmark.semantics.aggregates.numbers import (
     spread_add,
     spread_merge,
 )
-from floodmark.spec.aggregates import Aggregate, Builtin, total_type
+from floodmark.spec.windowing.aggregates import Aggregate, Builtin, total_type
 
 _NAN = None
 """NaN in a bag, where a dictionary would not find it again; nulls are never in one."""

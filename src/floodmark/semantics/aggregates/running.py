@@ -24,7 +24,7 @@ from floodmark.semantics.aggregates.accumulators import Accumulators, Measure, P
 from floodmark.semantics.aggregates.grouping import group_ids, positions
 from floodmark.semantics.aggregates.numbers import WIDE, Floats, Ints, spread_groups
 from floodmark.semantics.aggregates.parts import SPREAD
-from floodmark.spec.aggregates import Aggregate
+from floodmark.spec.windowing.aggregates import Aggregate
 
 TURN = "turn"
 

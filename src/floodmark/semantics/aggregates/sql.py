@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from floodmark.core.types import parse
-from floodmark.spec.aggregates import Builtin
+from floodmark.spec.windowing.aggregates import Builtin
 
 _HALF = 1 << 32
 _SUMMED_EXACTLY = 28

@@ -1,4 +1,4 @@
-"""The table of built-in aggregates: each once, its forms beside each other. Its laws are ``spec.aggregates.LAWS``."""
+"""The table of built-in aggregates: each once, its forms beside each other. Its laws are ``spec.windowing.aggregates.LAWS``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from floodmark.core.types import parse
 from floodmark.semantics.aggregates import bags, parts, rows, sql
-from floodmark.spec.aggregates import LAWS, Aggregate, AnyAggregate, Builtin, Law
+from floodmark.spec.windowing.aggregates import LAWS, Aggregate, AnyAggregate, Builtin, Law
 
 
 @dataclass(frozen=True, slots=True)

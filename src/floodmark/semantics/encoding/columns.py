@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 CODEC = 2
 """Version of the byte format of a chunk; it stands in every chunk's header."""

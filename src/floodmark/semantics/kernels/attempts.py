@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import Schema
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import Schema
 
 if TYPE_CHECKING:
     from floodmark.semantics.kernels.stage import AnyStage

@@ -15,9 +15,9 @@ from floodmark.semantics.encoding.columns import result_schema
 from floodmark.semantics.kernels.failures import split
 from floodmark.semantics.time.assignment import assigner, classify_lateness
 from floodmark.semantics.windows.kinds import Assigner
-from floodmark.spec.schema import MARKER, RETRACTION, ROW
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.windowing.windows import Calendar, Global, Sliding, Tumbling
 
 GROUP = "group"
 """The column of the key group."""

@@ -15,12 +15,12 @@ from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.table import fold
 from floodmark.semantics.encoding.columns import arrow_schema, check_names, fitted
 from floodmark.semantics.kernels.elements import ElementStage
-from floodmark.spec.aggregates import ORDERED
-from floodmark.spec.evictors import KeepLast, KeepNear
-from floodmark.spec.functions import Pane
-from floodmark.spec.schema import Schema
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Count, Session
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.values.functions import Pane
+from floodmark.spec.values.schema import Schema
+from floodmark.spec.windowing.aggregates import ORDERED
+from floodmark.spec.windowing.evictors import KeepLast, KeepNear
+from floodmark.spec.windowing.windows import Count, Session
 
 Held = list[Any]
 """The contents of one window, plain data: rows, or an accumulator per aggregate, or the row reduced so far."""

@@ -15,10 +15,10 @@ from floodmark.semantics.encoding.columns import result_schema
 from floodmark.semantics.kernels.columnar import by_group
 from floodmark.semantics.kernels.failures import split
 from floodmark.spec.expressions import check
-from floodmark.spec.schema import MARKER, TAG
-from floodmark.spec.steps import KeyedProcess, WindowAggregate, expressions
-from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
-from floodmark.spec.windows import Count, Global, WindowAssigner
+from floodmark.spec.graph.steps import KeyedProcess, WindowAggregate, expressions
+from floodmark.spec.values.schema import MARKER, TAG
+from floodmark.spec.windowing.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
+from floodmark.spec.windowing.windows import Count, Global, WindowAssigner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, printable, user_code_boundary
 from floodmark.semantics.encoding.columns import arrow_schema, table_fitted
-from floodmark.spec.schema import FAILED, QUARANTINE, RETRACTION, ROW
-from floodmark.spec.steps import FlatMap
+from floodmark.spec.graph.steps import FlatMap
+from floodmark.spec.values.schema import FAILED, QUARANTINE, RETRACTION, ROW
 
 FAILURE_TYPE = pa.struct(list(arrow_schema(QUARANTINE)))
 """The reason why a row failed: the columns of ``QUARANTINE``."""

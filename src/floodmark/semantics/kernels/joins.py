@@ -27,8 +27,8 @@ from floodmark.semantics.kernels.columnar import by_group
 from floodmark.semantics.kernels.failures import split
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.state.store import Store
-from floodmark.spec.schema import MARKER, ROW, TAG
-from floodmark.spec.steps import IntervalJoin
+from floodmark.spec.graph.steps import IntervalJoin
+from floodmark.spec.values.schema import MARKER, ROW, TAG
 
 _FOREVER = 1 << 60
 _SIDES = ("left", "right")

@@ -25,7 +25,7 @@ from floodmark.semantics.kernels.revisions import matching, revise
 from floodmark.semantics.state.index import TOGETHER, Chunk, Index
 from floodmark.semantics.state.store import Store
 from floodmark.semantics.windows import extent
-from floodmark.spec.schema import ROW
+from floodmark.spec.values.schema import ROW
 
 _FOREVER = 1 << 60
 """Progress at the end of input: windows that end after the end of time fire too."""

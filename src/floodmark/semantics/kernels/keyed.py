@@ -29,7 +29,7 @@ from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entries, Entry
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 
 class KeyState(Protocol):

@@ -25,10 +25,10 @@ from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
 from floodmark.semantics.time.assignment import kind_of
 from floodmark.semantics.windows import extent
-from floodmark.spec.functions import Pane, Timing
-from floodmark.spec.schema import RETRACTION, ROW
-from floodmark.spec.triggers import own_parts
-from floodmark.spec.windows import Count, Global, Session
+from floodmark.spec.values.functions import Pane, Timing
+from floodmark.spec.values.schema import RETRACTION, ROW
+from floodmark.spec.windowing.triggers import own_parts
+from floodmark.spec.windowing.windows import Count, Global, Session
 
 
 class _Window:

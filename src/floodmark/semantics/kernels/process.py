@@ -23,9 +23,9 @@ from floodmark.semantics.kernels.keyed import KeyedKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
-from floodmark.spec.process import StatefulFunction
-from floodmark.spec.schema import RETRACTION, ROW, Schema
-from floodmark.spec.state import State, evolution
+from floodmark.spec.keyed.process import StatefulFunction
+from floodmark.spec.keyed.state import State, evolution
+from floodmark.spec.values.schema import RETRACTION, ROW, Schema
 
 _SHARED = 1 << 62
 """Chunk of the states that all keys share; those of entries have smaller numbers."""
@@ -136,7 +136,7 @@ def _image(setting: Any) -> bytes | None:
 
 
 class _Context:
-    """The ``ctx`` of callbacks; see ``spec.process.Context``."""
+    """The ``ctx`` of callbacks; see ``spec.keyed.process.Context``."""
 
     __slots__ = ("_kernel", "key_state", "timestamp", "watermark")
 

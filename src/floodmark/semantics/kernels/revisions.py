@@ -18,7 +18,7 @@ from floodmark.semantics.aggregates.accumulators import Accumulators, Partials
 from floodmark.semantics.aggregates.grouping import group_ids, positions
 from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.aggregates.running import TURN, running
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 
 @dataclass(frozen=True, slots=True)

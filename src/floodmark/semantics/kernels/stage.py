@@ -9,8 +9,8 @@ from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.kernels.panes import RecordWindowKernel
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.state.store import Store
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
 
 AnyStage = Stage | ElementStage | ProcessStage | JoinStage
 AnyKernel = ColumnarWindowKernel | RecordWindowKernel | ProcessKernel | JoinKernel

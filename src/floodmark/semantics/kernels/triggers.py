@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from floodmark.core.errors import user_code_boundary
 from floodmark.core.time import END
 from floodmark.semantics.state.directory import NONE
-from floodmark.spec import triggers as spec
-from floodmark.spec.triggers import Decision
+from floodmark.spec.windowing import triggers as spec
+from floodmark.spec.windowing.triggers import Decision
 
 CONTINUE, FIRE, PURGE = (d.value for d in (Decision.CONTINUE, Decision.FIRE, Decision.PURGE))
 

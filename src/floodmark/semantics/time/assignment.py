@@ -15,8 +15,8 @@ from floodmark.semantics.windows.grid import Grid
 from floodmark.semantics.windows.kinds import Assigner, Booleans, Instants, Kind
 from floodmark.semantics.windows.own import Own
 from floodmark.semantics.windows.sessions import Sessions
-from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, Window, WindowAssigner
-from floodmark.spec.windows import Grid as GridWindow
+from floodmark.spec.windowing.windows import Calendar, Count, Global, Session, Sliding, Tumbling, Window, WindowAssigner
+from floodmark.spec.windowing.windows import Grid as GridWindow
 
 
 def assigner(window: GridWindow) -> Assigner:

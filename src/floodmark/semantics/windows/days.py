@@ -14,7 +14,7 @@ import numpy as np
 from floodmark.core.time import EPOCH, to_ms, zone
 from floodmark.semantics.windows.extent import within
 from floodmark.semantics.windows.kinds import Instants, OnePerSlice, Placed
-from floodmark.spec.windows import Calendar
+from floodmark.spec.windowing.windows import Calendar
 
 _DAY = 86_400_000
 _BLOCK_DAYS = 366

@@ -9,7 +9,7 @@ from typing import Any
 from floodmark.core.errors import user_code_boundary
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.windows.kinds import Placed
-from floodmark.spec.windows import WindowAssigner
+from floodmark.spec.windowing.windows import WindowAssigner
 
 
 @dataclass(frozen=True, slots=True)

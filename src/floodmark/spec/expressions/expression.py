@@ -17,7 +17,7 @@ from floodmark.spec.expressions.reader import SCALAR_NAMES
 from floodmark.spec.expressions.tokens import Unreadable, tokens
 from floodmark.spec.expressions.tree import Call, Column, walk
 from floodmark.spec.expressions.typed import Mismatch, Typed
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 _CODES = {"aggregate": "DEFINITION-023"}
 

@@ -16,8 +16,8 @@ from floodmark.cli.new.inference.fields import Fields, LookedField, Model
 from floodmark.cli.new.inference.files import Found, find
 from floodmark.cli.new.inference.sample import NULLS, Dialect, Sample, read
 from floodmark.cli.new.inference.times import TOLERATED, epoch_of, named_like_time
-from floodmark.spec.annotations import TimeFormat
-from floodmark.spec.source import Files
+from floodmark.spec.rows.source import Files
+from floodmark.spec.values.annotations import TimeFormat
 
 _KEYS = 50
 """Most different values of a text column that serves as an example key."""

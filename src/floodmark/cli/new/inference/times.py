@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.sql import literal
-from floodmark.spec.annotations import EPOCHS
+from floodmark.spec.values.annotations import EPOCHS
 
 TOLERATED = 0.1
 """Greatest share of other values in a column of times; rows with such values would be quarantined."""

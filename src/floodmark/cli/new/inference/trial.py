@@ -16,8 +16,8 @@ from floodmark.connectors.unit import Unreadable
 from floodmark.connectors.validation import EVENT, Rules
 from floodmark.core.errors import FloodmarkError
 from floodmark.semantics.time.delays import Delays, Milliseconds
-from floodmark.spec.contract import Contract
-from floodmark.spec.source import BoundedOutOfOrderness, Source
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.source import BoundedOutOfOrderness, Source
 
 _EXAMPLES = 3
 _MOST = 0.99

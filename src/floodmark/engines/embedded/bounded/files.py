@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work, computed
 from floodmark.lake.table.rows import plain_type, row_schema
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 BUCKET = "_bucket"
 """The column that divides key groups among buckets."""

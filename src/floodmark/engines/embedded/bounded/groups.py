@@ -16,8 +16,8 @@ from floodmark.semantics.encoding.columns import decode, inside
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.operator import Side
-from floodmark.spec.schema import BOUNDED, Schema
+from floodmark.spec.graph.operator import Side
+from floodmark.spec.values.schema import BOUNDED, Schema
 
 RESULTS = ""
 """The name of the stateful step's results among the names of outputs."""

@@ -42,10 +42,10 @@ from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.kernels.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.schema import MARKER, Schema
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import LateRows, RunResult
+from floodmark.spec.values.schema import MARKER, Schema
 
 _ATTEMPTS = 3
 """Servers that may die, one after the other, before the run of a stretch fails."""

@@ -21,8 +21,8 @@ from floodmark.lake.table.commits import BoundedRun
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import partition_by, table_schema
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -23,7 +23,7 @@ from floodmark.lake.table.rows import row_schema
 from floodmark.lake.writing.conflicts import retried
 from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.time.delays import Delays
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 _IN_MEMORY = 64 << 20
 """Most bytes of blobs that are in memory; larger files are on disk."""

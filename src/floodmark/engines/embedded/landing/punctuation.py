@@ -16,7 +16,7 @@ from floodmark.engines.landing import units
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.semantics.kernels.failures import expression_failure
-from floodmark.spec.source import Punctuated, Source
+from floodmark.spec.rows.source import Punctuated, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

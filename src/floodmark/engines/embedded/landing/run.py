@@ -11,7 +11,7 @@ from floodmark.engines.landing import run as landing
 from floodmark.engines.landing.quarantine import Again, Replayed
 from floodmark.engines.landing.run import How, LandingResult
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
 
 if TYPE_CHECKING:
     from floodmark.engines.embedded.sail.session import Sail

@@ -26,8 +26,8 @@ from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.schema import Schema
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.schema import Schema
 
 if TYPE_CHECKING:
     from floodmark.engines.embedded.sail.session import Sail

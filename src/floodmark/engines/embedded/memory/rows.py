@@ -21,8 +21,8 @@ from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts
 from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside
 from floodmark.semantics.kernels.stage import AnyStage
-from floodmark.spec import steps
-from floodmark.spec.schema import ROW, TAG, Schema
+from floodmark.spec.graph import steps
+from floodmark.spec.values.schema import ROW, TAG, Schema
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
 

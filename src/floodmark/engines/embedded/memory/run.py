@@ -16,8 +16,8 @@ from floodmark.semantics.kernels.attempts import quarantining, stopped
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import MARKER, ROW, TICK, Schema
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import MARKER, ROW, TICK, Schema
 
 Tables = Mapping[str, pa.Table]
 """Input or output name -> its columns, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence``, ``_kind``."""

@@ -6,7 +6,7 @@ from floodmark.core.types import parse
 from floodmark.engines.embedded.parity.signatures import general
 from floodmark.engines.embedded.parity.table import table
 from floodmark.semantics.aggregates.table import sql_of
-from floodmark.spec.aggregates import AnyAggregate, Builtin
+from floodmark.spec.windowing.aggregates import AnyAggregate, Builtin
 
 KEY = "group by"
 """Name under which the table lists the types that may be keys."""

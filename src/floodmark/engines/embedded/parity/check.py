@@ -14,12 +14,12 @@ from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import whole
 from floodmark.engines.embedded.parity.table import table
-from floodmark.spec import steps
-from floodmark.spec.expectation import Expectation
 from floodmark.spec.expressions import Expression, expression
 from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import Schema
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.values.schema import Schema
 
 _NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
 """Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 lacks. All other kinds were compared with Spark."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from floodmark.engines.embedded.parity.rendering import LIBRARY, NotRendered
-from floodmark.spec import steps
-from floodmark.spec.aggregates import Builtin
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.graph import steps
+from floodmark.spec.windowing.aggregates import Builtin
 
 _PERIODIC = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 _STEADY = (LIBRARY - _PERIODIC) | frozenset(

@@ -31,10 +31,10 @@ from floodmark.engines.frames.expressions import Rendering, value
 from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, expression_failure
 from floodmark.semantics.kernels.stage import AnyStage
-from floodmark.spec import steps
 from floodmark.spec.expressions import expression
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import FAILED, FAILURE, RETRACTION, ROW
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import FAILED, FAILURE, RETRACTION, ROW
 
 _PIECE_BYTES = 16_000_000
 """Most bytes of rows that are tried together."""

@@ -16,7 +16,7 @@ from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import tables
 from floodmark.lake.stream import last_values, ticks
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.graph.operator import Operator, Output
 
 
 def check_start(

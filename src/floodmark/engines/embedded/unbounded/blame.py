@@ -22,9 +22,9 @@ from floodmark.engines.frames.expressions import Rendering, value
 from floodmark.semantics.kernels.attempts import Attempt, attempts, stage_attempts, stopped
 from floodmark.semantics.kernels.failures import Failure, expression_failure
 from floodmark.semantics.kernels.stage import AnyStage
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import ROW
 
 
 @dataclass(frozen=True, slots=True)

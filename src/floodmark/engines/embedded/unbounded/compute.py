@@ -32,9 +32,9 @@ from floodmark.lake.table.rows import INSTANT, row_schema
 from floodmark.semantics.kernels.columnar import Stage, judged
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
-from floodmark.spec.steps import FlatMap, Step, quarantines
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.graph.steps import FlatMap, Step, quarantines
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, Schema
 
 _DUE_BYTES = 16_000_000
 """Most bytes of state that are decoded, merged and emitted in one call; a call holds several times as much."""

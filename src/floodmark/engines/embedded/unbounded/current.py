@@ -10,8 +10,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.table.ranges import unmeasured
 from floodmark.lake.writing import conflicts
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
 
 
 def latest(rows: pa.Table, output: Output) -> pa.Table:

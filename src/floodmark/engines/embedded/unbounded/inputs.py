@@ -39,7 +39,7 @@ from floodmark.lake.table.sequences import (
     noted,
 )
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.spec.operator import Input, Operator
+from floodmark.spec.graph.operator import Input, Operator
 
 _FILES, _BYTES = 10_000, 1 << 28
 """Most files of an input in a micro-batch; and the bytes after which a micro-batch gets no further file."""

@@ -41,8 +41,8 @@ from floodmark.lake.table.outputs import SETTLE_SECONDS, never_fires, set_aside
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
 from floodmark.semantics.state.store import Store
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo, RunResult
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo, RunResult
 
 _NOWHERE = Position(-1, -1, "")
 

@@ -34,8 +34,8 @@ from floodmark.lake.table.rows import marker, row_schema
 from floodmark.lake.writing import synced
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import ROW
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import ROW
 
 _FOLLOWED_EVERY = 100
 """Micro-batches after which the position of the tables of last values is recorded."""

@@ -50,10 +50,10 @@ from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
-from floodmark.spec import steps
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.schema import BOUNDED, MARKER, RETRACTION, ROW
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import LateRows, RunResult
+from floodmark.spec.values.schema import BOUNDED, MARKER, RETRACTION, ROW
 
 
 def run_bounded(

@@ -29,8 +29,8 @@ from floodmark.lake.table import history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 VALUES = "_kind <> 1"
 """SQL condition for the rows of a changelog without its markers."""

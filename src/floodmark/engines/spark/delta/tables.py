@@ -34,8 +34,8 @@ from floodmark.lake.table import division
 from floodmark.lake.table.commits import BoundedRun, encode
 from floodmark.lake.table.outputs import partition_by, predicate
 from floodmark.lake.table.rows import marker as marker_row
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 ROWS_PER_FILE = 1_000_000
 

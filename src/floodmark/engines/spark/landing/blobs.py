@@ -21,7 +21,7 @@ from floodmark.lake.results.tables import create
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
 from floodmark.semantics.time.delays import Delays
-from floodmark.spec.schema import STAMP_DDL, Schema
+from floodmark.spec.values.schema import STAMP_DDL, Schema
 
 DDL = "_unit int, _part int, _kind int, _data binary"
 BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])

@@ -19,7 +19,7 @@ from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import quoted
-from floodmark.spec.source import Punctuated, Source
+from floodmark.spec.rows.source import Punctuated, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

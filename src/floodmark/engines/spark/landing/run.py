@@ -10,7 +10,7 @@ from floodmark.engines.landing.quarantine import Again, Replayed
 from floodmark.engines.landing.run import How, LandingResult
 from floodmark.engines.spark.landing.workers import SparkWorkers
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

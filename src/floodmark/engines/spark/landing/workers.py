@@ -24,8 +24,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
-from floodmark.spec.schema import Schema
-from floodmark.spec.source import Source
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.schema import Schema
 
 _TASKS_PER_CORE = 4
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
-from floodmark.spec.contract import Contract
+from floodmark.spec.rows.contract import Contract
 
 
 def by_value(contract: type[Contract]) -> None:

@@ -26,8 +26,8 @@ from floodmark.lake.stream.timeline import REACHED, Timeline, inputs_at, positio
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import MARKER, STAMPS
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.values.schema import MARKER, STAMPS
 
 _ALL_FILES = 2**31 - 1
 _ALL_BYTES = 2**63 - 1

@@ -15,8 +15,8 @@ from floodmark.engines.spark.state.canonical import fired
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.rows import row_schema
 from floodmark.semantics.kernels.stage import stage_of
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.schema import MARKER
 
 
 def restate(spark: SparkSession, operator: Operator, timeline: Timeline, run: str) -> None:

@@ -38,8 +38,8 @@ from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
 from floodmark.lake.table.outputs import never_fires, set_aside
 from floodmark.semantics.kernels.stage import stage_of
-from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo, RunResult
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo, RunResult
 
 _POLL_SECONDS = 0.2
 _NO_WORKER = "Python worker failed to connect back"

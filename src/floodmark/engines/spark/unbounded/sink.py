@@ -34,10 +34,10 @@ from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.outputs import SETTLE_SECONDS, check_there, partition_by
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
-from floodmark.spec.operator import Operator, Output, Side
-from floodmark.spec.run import BatchInfo
-from floodmark.spec.schema import MARKER, ROW, Schema
-from floodmark.spec.steps import Step
+from floodmark.spec.graph.operator import Operator, Output, Side
+from floodmark.spec.graph.steps import Step
+from floodmark.spec.values.run import BatchInfo
+from floodmark.spec.values.schema import MARKER, ROW, Schema
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from floodmark.lake.stream import positions
 from floodmark.lake.stream.timeline import STARTS, Timeline
 from floodmark.lake.table.history import progress
 from floodmark.lifecycle.plan import reading
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import MARKER, STAMPS
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.values.schema import MARKER, STAMPS
 
 _DDL = "input string, progress bigint"
 _NAMES = ["input", "progress"]

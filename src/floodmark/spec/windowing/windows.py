@@ -12,8 +12,8 @@ from floodmark.core.code import class_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span, zone
-from floodmark.spec.checks import converting, written
-from floodmark.spec.partitions import Daily, Hourly, Partitions
+from floodmark.spec.rows.checks import converting, written
+from floodmark.spec.windowing.partitions import Daily, Hourly, Partitions
 
 _DAY = 86_400_000
 _LONGEST = 365_250 * _DAY

@@ -14,10 +14,10 @@ from attrs import Attribute, field, frozen
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
 from floodmark.core.time import describe_span, span
-from floodmark.spec.checks import converting, written
-from floodmark.spec.contract import Contract, event_time_field, schema
 from floodmark.spec.expressions import check
-from floodmark.spec.schema import Schema
+from floodmark.spec.rows.checks import converting, written
+from floodmark.spec.rows.contract import Contract, event_time_field, schema
+from floodmark.spec.values.schema import Schema
 
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 LONGEST_NAME = 100

@@ -14,22 +14,22 @@ from floodmark.core.code import settings_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
-from floodmark.spec import steps
-from floodmark.spec.aggregates import AnyAggregate, result_type
-from floodmark.spec.builder import Builder, check_names
-from floodmark.spec.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
-from floodmark.spec.connected import Broadcast
-from floodmark.spec.contract import Contract
-from floodmark.spec.contract import schema as contract_schema
-from floodmark.spec.evictors import Evictor
-from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check, itself, known_type
-from floodmark.spec.functions import Function, Pane
-from floodmark.spec.joins import Joins
-from floodmark.spec.process import ProcessFunction
-from floodmark.spec.schema import STAMPS, Column, Schema
-from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts
-from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.connected import Broadcast
+from floodmark.spec.graph.joins import Joins
+from floodmark.spec.keyed.process import ProcessFunction
+from floodmark.spec.rows.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.values.builder import Builder, check_names
+from floodmark.spec.values.functions import Function, Pane
+from floodmark.spec.values.schema import STAMPS, Column, Schema
+from floodmark.spec.windowing.aggregates import AnyAggregate, result_type
+from floodmark.spec.windowing.evictors import Evictor
+from floodmark.spec.windowing.evictors import checked as checked_evictor
+from floodmark.spec.windowing.triggers import AfterCount, Clock, Trigger, never_fires, parts
+from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time
 
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
 

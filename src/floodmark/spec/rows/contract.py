@@ -19,10 +19,10 @@ from pydantic_core import CoreSchema, core_schema
 from floodmark.core import types as types_of
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
-from floodmark.spec.annotations import IsRescued
-from floodmark.spec.builder import check_names
-from floodmark.spec.expectation import Expectation, distinct
-from floodmark.spec.schema import Column, Schema
+from floodmark.spec.rows.expectation import Expectation, distinct
+from floodmark.spec.values.annotations import IsRescued
+from floodmark.spec.values.builder import check_names
+from floodmark.spec.values.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True)

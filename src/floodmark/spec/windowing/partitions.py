@@ -12,7 +12,7 @@ from datetime import MAXYEAR, date, datetime, timedelta
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, Interval, from_ms, iso, parse_instant, to_ms, zone
-from floodmark.spec.schema import PARTITION
+from floodmark.spec.values.schema import PARTITION
 
 _HOUR = 3_600_000
 _EDGE = 48 * _HOUR

@@ -17,7 +17,7 @@ from floodmark.core.code import class_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span
-from floodmark.spec.checks import converting
+from floodmark.spec.rows.checks import converting
 
 Clock = Literal["event", "processing"]
 

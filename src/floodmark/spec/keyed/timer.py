@@ -7,7 +7,7 @@ from typing import Any
 
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.time import to_ms
-from floodmark.spec.kinds import unfit
+from floodmark.spec.rows.kinds import unfit
 
 
 class Timer:

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import digest
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 _PREFIX = "expect_"
 GALLERY = frozenset(

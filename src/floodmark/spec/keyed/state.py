@@ -19,9 +19,9 @@ from floodmark.core.errors import DefinitionError, StateError, UserCodeError
 from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
 from floodmark.core.time import span
 from floodmark.core.types import parse
-from floodmark.spec.aggregates import Aggregate
-from floodmark.spec.checks import converting
-from floodmark.spec.kinds import Kind, widened
+from floodmark.spec.rows.checks import converting
+from floodmark.spec.rows.kinds import Kind, widened
+from floodmark.spec.windowing.aggregates import Aggregate
 
 Migrate = Callable[[Any], Any] | Mapping[int, Callable[[Any], Any]]
 """Version -> function from a value of the version before to a value of this version; a function alone leads to version 2."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec import steps
-from floodmark.spec.schema import TAG, Column, Schema
+from floodmark.spec.graph import steps
+from floodmark.spec.values.schema import TAG, Column, Schema
 
 if TYPE_CHECKING:
-    from floodmark.spec.stream import KeyedStream, Stream
+    from floodmark.spec.graph.stream import KeyedStream, Stream
 
 
 def tagged(

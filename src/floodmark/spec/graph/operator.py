@@ -16,17 +16,17 @@ from attrs import evolve
 from floodmark.core.code import Followed, count_as_own
 from floodmark.core.errors import CapabilityError, DefinitionError, closest, shown
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
-from floodmark.spec import steps
-from floodmark.spec.aggregates import check_retracts
-from floodmark.spec.contract import Contract
-from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import expression, implicit_casts
-from floodmark.spec.partitions import Partitions
-from floodmark.spec.process import ProcessFunction
-from floodmark.spec.purity import impurities
-from floodmark.spec.schema import QUARANTINE, Schema
-from floodmark.spec.source import Source, check_name
-from floodmark.spec.stream import Body, Outputs, Stream
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.stream import Body, Outputs, Stream
+from floodmark.spec.keyed.process import ProcessFunction
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.rows.source import Source, check_name
+from floodmark.spec.values.purity import impurities
+from floodmark.spec.values.schema import QUARANTINE, Schema
+from floodmark.spec.windowing.aggregates import check_retracts
+from floodmark.spec.windowing.partitions import Partitions
 
 
 @dataclass(frozen=True, slots=True)

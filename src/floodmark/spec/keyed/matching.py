@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.fingerprint import canonical, form
 from floodmark.core.time import from_ms, to_ms
-from floodmark.spec.functions import Pane
-from floodmark.spec.kinds import Kind
-from floodmark.spec.process import Context, Row, StatefulFunction
-from floodmark.spec.schema import TAG
-from floodmark.spec.state import ListState, ValueState
-from floodmark.spec.timer import Timer
+from floodmark.spec.keyed.process import Context, Row, StatefulFunction
+from floodmark.spec.keyed.state import ListState, ValueState
+from floodmark.spec.keyed.timer import Timer
+from floodmark.spec.rows.kinds import Kind
+from floodmark.spec.values.functions import Pane
+from floodmark.spec.values.schema import TAG
 
 if TYPE_CHECKING:
-    from floodmark.spec.steps import Port
+    from floodmark.spec.graph.steps import Port
 
 DELETED = "_deleted"
 

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
-from floodmark.spec import steps
-from floodmark.spec.builder import Builder
-from floodmark.spec.checks import columns_of, new_columns, unfit_setting
-from floodmark.spec.contract import Contract
-from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import check
-from floodmark.spec.matching import DELETED, Deduplicate, History
-from floodmark.spec.process import (
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.tagged import tagged
+from floodmark.spec.keyed.matching import DELETED, Deduplicate, History
+from floodmark.spec.keyed.process import (
     BroadcastProcessFunction,
     CoProcessFunction,
     Process,
     ProcessFunction,
     StatefulFunction,
 )
-from floodmark.spec.schema import Column, Schema
-from floodmark.spec.tagged import tagged
+from floodmark.spec.rows.checks import columns_of, new_columns, unfit_setting
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.values.builder import Builder
+from floodmark.spec.values.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from floodmark.spec.stream import KeyedStream, Stream
+    from floodmark.spec.graph.stream import KeyedStream, Stream
 
 Sides = Mapping[str, type[Contract]]
 _UNORDERED = ("array", "binary", "boolean", "double", "float")  # NaN is not less, not equal and not greater

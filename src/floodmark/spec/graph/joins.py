@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
-from floodmark.spec import steps
-from floodmark.spec.checks import columns_of, new_columns, one_of, unfit_setting
-from floodmark.spec.connected import Processes, describe_argument, keyed_stream
-from floodmark.spec.contract import Contract
-from floodmark.spec.functions import Function, Pane
-from floodmark.spec.matching import CoGroup, TemporalJoin, WindowJoin
-from floodmark.spec.process import Process
-from floodmark.spec.schema import Column, Schema
-from floodmark.spec.tagged import tagged
-from floodmark.spec.windows import Window, bounded_in_time
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.connected import Processes, describe_argument, keyed_stream
+from floodmark.spec.graph.tagged import tagged
+from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, WindowJoin
+from floodmark.spec.keyed.process import Process
+from floodmark.spec.rows.checks import columns_of, new_columns, one_of, unfit_setting
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.values.functions import Function, Pane
+from floodmark.spec.values.schema import Column, Schema
+from floodmark.spec.windowing.windows import Window, bounded_in_time
 
 if TYPE_CHECKING:
-    from floodmark.spec.stream import KeyedStream, Stream
+    from floodmark.spec.graph.stream import KeyedStream, Stream
 
 Include = Literal["both", "lower", "upper", "neither"]
 _LONGEST = 1_000 * 366 * 86_400_000

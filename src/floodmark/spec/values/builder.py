@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 
 class UnknownMethodError(DefinitionError, AttributeError):

@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self
 from floodmark.core.code import cells, check_source, class_of, code_of, settings_of
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.fingerprint import canonical
-from floodmark.spec.state import BroadcastState, State
-from floodmark.spec.timer import Timer
+from floodmark.spec.keyed.state import BroadcastState, State
+from floodmark.spec.keyed.timer import Timer
 
 Row = Mapping[str, Any]
 Rows = Iterable[Row] | None

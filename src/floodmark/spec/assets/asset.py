@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
-from floodmark.spec.contract import expectations as of_contract
-from floodmark.spec.cron import check_cron
-from floodmark.spec.expectation import Expectation, distinct
-from floodmark.spec.operator import Isolation, Operator
-from floodmark.spec.partitions import Daily, Hourly, Partitions
-from floodmark.spec.rollout import Rollout
-from floodmark.spec.source import Source
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Calendar, Global
+from floodmark.spec.assets.rollout import Rollout
+from floodmark.spec.graph.operator import Isolation, Operator
+from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.rows.contract import expectations as of_contract
+from floodmark.spec.rows.expectation import Expectation, distinct
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values.cron import check_cron
+from floodmark.spec.windowing.partitions import Daily, Hourly, Partitions
+from floodmark.spec.windowing.windows import Calendar, Global
 
 Behind = Literal["fail", "wait"]
 

@@ -12,7 +12,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import OMITTED, Declared, renamed
 from floodmark.core.types import MAX_DIGITS, decimal, parse
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import Schema
+from floodmark.spec.values.schema import Schema
 
 
 @frozen

@@ -11,8 +11,8 @@ from typing import Any
 
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.types import Type, known
-from floodmark.spec.contract import Contract, type_of
-from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.rows.contract import Contract, type_of
+from floodmark.spec.rows.contract import schema as contract_schema
 
 
 def unfit(where: str, kind: str, value: object) -> UserCodeError:

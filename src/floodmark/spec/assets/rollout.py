@@ -12,10 +12,10 @@ from typing import Any
 from floodmark.core.errors import DefinitionError, LifecycleError, closest
 from floodmark.core.time import parse_instant, span, zone
 from floodmark.core.types import parse as parse_type
-from floodmark.spec.cron import check_cron
-from floodmark.spec.operator import Operator
-from floodmark.spec.share import EXPECTED, parse_share
-from floodmark.spec.tolerance import Within
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.cron import check_cron
+from floodmark.spec.values.share import EXPECTED, parse_share
+from floodmark.spec.values.tolerance import Within
 
 _WHERE = "promotion rule"
 _EXAMPLE = 'For example PromoteWhen(match=0.999, columns={"mean_delay": Within(0.5)}, lag="30 s", soak="2 hours", approve=True).'

@@ -12,9 +12,9 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
-from floodmark.spec.checks import converting
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import Schema
+from floodmark.spec.rows.checks import converting
+from floodmark.spec.values.schema import Schema
 
 When = Literal["before", "after"]
 

@@ -10,13 +10,13 @@ from attrs import evolve, field, frozen
 from floodmark.core.code import Code
 from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
 from floodmark.core.time import describe_span
-from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
-from floodmark.spec.evictors import Evictor, KeepNear
-from floodmark.spec.functions import Function
-from floodmark.spec.process import Process
-from floodmark.spec.schema import Schema
-from floodmark.spec.triggers import Clock, Purging, Trigger, once, own_parts, parts
-from floodmark.spec.windows import (
+from floodmark.spec.keyed.process import Process
+from floodmark.spec.values.functions import Function
+from floodmark.spec.values.schema import Schema
+from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin
+from floodmark.spec.windowing.evictors import Evictor, KeepNear
+from floodmark.spec.windowing.triggers import Clock, Purging, Trigger, once, own_parts, parts
+from floodmark.spec.windowing.windows import (
     Calendar,
     Count,
     Global,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.share import parse_share
+from floodmark.spec.values.share import parse_share
 
 _WHERE = "tolerance"
 

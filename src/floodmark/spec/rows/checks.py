@@ -8,8 +8,8 @@ from typing import Any, get_args
 from attrs import Attribute, Converter
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.contract import Contract, schema
-from floodmark.spec.schema import Schema
+from floodmark.spec.rows.contract import Contract, schema
+from floodmark.spec.values.schema import Schema
 
 _FEW = 2
 """Up to so many words of a ``Literal`` are quoted each, joined by "or"; more are listed."""

@@ -1,0 +1,1 @@
+"""What an orchestrator shows: assets, promotion rules, scheduled rollouts."""

@@ -1,0 +1,1 @@
+"""What a row is and where it comes from: contracts, expectations, sources."""

@@ -1,0 +1,1 @@
+"""Windows, their triggers and evictors, aggregates, and asset partitions."""
