@@ -19,6 +19,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 import floodmark
+from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation
 from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError, shown
@@ -88,6 +89,13 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     for path in filter(None, (workspace.settings.lake, workspace.settings.logs)):
         machine.refuse_file(path, f"lake {path}")
     return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
+
+
+def opened_lake(invocation: Invocation, console: Console) -> Opened:
+    """Open the workspace and print its lake. Every verb that writes does this first."""
+    opened = open_workspace(invocation)
+    console.lake(opened.lake, opened.environment)
+    return opened
 
 
 def _takes_environment(build: Callable[..., object]) -> bool:

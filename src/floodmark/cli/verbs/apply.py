@@ -10,12 +10,11 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.cli.shell.store import known
 from floodmark.cli.verbs.plan import document
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.lifecycle.steps import documents, recorded
 

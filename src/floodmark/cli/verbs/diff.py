@@ -12,7 +12,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.verbs.workspace import opened_lake
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe, parse_instant
 from floodmark.lifecycle.requests import ComparisonRequest

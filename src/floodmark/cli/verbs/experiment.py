@@ -13,11 +13,10 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.store import fleet
 from floodmark.cli.verbs.diff import say
 from floodmark.cli.verbs.rollout import say_rollout
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest

@@ -12,8 +12,8 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import ENVIRONMENTS, Invocation, asked, pass_invocation, shared
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.verbs.diff import say
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import CapabilityError, closest
 from floodmark.core.time import span
 from floodmark.lifecycle.plan import Plan

@@ -12,7 +12,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.verbs.workspace import opened_lake
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import END, NEVER, Interval, parse_instant, zone

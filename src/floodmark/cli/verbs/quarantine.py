@@ -11,9 +11,8 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.spark import computing
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe
 from floodmark.spec.workspace import Engine

@@ -10,9 +10,8 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.store import fleet
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:

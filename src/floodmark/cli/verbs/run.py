@@ -11,10 +11,9 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, LateRows, RunResult

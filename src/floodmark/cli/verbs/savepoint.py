@@ -12,10 +12,9 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import Opened, opened_lake
 from floodmark.cli.shell.spark import start
 from floodmark.cli.shell.store import fleet, known
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import SavepointRequest
 from floodmark.lifecycle.savepoint import Manifest, broken, differences

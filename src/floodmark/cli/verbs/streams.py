@@ -12,9 +12,9 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.spark import start
 from floodmark.cli.shell.store import known
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core.time import describe
 from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Step, documents, recorded

@@ -11,9 +11,9 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.store import fleet, supervisor
-from floodmark.cli.verbs.workspace import opened_lake
 from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
 

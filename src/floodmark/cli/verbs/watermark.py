@@ -11,7 +11,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.verbs.workspace import opened_lake
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.spec.rows.source import Learned, Punctuated, Source

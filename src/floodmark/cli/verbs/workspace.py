@@ -16,7 +16,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, current_folder, open_workspace
+from floodmark.cli.shell.loading import current_folder, open_workspace, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.cli.shell.store import streams, upkeep
@@ -399,10 +399,3 @@ def _say_landed(console: Console, source: Source, result: LandingResult, seconds
         console.say(f"  waiting: {name} is still being written")
     if result.quarantined:
         console.say(f"  see them: floodmark quarantine show {result.source}")
-
-
-def opened_lake(invocation: Invocation, console: Console) -> Opened:
-    """Open the workspace and print its lake. Every verb that writes does this first."""
-    opened = open_workspace(invocation)
-    console.lake(opened.lake, opened.environment)
-    return opened
