@@ -6,6 +6,7 @@ import builtins
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 from functools import cache
@@ -20,6 +21,8 @@ _LIBRARIES = tuple(
 )
 _FLOODMARK = os.path.join(str(Path(__file__).resolve().parent.parent.parent), "")  # noqa: PTH118 - as above
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
+_ROOMS = re.compile(r"^(floodmark\.spec)\.(?:assets|graph|keyed|windowing|rows|values)\.")
+
 _SAME = {"posixpath": "os.path", "ntpath": "os.path", "nt": "os", "posix": "os"}
 
 
@@ -86,8 +89,11 @@ def file_of_library(file: str) -> bool:
 
 
 def public(module: str) -> str:
-    """The public name of a library's module: ``pathlib`` for ``pathlib._local``. Private modules differ between Python versions."""
-    name = _SAME.get(module, module)
+    """The public name of a library's module: ``pathlib`` for ``pathlib._local``. Private modules differ between Python versions.
+
+    The rooms of ``floodmark.spec`` are no part of a name: a declaration that moves to another room is the same to a fingerprint.
+    """
+    name = _ROOMS.sub(r"\1.", _SAME.get(module, module))
     parts = name.split(".")
     return ".".join(part for part in parts if not part.startswith("_")) or name.lstrip("_")
 
