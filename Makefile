@@ -1,51 +1,34 @@
-# make demo | up | test | test-fast | soak | bench | parity | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
+# make demo | demo ENGINE=both | up | test | test-fast | soak | bench | parity | lint | docs | clean | setup.
+# Each sets up in .venv what it needs, once (bootstrap.py): demo and up without Java and without Spark.
 .PHONY: demo up test test-fast soak bench parity lint docs clean setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
-JAVA := $(shell for j in "$$JAVA_HOME/bin/java" java /usr/lib/jvm/*/bin/java /opt/homebrew/opt/openjdk*/bin/java \
-	/usr/local/opt/openjdk*/bin/java; do \
-	v=$$("$$j" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); [ "$${v:-0}" -ge 17 ] && { echo "$$j"; break; }; done)
-INSTALL := $(if $(filter Darwin,$(shell uname -s)),brew install,sudo apt-get install -y)
-INSTALL_JAVA := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),openjdk@17,openjdk-17-jre-headless)
-INSTALL_PYTHON := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),python@3.12,python3 python3-venv)
+INSTALL_PYTHON := $(if $(filter Darwin,$(shell uname -s)),brew install python@3.12,sudo apt-get install -y python3 python3-venv)
+SETS := $(addprefix .venv/.,base dagster spark dev ready browser)
 
 setup: .venv/.ready
 	@.venv/bin/python -m demo.inbox inbox
 	@echo "ready: try .venv/bin/floodmark --help, or make demo"
 
-.venv/.ready: requirements.lock pyproject.toml
+$(SETS): requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "floodmark needs Python 3.11 or newer with venv, and found none: run '$(INSTALL_PYTHON)'."; exit 1; }
-	@[ -n "$(JAVA)" ] || { echo "floodmark needs Java 17 or newer, and found none: run '$(INSTALL_JAVA)'."; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version), once, in a few minutes, most of them downloads:"
-	@echo "  1. packages: 1 GB to fetch, 450 MB of them Spark; 2. Delta's jars for Spark: 20 MB; nothing outside .venv and ~/.cache/floodmark"
-	@[ -x .venv/bin/python ] || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on --no-deps -r requirements.lock
-	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
-	@.venv/bin/python -m floodmark.engines.spark.setup.jars
-	@touch $@
+	@$(PYTHON) bootstrap.py $(@:.venv/.%=%)
 
-.venv/.browser: .venv/.ready
-	@command -v chromium chromium-browser google-chrome >/dev/null || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			echo "installing Chromium for the browser tests"; \
-			apt-get update -qq >/dev/null && apt-get install -qq -y --no-install-recommends chromium >/dev/null; \
-		else echo "no Chromium, so the browser tests will fail: $(INSTALL) chromium"; fi; }
-	@touch $@
+# whatever the shell says about compiled code: without it each of the demo's processes would compile all that it imports
+demo: $(if $(filter both,$(ENGINE)),.venv/.spark,.venv/.base)
+	env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m demo $(if $(filter both,$(ENGINE)),--with-spark)
 
-demo: .venv/.ready
-	.venv/bin/python -m demo
+up: .venv/.dagster
+	@.venv/bin/python -m demo.inbox inbox
+	env -u PYTHONDONTWRITEBYTECODE .venv/bin/floodmark up
 
-up: .venv/.ready
-	.venv/bin/python -m demo.inbox inbox
-	.venv/bin/floodmark up
-
-test: .venv/.ready .venv/.browser
+test: .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars
 	.venv/bin/python tests/run.py
 
-test-fast: .venv/.ready
+test-fast: .venv/.dev
 	.venv/bin/python tests/run.py --fast
 
 # make soak PART=3/40 runs one of forty parts; SEED=text, new each time where none is given, draws the schedules; MINUTES=10 cuts it after ten
@@ -63,13 +46,13 @@ parity: .venv/.ready
 	PYTHONPATH=tests/support .venv/bin/python -m parity build/parity
 	.venv/bin/python tests/docs/parity_page.py > docs/parity.md
 
-lint: .venv/.ready
+lint: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy src $(wildcard demo operators assets resources definitions)
+	.venv/bin/mypy src $(wildcard bootstrap.py demo operators assets resources definitions)
 	PYTHONPATH=. .venv/bin/lint-imports
 
-docs: .venv/.ready
+docs: .venv/.dev
 	.venv/bin/python tests/links.py
 
 clean:

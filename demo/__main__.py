@@ -1,4 +1,4 @@
-"""``python -m demo``: the reference workspace from its inbox to a comparison of five answers, and an experiment."""
+"""``python -m demo``: the reference workspace from its inbox to a comparison of all answers, and an experiment."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ _ROOT = Path(__file__).resolve().parents[1]
 @click.option(
     "--keep", is_flag=True, help="Leave the lakes (0.2 GB) there afterwards; the inbox and the report always stay."
 )
+@click.option("--with-spark", is_flag=True, help="On Spark too, which needs Java 17 or newer.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in a browser.")
 @shared
 @pass_invocation
-def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, open_report: bool) -> None:
-    """A year of New York's departures: bounded, and unbounded through a kill, on both engines, and DuckDB; all five must agree. Then two predictors as an experiment."""
+def demo(
+    invocation: Invocation, *, days: int | None, folder: Path, keep: bool, with_spark: bool, open_report: bool
+) -> None:
+    """A year of New York's departures: bounded, unbounded through a kill, and in DuckDB; all answers must agree. Then two predictors as an experiment."""
     console = Console(as_json=invocation.json)
     folder = folder.absolute()
     _prepare(folder)
     opened = open_workspace(Invocation(lake=str(folder / "landed")), _ROOT)
     console.lake(str(folder), "demo")
-    from demo.places import Places
+    from demo.places import ENGINES, Places
     from demo.report import write_report
     from demo.run import lines, run_demo
 
@@ -57,8 +60,14 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     _remove_lakes(places)  # of an earlier demo
     # a year of small days: no file for each
     workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
+    engines = ENGINES if with_spark else ENGINES[:1]
     outcome = run_demo(
-        workspace, places, console, days=days, engine=cache(lambda name: computing(opened, console, name))
+        workspace,
+        places,
+        console,
+        days=days,
+        engines=engines,
+        engine=cache(lambda name: computing(opened, console, name)),
     )
     for line in lines(outcome):
         console.say(line)
@@ -68,7 +77,7 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
         _remove_lakes(places)
     for problem in outcome.problems:
         console.say(f"FAILED {problem}")
-    verdict = "all five agree" if not outcome.problems else "they do not agree"
+    verdict = f"all {outcome.answers_compared} answers agree" if not outcome.problems else "they do not agree"
     console.say(f"{verdict}; {outcome.seconds:.0f} s; report {report}")
     console.document(
         {

@@ -12,6 +12,7 @@ from floodmark.spec.workspace import Engine
 
 Mode = Literal["bounded", "unbounded"]
 ENGINES: tuple[Engine, ...] = ("embedded", "spark")
+"""The first one always computes."""
 MODES: tuple[Mode, ...] = ("bounded", "unbounded")
 
 

@@ -46,7 +46,8 @@ def write_report(path: Path, outcome: Outcome, workspace: Workspace) -> None:
 
 
 def _head(outcome: Outcome) -> Iterator[str]:
-    verdict = "both modes of both engines, and DuckDB, agree" if not outcome.problems else "the answers do not agree"
+    computed = "both engines" if len(outcome.engines) > 1 else f"the {outcome.engines[0]} engine"
+    verdict = f"both modes of {computed}, and DuckDB, agree" if not outcome.problems else "the answers do not agree"
     yield f'<h1>floodmark demo: <span class="{"bad" if outcome.problems else "good"}">{verdict}</span></h1>'
     days = "The year 2013" if outcome.days is None else f"The first {outcome.days} days of 2013"
     yield f"<p>{days} of departures from New York, {outcome.rows:,} flights, each landed when it became known.</p>"

@@ -1,12 +1,12 @@
-"""The reference workspace from its inbox to five answers that must be the same: of two engines in two modes, and DuckDB's; then an experiment."""
+"""The reference workspace from its inbox to answers that must be the same: of each engine in two modes, and DuckDB's; then an experiment."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from demo.comparison import Comparison, compare
 from demo.follower import WATCHED, Followed, Follower
 from demo.inbox import write_inbox
 from demo.oracle import Oracle
-from demo.places import ENGINES, MODES, Places, Progress
+from demo.places import MODES, Places, Progress
 from demo.predictors import Contest, contest
 from demo.tables import commits, final, read, without_stamps
 from floodmark.control.processes.engine import Computing
@@ -43,7 +43,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One output in its five versions.
+    """One output in all its versions: of each engine in each mode, and DuckDB's.
 
     Args:
         table: of the output.
@@ -75,6 +75,16 @@ class Outcome:
     answers: dict[str, pa.Table] = field(default_factory=dict)
     contest: Contest | None = None
     seconds: float = 0.0
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Those that computed."""
+        return tuple(self.bounded)
+
+    @property
+    def answers_compared(self) -> int:
+        """Of each engine in each mode, and DuckDB's."""
+        return len(self.engines) * len(MODES) + 1
 
     @property
     def rows(self) -> int:
@@ -115,7 +125,13 @@ class Outcome:
 
 
 def run_demo(
-    workspace: Workspace, places: Places, progress: Progress, *, days: int | None, engine: Callable[[Engine], Computing]
+    workspace: Workspace,
+    places: Places,
+    progress: Progress,
+    *,
+    days: int | None,
+    engines: Sequence[Engine],
+    engine: Callable[[Engine], Computing],
 ) -> Outcome:
     """Run it.
 
@@ -124,7 +140,8 @@ def run_demo(
         places: folders; the lakes in them must not exist yet.
         progress: told about every step.
         days: the first so many days of flights; the year when None.
-        engine: one of the two, whose session starts when it is needed.
+        engines: those that compute, each in both modes.
+        engine: one of them, or the embedded one, whose session starts when it is needed.
     """
     begun, outcome = time.monotonic(), Outcome(days=days)
     known = [asset for asset in workspace.operator_assets if asset.operator.name in Oracle.OPERATORS]
@@ -132,7 +149,7 @@ def run_demo(
     with progress.step("writing the inbox"):
         write_inbox(places.inbox, days=days)
     outcome.landed.extend(_land(engine("embedded"), workspace, places, progress))
-    for name in ENGINES:
+    for name in engines:
         _run_both(workspace, places, progress, outcome, engine(name))
     with progress.step("asking DuckDB, and comparing row by row"):
         _compare(workspace, places, outcome)
@@ -212,7 +229,7 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
     """DuckDB's answer with each lake's final rows, and a revisable output's ``current`` table with its changelog."""
     answer = oracle.answer(output.table)
     tables: dict[str, pa.Table] = {}
-    for engine, mode in product(ENGINES, MODES):
+    for engine, mode in product(outcome.engines, MODES):
         name, lake = f"{mode} on {engine}", places.ran(engine, mode)
         tables[name] = _final(lake, output, answer)
         if output.current:
@@ -222,8 +239,8 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
         compare(table, answer.select(_shared(table, answer)), keys=output.keys, names=(name, "duckdb"))
         for name, table in tables.items()
     ]
-    pairs = [(f"bounded on {engine}", f"unbounded on {engine}") for engine in ENGINES]
-    pairs += [(f"{mode} on embedded", f"{mode} on spark") for mode in MODES]
+    pairs = [(f"bounded on {engine}", f"unbounded on {engine}") for engine in outcome.engines]
+    pairs += [(f"{mode} on {a}", f"{mode} on {b}") for mode in MODES for a, b in combinations(outcome.engines, 2)]
     comparisons += [compare(tables[a], tables[b], keys=output.keys, names=(a, b)) for a, b in pairs]
     return Compared(table=output.table, rows=answer.num_rows, comparisons=tuple(comparisons))
 
@@ -261,7 +278,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
     yield from (killed(engine, followed) for engine, followed in outcome.followed.items())
     for compared in outcome.compared:
         verdict = f"{compared.rows:,} rows, {compared.differences:,} differences"
-        yield f"{compared.table}: bounded = unbounded, embedded = spark = duckdb: {verdict}"
+        yield f"{compared.table}: bounded = unbounded, {' = '.join((*outcome.engines, 'duckdb'))}: {verdict}"
         for comparison in compared.comparisons:
             yield from (f"  {example}" for example in comparison.examples)
     yield from _late(outcome)

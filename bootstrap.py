@@ -1,0 +1,324 @@
+"""Set this clone up in ``.venv``, one set of packages after another: ``python bootstrap.py base``, as ``make`` calls it.
+
+A set is complete when its stamp, such as ``.venv/.base``, is newer than ``pyproject.toml`` and ``requirements.lock``. Every version comes from
+``requirements.lock``. One lock holds for all sets: of two that are started at once the second waits. A set-up that was killed is begun again from
+what has been fetched. Only Python's own library is imported here: nothing else is there yet.
+
+uv installs the packages, ten times as fast as pip; ``INSTALLER=pip`` in the environment does without uv. pip's index, mirror and certificate hold for uv too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = str(VENV / "bin" / "python")
+REQUIREMENTS = ("requirements.lock", "pyproject.toml")
+AT_WORK = VENV / ".at-work"
+"""There while packages are installed; where it is left, some may be half there."""
+OF_PIP = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
+"""Settings of pip's, and uv's name for each."""
+_FULL_MEGABYTES = 50
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSet:
+    """What one stamp stands for.
+
+    Args:
+        extras: of ``pyproject.toml``.
+        megabytes: on disk.
+        about: for people.
+        java: whether Java and Delta's jars belong to it.
+        includes: other sets that are complete with it.
+    """
+
+    extras: str
+    megabytes: int
+    about: str
+    java: bool = False
+    includes: tuple[str, ...] = ()
+
+
+SETS = {
+    "base": PackageSet(extras="demo", megabytes=760, about="the embedded engine: 230 MB to fetch"),
+    "dagster": PackageSet(
+        extras="demo,dagster",
+        megabytes=1100,
+        about="the embedded engine and Dagster: 330 MB to fetch",
+        includes=("base",),
+    ),
+    "spark": PackageSet(
+        extras="demo,spark",
+        megabytes=1300,
+        about="both engines: 700 MB to fetch, 450 MB of them Spark",
+        java=True,
+        includes=("base",),
+    ),
+    "dev": PackageSet(
+        extras="dev",
+        megabytes=2000,
+        about="all packages: 1 GB to fetch, 450 MB of them Spark",
+        includes=("base", "dagster"),
+    ),
+    "ready": PackageSet(
+        extras="dev",
+        megabytes=2000,
+        about="all packages, Java, Delta's jars",
+        java=True,
+        includes=("dev", "base", "dagster", "spark"),
+    ),
+}
+"""``browser`` is one more: ``ready``, and Chromium."""
+
+
+class SetupStoppedError(Exception):
+    """Why the set-up stopped, for people."""
+
+
+def main(name: str) -> int:
+    """Complete a set; 0 when it is complete, or complete but for Chromium."""
+    try:
+        with _alone():
+            set_up("ready" if name == "browser" else name)
+            if name == "browser" and _chromium():
+                (VENV / ".browser").touch()
+    except SetupStoppedError as stopped:
+        _say(
+            f"\nThe set-up of .venv stopped. {stopped}\nRun the same command again then: what has been fetched is kept."
+        )
+        return 1
+    except KeyboardInterrupt:
+        _say("\nStopped. The same command goes on from what has been fetched.")
+        return 130
+    return 0
+
+
+def set_up(name: str) -> None:
+    """Complete a set.
+
+    Raises:
+        SetupStoppedError: something is missing.
+    """
+    chosen, stamp = SETS[name], VENV / f".{name}"
+    if not any(is_complete(other) for other in (name, *includers(name))):
+        _new_venv_where_needed(chosen)
+        if chosen.java:
+            if not is_complete("base") and not _importable():
+                _install(SETS["base"])
+            _java()
+        _say(
+            f"setting up .venv, once: {chosen.about}; nothing outside .venv, ~/.cache and, for Java and Chromium, the system's packages"
+        )
+        _install(chosen)
+        if chosen.java:
+            _run("Delta's jars", [PYTHON, "-m", "floodmark.engines.spark.setup.jars"])
+    stamp.touch()
+    for other in chosen.includes:
+        (VENV / f".{other}").touch()
+
+
+def includers(name: str) -> list[str]:
+    """The sets that another one is complete with."""
+    return [other for other, chosen in SETS.items() if name in chosen.includes]
+
+
+def is_complete(name: str) -> bool:
+    """Whether the stamp of a set is there and newer than what it is made from."""
+    stamp = VENV / f".{name}"
+    if AT_WORK.exists() or not stamp.exists():
+        return False
+    return all((ROOT / source).stat().st_mtime <= stamp.stat().st_mtime for source in REQUIREMENTS)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the lock of the clone."""
+    with Path(__file__).open("r+b") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another make sets .venv up; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _new_venv_where_needed(chosen: PackageSet) -> None:
+    if Path(PYTHON).exists() and not AT_WORK.exists():
+        return
+    if AT_WORK.exists():
+        _say("an earlier set-up was killed: beginning .venv again")
+        shutil.rmtree(VENV)
+    if _free() < chosen.megabytes:
+        message = f"No space: {ROOT} has {_free():,.0f} MB free, and {chosen.megabytes:,} MB are needed."
+        raise SetupStoppedError(message)
+    VENV.mkdir(exist_ok=True)
+    AT_WORK.touch()
+    _run("a virtual environment", [sys.executable, "-m", "venv", VENV])
+    AT_WORK.unlink()
+
+
+def _importable() -> bool:
+    command = [PYTHON, "-c", "import floodmark"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def _install(chosen: PackageSet) -> None:
+    """The packages of a set, each at the version of ``requirements.lock``."""
+    begun, is_new = time.monotonic(), not any((VENV / f".{name}").exists() for name in SETS)
+    AT_WORK.touch()
+    try:
+        _install_with(_uv(), chosen.extras)
+    except SetupStoppedError:
+        if (
+            not is_new and not _is_full()
+        ):  # what was there is whole: an installer fetches everything before it changes anything
+            AT_WORK.unlink()
+        raise
+    AT_WORK.unlink()
+    _say(f"  packages: {time.monotonic() - begun:.0f} s")
+
+
+def _install_with(uv: str | Path | None, extras: str) -> None:
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    what = [*quiet, "-c", "requirements.lock", "-e", f".[{extras}]"]
+    if uv is None:
+        _run("packages", [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", *what])
+        return
+    # many processes of tests read compiled code beside each other; a demo compiles what it imports
+    compiled = ["--compile-bytecode"] if extras == "dev" else []
+    options = ["--python", PYTHON, "--build-constraints", "requirements.lock", *compiled]
+    _run("packages", [uv, "pip", "install", *options, *what], environment=_of_pip())
+
+
+def _uv() -> str | Path | None:
+    """The uv of the machine, or of ``.venv``, where it is installed; None where pip is asked for."""
+    if os.environ.get("INSTALLER") == "pip":
+        return None
+    uv = VENV / "bin" / "uv"
+    if not uv.exists() and (of_machine := shutil.which("uv")):
+        return of_machine
+    if not uv.exists():
+        options = ["--disable-pip-version-check", "--quiet", "--retries", "1", "--only-binary", "uv"]
+        _run("uv", [PYTHON, "-m", "pip", "install", *options, "-c", "requirements.lock", "uv"])
+    return uv
+
+
+def _of_pip() -> dict[str, str]:
+    """Settings of uv's, as pip has them."""
+    command = [PYTHON, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    settings = dict(line.split("=", 1) for line in listed if "=" in line)
+    named = {key.split(".")[-1]: value.strip("'\"") for key, value in settings.items()}
+    return {of_uv: named[of_pip] for of_pip, of_uv in OF_PIP.items() if of_pip in named and of_uv not in os.environ}
+
+
+def _java() -> None:
+    """Java 17 or newer, installed where that is allowed."""
+    find = [PYTHON, "-c", "from floodmark.engines.spark.setup.java import find_java; find_java()"]
+    if subprocess.run(find, cwd=ROOT, capture_output=True, check=False).returncode == 0:
+        return
+    if _may_install():
+        _say("installing Java 17 with apt-get")
+        for version in (17, 21):  # Debian 13 has no 17
+            if _apt_get(f"openjdk-{version}-jre-headless"):
+                return
+    show = "from floodmark.engines.spark.setup.java import install_command; print(install_command())"
+    command = subprocess.run([PYTHON, "-c", show], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    message = (
+        f"Spark needs Java 17 or newer, and there is none: run `{command}` as root. make demo and make up need no Java."
+    )
+    raise SetupStoppedError(message)
+
+
+def _chromium() -> bool:
+    """Chromium for the browser tests, installed where that is allowed."""
+    if any(map(shutil.which, CHROMIUM)):
+        return True
+    if _may_install():
+        _say("installing Chromium with apt-get")
+        if _apt_get("chromium"):
+            return True
+    _say(
+        "\n*** NO CHROMIUM: the browser tests will FAIL. Install it (as root: apt-get install chromium),"
+        " or leave them out: .venv/bin/python -m pytest tests -m 'not soak and not browser'\n"
+    )
+    return False
+
+
+def _may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _apt_get(package: str) -> bool:
+    """Install a package of Debian's; what an interrupted run has left half done is finished before."""
+    wait = ["-o", "DPkg::Lock::Timeout=600"]
+    commands = (
+        ["dpkg", "--configure", "-a"],
+        ["apt-get", *wait, "-qq", "update"],
+        ["apt-get", *wait, "-qq", "-y", "--no-install-recommends", "install", package],
+    )
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    done = [
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+        for command in commands
+    ]
+    return done[-1].returncode == 0
+
+
+def _run(what: str, command: Sequence[str | Path], *, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | (environment or {}), stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        message = f"{what[0].upper()}{what[1:]}: exit status {done.returncode}. {_reason()}"
+        raise SetupStoppedError(message)
+
+
+def _reason() -> str:
+    """What is wrong with the machine, if that can be seen."""
+    if _is_full():
+        return f"No space: {ROOT} has {_free():.0f} MB free."
+    index = _of_pip().get("UV_DEFAULT_INDEX", "https://pypi.org/simple/")
+    try:
+        urllib.request.urlopen(index, timeout=10).close()  # noqa: S310 - of the user's own settings
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except OSError as error:
+        return f"No network: {index} cannot be reached ({getattr(error, 'reason', error)})."
+    return "What was printed above says why. To install with pip instead of uv: INSTALLER=pip make ..."
+
+
+def _free() -> float:
+    """Megabytes."""
+    return shutil.disk_usage(ROOT).free / 1e6
+
+
+def _is_full() -> bool:
+    return _free() < _FULL_MEGABYTES
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
