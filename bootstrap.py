@@ -122,8 +122,8 @@ def set_up(name: str) -> None:
     if not any(is_complete(other) for other in (name, *includers(name))):
         _new_venv_where_needed(chosen)
         if chosen.java:
-            if not is_complete("base") and not _importable():
-                _install(SETS["base"])
+            if not _importable():
+                set_up("base")  # which knows where Java is looked for
             _java()
         _say(
             f"setting up .venv, once: {chosen.about}; nothing outside .venv, ~/.cache and, for Java and Chromium, the system's packages"

@@ -38,7 +38,14 @@ def outcome(differences: int = 0, refired: int = 7, days: int | None = None) -> 
 
 def test_no_difference_is_no_problem() -> None:
     assert outcome().problems == []
-    assert "hourly: bounded = unbounded, embedded = spark = duckdb: 3 rows, 0 differences" in list(lines(outcome()))
+    assert "hourly: bounded = unbounded, spark = duckdb: 3 rows, 0 differences" in list(lines(outcome()))
+
+
+def test_only_engines_that_computed_are_named() -> None:
+    both = outcome()
+    both.bounded["embedded"] = both.bounded["spark"]
+    assert both.answers_compared == 5
+    assert "hourly: bounded = unbounded, spark = embedded = duckdb: 3 rows, 0 differences" in list(lines(both))
 
 
 def test_a_difference_is_a_problem_with_an_example() -> None:

@@ -32,7 +32,7 @@ main()
 
 
 def options(folder: Path) -> list[str]:
-    return ["--days", "9", "--folder", str(folder), "--json"]
+    return ["--with-spark", "--days", "9", "--folder", str(folder), "--json"]
 
 
 @pytest.mark.feature("Q7", "B8")

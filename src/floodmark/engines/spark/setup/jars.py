@@ -1,6 +1,6 @@
 """The seven Delta jars that Spark needs beside its own: fetched once per user, then only a class path.
 
-The first verb that needs Spark fetches the jars, and so does ``python -m floodmark.engines.spark.setup.jars`` (part of ``make setup``).
+The first verb that needs Spark fetches the jars, and so does ``python -m floodmark.engines.spark.setup.jars`` (part of ``make setup`` and ``make test``).
 Spark's own resolver resolves them, so the mirror in ``~/.ivy2/ivysettings.xml``, ``~/.m2/settings.xml`` or
 ``DEFAULT_ARTIFACT_REPOSITORY`` is used. Spark's other dependencies are excluded: pyspark ships them.
 """
