@@ -24,9 +24,12 @@ from floodmark import (
     Contract,
     EventTime,
     Every,
+    ListState,
+    ProcessFunction,
     Session,
     Stream,
     Tumbling,
+    ValueState,
     count,
     operator,
     sum,
@@ -39,6 +42,7 @@ from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.panes import RecordWindowKernel
 from floodmark.semantics.time.assignment import Lateness, classify_lateness
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.keyed.state import State
 from floodmark.testing.log import Log
 
 SEEDS = 40
@@ -204,6 +208,49 @@ def panes(rows: list[dict[str, Any]]) -> Counter[Any]:
     return Counter(tuple(row[name] for name in names) for row in rows if row["_kind"] != 1)
 
 
+class Recent(ProcessFunction):
+    """What a key has seen in 9 ms."""
+
+    last = ValueState(int, ttl="9ms")
+    recent = ListState(int, ttl="9ms")
+
+    def on_element(self, row: Any, ctx: Any) -> Any:
+        yield {"seen": f"{row['value']} {self.last.get()} {self.recent.get()}"}
+        self.last.update(row["value"])
+        self.recent.append(row["value"])
+
+
+class Seen(Contract):
+    """A text."""
+
+    seen: str
+
+
+@operator
+def recent(readings: Stream[Reading]) -> Stream:
+    """State with a time to live, in order of arrival."""
+    return readings.key_by("sensor").process(Recent(), schema=Seen)
+
+
+def keys_are_alone(seed: int) -> bool:
+    """Of rows on time, the answer for a key is the same with and without the rows of other keys."""
+    rng = random.Random(seed)
+    times = sorted((n * 5 + rng.randrange(20), n) for n in range(40))
+    rows = [(time, number, rng.choice("ab")) for time, number in sorted(times, key=lambda row: row[1])]
+    return seen_of("a", rows) == seen_of("a", [row for row in rows if row[2] == "a"])
+
+
+def seen_of(sensor: str, rows: list[tuple[int, int, str]]) -> Counter[Any]:
+    """What is said of a sensor; the watermark is 21 ms behind."""
+    log = Log(recent.inputs[0].schema)
+    for time, value, key in rows:
+        log.row({"at": from_ms(time), "sensor": key, "value": value}, time)
+        log.watermark = max(log.watermark, time - 21)
+    log.end()
+    found = MemoryRun(recent).batch({"readings": log.table(0, len(log.entries))})[""].to_pylist()
+    return Counter((row["_event_time"], row["seen"]) for row in found if row["sensor"] == sensor)
+
+
 # ---- the rules, broken one by one
 
 
@@ -319,6 +366,11 @@ def ticks_without_progress(patch: Patch) -> None:
     patch.setattr(RecordWindowKernel, "_reach", broken)
 
 
+def expires_by_progress(patch: Patch) -> None:
+    """A row sees state until progress frees it, however far apart their times are."""
+    patch.setattr(State, "_visible", lambda self: self._cell().raw)
+
+
 RULES: dict[Callable[[Patch], None], Callable[[int], bool]] = {
     judged_by_progress: chains_agree,
     stamped_by_batch: chains_agree,
@@ -331,12 +383,13 @@ RULES: dict[Callable[[Patch], None], Callable[[int], bool]] = {
     ticks_after_rows: clocks_agree,
     ticks_for_rows_only: clocks_agree,
     ticks_without_progress: clocks_agree,
+    expires_by_progress: keys_are_alone,
 }
 
 
 @pytest.mark.feature("W11", "T14", "L4")
 @pytest.mark.parametrize(
-    "world", [chains_agree, revisions_are_whole, sessions_agree, clocks_agree], ids=lambda w: w.__name__
+    "world", [chains_agree, revisions_are_whole, sessions_agree, clocks_agree, keys_are_alone], ids=lambda w: w.__name__
 )
 def test_with_all_rules_every_cut_agrees(world: Callable[[int], bool]) -> None:
     assert [seed for seed in range(12) if not world(seed)] == []

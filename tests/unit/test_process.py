@@ -579,15 +579,128 @@ def test_state_is_forgotten_when_it_was_not_written_for_its_time_to_live():
     assert [r["text"] for r in every_cut(operator, logs)] == [
         f"{NEVER} None [] []",
         "-1 1.0 [1.0] [1.0]",
-        "3 2.0 [1.0, 2.0] [1.0, 2.0]",
-        "10 3.0 [2.0, 3.0] [2.0, 3.0]",
-        "15 4.0 [3.0, 4.0] [3.0, 4.0]",
+        "3 2.0 [2.0] [2.0]",
+        "10 3.0 [3.0] [3.0]",
+        "15 None [] []",
     ]
     logs.move(100)
     run = MemoryRun(operator)
     run.batch(logs.tables())
     assert not run.state.deadlines
     assert not any(store.chunks for store in run.state.stores.values())  # and freed without another row
+
+
+@pytest.mark.feature("K5")
+@pytest.mark.parametrize("behind", [0, 60_000, None])
+def test_a_value_has_expired_for_a_row_a_day_later_whatever_other_keys_do(behind):
+    class Last(fm.ProcessFunction):
+        last = fm.ValueState(float, ttl="10 s")
+
+        def on_element(self, row, ctx):
+            yield {"text": f"{self.last.get()} {self.last.exists()}"}
+            self.last.update(row["value"])
+
+    operator = over(Last(), schema=Note)
+    alone = [("a", 1.0, 0), ("a", 2.0, 10_000), ("a", 3.0, DAY), ("a", 4.0, 2 * DAY)]
+    among = [*alone[:3], ("b", 9.0, DAY + 1), alone[3]]
+    for rows in (alone, among):
+        found = every_cut(operator, landed(operator, rows, behind=behind))
+        texts = [r["text"] for r in found if r["sensor"] == "a"]
+        assert texts == ["None False", "1.0 True", "None False", "None False"]
+
+
+class Remembering(fm.ProcessFunction):
+    """Says what it sees of each state, and writes what the row's value says; so does its timer, without writing."""
+
+    last = fm.ValueState(float, ttl="10ms")
+    items = fm.ListState(float, ttl="12ms")
+    by_rest = fm.MapState(int, float, ttl="14ms")
+    largest = fm.ReducingState(float, max, ttl="16ms")
+    mean = fm.AggregatingState(Total("value"), ttl="18ms")
+    due = fm.Timer()
+
+    def on_element(self, row, ctx):
+        value, act = row["value"], int(row["value"]) % 7
+        yield {"text": f"{value} {self.seen()}"}
+        self.due.set(ctx.timestamp + 5)
+        if act == 0:
+            self.last.clear(), self.items.clear(), self.by_rest.remove(2)
+        elif act == 1:
+            self.items.update([value, -value])
+        else:
+            self.last.update(value)
+            self.items.append(value)
+            self.by_rest.put(int(value) % 3, value)
+            self.largest.add(value % 10)
+            self.mean.add(value)
+
+    def on_timer(self, timer, ctx):
+        yield {"text": f"{ctx.timestamp} {self.seen()}"}
+
+    def seen(self):
+        rest = [self.by_rest.get(n) for n in range(3) if n in self.by_rest]
+        assert len(self.items) == len(self.items.get())
+        assert sorted(self.by_rest.values()) == sorted(rest)
+        return f"{self.last.get()} {self.items.get()} {self.by_rest.items()} {self.largest.get()} {self.mean.get()}"
+
+
+def remembered(rows: list[tuple[float, int, int]]) -> list[str]:
+    """What ``Remembering`` says of (value, time, stamp) of one key, by times alone: nothing is ever freed."""
+    texts, due, stamp = [], [], NEVER
+    last, largest, mean, items, by_rest = None, None, None, [], {}
+
+    def live(written, ttl, instant):
+        return written is not None and written[0] + ttl > instant
+
+    def seen(instant):
+        listed = [value for at, value in items if at + 12 > instant]
+        mapped = [(rest, value) for rest, (at, value) in by_rest.items() if at + 14 > instant]
+        folded = largest[1] if live(largest, 16, instant) else None
+        average = mean[1] / mean[2] if live(mean, 18, instant) else None
+        return f"{last[1] if live(last, 10, instant) else None} {listed} {mapped} {folded} {average}"
+
+    def fire(progress):
+        reached = sorted({time for time in due if time <= progress})
+        texts.extend(f"{time} {seen(max(time, stamp))}" for time in reached)
+        due[:] = [time for time in due if time > progress]
+
+    for value, time, stamp_of_row in rows:
+        fire(stamp_of_row)
+        stamp, instant = stamp_of_row, max(time - 1, stamp_of_row)
+        now = instant + 1
+        texts.append(f"{value} {seen(instant)}")
+        due.append(time + 5)
+        act, rest = int(value) % 7, int(value) % 3
+        if act == 0:
+            last, items = None, []
+            by_rest.pop(2, None)
+        elif act == 1:
+            items = [(now, value), (now, -value)]
+        else:
+            last, items = (now, value), [*items, (now, value)]
+            if rest in by_rest and not live(by_rest[rest], 14, instant):
+                del by_rest[rest]
+            by_rest[rest] = now, value
+            largest = now, max(value % 10, largest[1]) if live(largest, 16, instant) else value % 10
+            mean = (now, mean[1] + value, mean[2] + 1) if live(mean, 18, instant) else (now, value, 1)
+    fire(END)
+    return texts
+
+
+@pytest.mark.feature("K5")
+@pytest.mark.parametrize("behind", [0, 6, 30, None])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_row_and_a_timer_see_of_each_state_is_said_by_their_times(seed, behind):
+    drawn = random.Random(seed)
+    rows = [(drawn.choice("ab"), float(n), drawn.randrange(80)) for n in range(25)]
+    rows.sort(key=lambda row: row[2] + drawn.random() * 20)  # some late, where the bound is less
+    stamps = itertools.accumulate((NEVER if behind is None else time - behind - 1 for *_, time in rows), max)
+    stamped = [(*row, stamp) for row, stamp in zip(rows, [NEVER, *stamps], strict=False)]
+    operator = over(Remembering(), schema=Note)
+    found = every_cut(operator, landed(operator, rows, behind=behind))
+    for sensor in "ab":
+        expected = remembered([(value, time, stamp) for key, value, time, stamp in stamped if key == sensor])
+        assert [r["text"] for r in found if r["sensor"] == sensor] == expected
 
 
 # ---- evolution

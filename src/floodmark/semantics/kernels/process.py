@@ -328,7 +328,7 @@ class ProcessKernel(KeyedKernel):
             self._wait(key_state)
         if entry.value and entry.value[0] != self.layout:
             before = self.entries.extra["layouts"][entry.value[0]]
-            key_state.states = self._evolved(key_state.states, before, self.runner.states, key_state.stamp + 1)
+            key_state.states = self._evolved(key_state.states, before, self.runner.states, _latest(key_state))
             self._wait(key_state)
         return key_state
 
@@ -445,7 +445,7 @@ class ProcessKernel(KeyedKernel):
         while key_state.tick <= self.now.clock:
             name = min(self.runner.times.clocks & key_state.timers.keys(), key=lambda n: (key_state.timers[n][0], n))
             at = _taken(key_state.timers, name)
-            event = max(key_state.stamp + 1, key_state.latest)
+            event = _latest(key_state)
             self._timer(key_state, name, at, key_state.stamp, event, event)
             self._due(key_state)
 
@@ -564,6 +564,11 @@ def _keep(states: dict[str, Any], name: str, raw: Any) -> None:
         states.pop(name, None)
     else:
         states[name] = raw
+
+
+def _latest(key_state: _KeyState) -> int:
+    """The latest effective time of a key's rows."""
+    return max(key_state.stamp + 1, key_state.latest)
 
 
 def _taken(timers: dict[str, list[int]], name: str) -> int:

@@ -1,7 +1,8 @@
 """State of process functions: declared as class attributes, so that its layout is known without running a function.
 
 Source: Flink ``ValueState``, ``ListState``, ``MapState``, ``ReducingState``, ``AggregatingState``, ``BroadcastState``; methods are named as in
-PySpark's ``transformWithState``. Time to live is in event time, so that a replay expires the same values.
+PySpark's ``transformWithState``. Time to live is in event time, so that a replay expires the same values: the distance of event times decides
+what a row sees; progress frees what no row on time can see any more.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class State(Declared):
 
     def exists(self) -> bool:
         """Whether the key has a value."""
-        return self._cell().raw is not None
+        return self._visible() is not None
 
     def clear(self) -> None:
         """Remove the key's value."""
@@ -152,6 +153,11 @@ class State(Declared):
 
     def _unstamped(self, raw: Any) -> Any:
         return raw if self.ttl is None else raw[1]
+
+    def _visible(self) -> Any:
+        """The raw value without the parts that expire before the time of the row or timer. The cell keeps those parts: earlier timers see them."""
+        cell = self._cell()
+        return self.live(cell.raw, cell.now - 1)
 
     def live(self, raw: Any, watermark: int) -> Any:
         """The part of a raw value that has not expired at ``watermark``; None if there is none."""
@@ -197,7 +203,7 @@ class ValueState(State):
 
     def get(self, default: Any = None) -> Any:
         """The value; ``default`` if there is none."""
-        raw = self._cell().raw
+        raw = self._visible()
         return default if raw is None else _copied(self._unstamped(raw))
 
     def update(self, value: Any) -> None:
@@ -217,7 +223,7 @@ class ListState(State):
 
     def get(self) -> list[Any]:
         """All values; changes to the list are not kept."""
-        return [_copied(self._unstamped(item)) for item in self._cell().raw or ()]
+        return [_copied(self._unstamped(item)) for item in self._visible() or ()]
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all values by these."""
@@ -236,7 +242,7 @@ class ListState(State):
             self.append(value)
 
     def __len__(self) -> int:
-        return len(self._cell().raw or ())
+        return len(self._visible() or ())
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
@@ -277,8 +283,7 @@ class MapState(State):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key; ``default`` if the map lacks the key."""
-        raw = self._cell().raw
-        return default if raw is None or key not in raw else _copied(self._unstamped(raw[key]))
+        return _copied(self._unstamped(self._cell().raw[key])) if key in self else default
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
@@ -291,6 +296,8 @@ class MapState(State):
         item = self._stamped(self._checked(value))
         if cell.raw is None:
             cell.raw = {}
+        elif key not in self:
+            cell.raw.pop(key, None)  # expired: the key is added anew
         cell.raw[key] = item
 
     def remove(self, key: Any) -> None:
@@ -302,7 +309,7 @@ class MapState(State):
 
     def keys(self) -> list[Any]:
         """The keys, in the order in which they were added."""
-        return list(self._cell().raw or ())
+        return list(self._visible() or ())
 
     def values(self) -> list[Any]:
         """The values, in the order in which their keys were added."""
@@ -310,13 +317,16 @@ class MapState(State):
 
     def items(self) -> list[tuple[Any, Any]]:
         """Keys and values, in the order in which the keys were added."""
-        return [(key, _copied(self._unstamped(item))) for key, item in (self._cell().raw or {}).items()]
+        return [(key, _copied(self._unstamped(item))) for key, item in (self._visible() or {}).items()]
 
     def __contains__(self, key: object) -> bool:
-        return key in (self._cell().raw or ())
+        cell = self._cell()
+        if cell.raw is None or key not in cell.raw:
+            return False
+        return self.ttl is None or bool(cell.raw[key][0] + self.ttl >= cell.now)
 
     def __len__(self) -> int:
-        return len(self._cell().raw or ())
+        return len(self._visible() or ())
 
     def live(self, raw: Any, watermark: int) -> Any:
         """See ``State.live``."""
@@ -363,14 +373,14 @@ class ReducingState(State):
 
     def get(self, default: Any = None) -> Any:
         """The value; ``default`` before the first ``add``."""
-        raw = self._cell().raw
+        raw = self._visible()
         return default if raw is None else _copied(self._unstamped(raw))
 
     def add(self, value: Any) -> None:
         """Fold a value into the stored one."""
-        cell, value = self._cell(), self._checked(value)
-        folded = value if cell.raw is None else self._checked(self.function(self._unstamped(cell.raw), value))
-        cell.raw = self._stamped(folded)
+        raw, value = self._visible(), self._checked(value)
+        folded = value if raw is None else self._checked(self.function(self._unstamped(raw), value))
+        self._cell().raw = self._stamped(folded)
 
 
 def _aggregate(aggregate: Aggregate, _: object = None, __: Any = None) -> Aggregate:
@@ -411,14 +421,14 @@ class AggregatingState(State):
 
     def get(self) -> Any:
         """The result of all values added; None before the first."""
-        raw = self._cell().raw
+        raw = self._visible()
         return None if raw is None else self.aggregate.result(_copied(self._unstamped(raw)))
 
     def add(self, value: Any) -> None:
         """Add a value to the accumulator."""
-        cell = self._cell()
-        before = self.aggregate.create() if cell.raw is None else self._unstamped(cell.raw)
-        cell.raw = self._stamped(self.aggregate.add(before, value))
+        raw = self._visible()
+        before = self.aggregate.create() if raw is None else self._unstamped(raw)
+        self._cell().raw = self._stamped(self.aggregate.add(before, value))
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
