@@ -319,7 +319,52 @@ def test_texts_that_mean_null_large_numbers_and_nan_keep_their_columns_numbers(t
     ]
     looked = look(csv_file(tmp_path, "a.csv", "at,price,id,ratio", *rows))
     assert kinds(looked) == {"at": "datetime", "price": "int | None", "id": "Decimal", "ratio": "float"}
-    assert looked.connector.null_values == ("", "NA", "N/A")
+    assert (looked.connector.null_values, looked.connector.missing_values) == (("",), ("N/A",))
+
+
+def test_a_text_that_could_mean_null_stays_text_and_is_said(
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"2024-01-01T00:00:{n:02d},{'NA' if n % 3 else 'DE'},{n if n % 2 else 'NA'}" for n in range(12)]
+    text, document = init_from(verb, csv_file(tmp_path, "a.csv", "at,country,n", *rows))
+    assert '  country: \'NA\' (8) stays text; as null: Files(null_values=("", "NA"))\n' in text
+    assert "  n: 'NA' (6) is read as null, by missing_values in assets/a.py\n" in text
+    monkeypatch.chdir(document["folder"])
+    said = verb("land", "a")
+    assert (said.exit_code, "read as null" in said.stdout) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("phone", ["+4930123456", "+49 30 1234567"]),
+        ("phone", ["4930123456", "+4930123456"] + ["4930123457"] * 200),
+        ("zip", ["01067"] + ["10115"] * 200),
+        ("id", ["000123", "000124"]),
+        ("commit", ["1234567", "12e4567"]),
+        ("digits", ["0.1234567890123456789", "0.5"]),
+        ("wide", ["12345678901234567.89", "0.5"]),
+        ("version", ["1.9", "1.10"]),
+        ("country", ["NA", "DE"]),
+    ],
+)
+def test_a_text_that_a_number_would_alter_stays_text(tmp_path: Path, name: str, values: list[str]) -> None:
+    assert kinds(look(csv_file(tmp_path, "a.csv", f"{name},n", *(f"{value},1" for value in values))))[name] == "str"
+
+
+@pytest.mark.parametrize("values", [["+3", "-2", "0"], ["1e-05", "2.5E+03"], ["0.30000000000000004", "1"]])
+def test_a_number_that_keeps_its_value_is_a_number(tmp_path: Path, values: list[str]) -> None:
+    looked = look(csv_file(tmp_path, "a.csv", "x,n", *(f"{value},1" for value in values)))
+    assert kinds(looked)["x"] in {"int", "float"}
+
+
+def test_texts_of_typed_columns_and_of_json_stay_texts(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"zip": ["10115"], "at": ["2024-01-01T00:00:00Z"], "n": [1]}), tmp_path / "a.parquet")
+    assert kinds(look(tmp_path / "a.parquet")) == {"zip": "str", "at": "datetime", "n": "int"}
+    (tmp_path / "a.jsonl").write_text('{"n": "7", "x": 12345678901234567.89, "b": "true"}\n' * 2)
+    looked = look(tmp_path / "a.jsonl")
+    assert kinds(looked) == {"n": "str", "x": "Decimal", "b": "str"}
+    assert looked.fields[1].digits == (38, 2)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])

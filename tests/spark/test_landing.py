@@ -243,6 +243,21 @@ def test_json_lines_and_parquet_land_alike(engine, lake, tmp_path) -> None:
     assert payload(lake, "value") == [5, 6, None]
 
 
+def test_a_value_that_only_a_conversion_makes_fit_is_set_aside(engine, lake, tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    values = ('"value": "007"', '"value": true', '"unit": true', '"value": 7')
+    lines = [f'{{"at": "{second(n)}", "sensor": "a", {value}}}' for n, value in enumerate(values)]
+    (tmp_path / "in" / "1.jsonl").write_text("\n".join(lines))
+    (tmp_path / "in" / "2.csv").write_text(f"at,sensor,value\n{second(9)},NA,NA\n")
+    result = engine.land(source(Files(str(tmp_path / "in"))), lake)
+    assert (result.rows, result.quarantined) == (2, 3)
+    assert [(r.sensor, r.value) for r in stored(lake.log("readings"), "_sequence") if r._kind == 0] == [
+        ("a", 7),
+        ("NA", None),
+    ]
+    assert result.default_nulls.rows == {"value 'NA'": 1}
+
+
 class Payment(Contract):
     at: Annotated[EventTime, TimeFormat("%d.%m.%Y %H:%M")]
     shop: str

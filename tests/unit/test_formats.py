@@ -98,6 +98,43 @@ def test_a_row_with_a_decimal_comma_is_read_again_as_it_was(lake: Lake, tmp_path
     assert [row.amount for row in landed(lake)] == [2.5]
 
 
+class Visit(Contract, event_time="ingestion"):
+    country: str | None = None
+    minutes: int | None = None
+
+
+def visits(lake: Lake) -> list[tuple[Any, Any]]:
+    return [(row.country, row.minutes) for row in rows(lake.log("payments"), "_sequence") if row._kind == 0]
+
+
+def test_a_text_that_means_null_only_where_nothing_is_text_is_counted(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("country,minutes\nNA,NA\nDE,NA\n,7\n")
+    result = land(no_sail, source(tmp_path / "in", contract=Visit), lake)
+    assert visits(lake) == [("NA", None), ("DE", None), (None, 7)]
+    assert result.default_nulls.rows == {"minutes 'NA'": 2}
+    assert result.default_nulls.describe().startswith("read as null: minutes 'NA' (2). To say so: Files(")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"missing_values": ("NA",)}, [("NA", None)]),
+        ({"null_values": ("", "NA")}, [(None, None)]),
+        ({"missing_values": ()}, []),
+        ({"null_values": ("-",)}, []),
+    ],
+)
+def test_what_the_author_says_means_null_is_not_counted(
+    lake: Lake, tmp_path: Path, settings: dict[str, Any], expected: list[Any]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("country,minutes\nNA,NA\n")
+    result = land(no_sail, source(tmp_path / "in", contract=Visit, **settings), lake)
+    assert visits(lake) == expected
+    assert (result.default_nulls.rows, result.quarantined) == ({}, 1 - len(expected))
+
+
 class Stamp(Contract):
     at: Annotated[EventTime, TimeFormat("%d/%b/%Y:%H:%M:%S"), LocalTime("Europe/Berlin")]
 

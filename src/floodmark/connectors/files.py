@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
-from floodmark.connectors.unit import Columns, Record, Unit
+from floodmark.connectors.unit import Columns, Form, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
@@ -34,6 +35,7 @@ ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """Ending of a file's name -> the format that the file is read as without a ``format=``."""
+_FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python"}
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
@@ -175,14 +177,15 @@ class _File:
     name: str
     replay: str | None = None
     left_out: tuple[str, ...] | None = None
+    default_nulls: Counter[str] = field(default_factory=Counter)
     _stream: Hashed = field(init=False)
 
     def __post_init__(self) -> None:
         self._stream = open_hashed(self.reader.location(self.name))
 
     @property
-    def form(self) -> Literal["json", "python"]:
-        return "json" if self.reader.format_of(self.name) == "json" else "python"
+    def form(self) -> Form:
+        return _FORMS[self.reader.format_of(self.name) or "csv"]
 
     def records(self) -> Iterator[Record | Columns]:
         form = self.reader.format_of(self.name)
@@ -205,7 +208,7 @@ class _File:
                 known = inputs_of(self.reader.contract)
                 self.left_out = tuple(name for name in names if name and name not in known)
                 self.replay = json.dumps({"format": "csv", "header": names, **settings.as_json()})
-                yield from csv_records(lines, names, settings, first_line=line)
+                yield from csv_records(lines, names, settings, first_line=line, default_nulls=self.default_nulls)
 
     def settings(self) -> Csv:
         """How to read the file as CSV."""
@@ -218,6 +221,7 @@ class _File:
             contract=self.reader.contract,
             delimiter=delimiter,
             null_values=files.null_values,
+            missing_values=files.missing_values,
             where=where,
             decimal=files.decimal,
             header=files.header,

@@ -9,7 +9,7 @@ import io
 import re
 import sys
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.connectors.unit import Columns, Record, Unreadable
-from floodmark.connectors.validation import fractions_of, texts_of_literals
+from floodmark.connectors.validation import kinds_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.rows.contract import Contract, inputs_of, takes_unknown
 
@@ -36,7 +36,11 @@ _BINARY = {
     _GZIP_MAGIC: "it is compressed: rename it to .csv.gz",
 }
 """First bytes of a file that is no CSV -> what it is and what to do."""
+DEFAULT_MISSING = ("NA",)
+"""Texts that mean null in fields that hold no text, where ``Files`` does not say which do."""
 _SEPARATOR = re.compile(rb"sep=.\r?\n?", re.IGNORECASE)
+_TEXTS = {"string", "binary"}
+"""Types of fields that hold text."""
 _COMMA_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
 """A number with a decimal comma, perhaps with points between its thousands."""
 
@@ -49,6 +53,7 @@ class Csv:
         contract: the class whose fields are the columns to read.
         delimiter: between fields.
         null_values: texts that mean null.
+        missing_values: texts that mean null in fields that hold no text; None for the default.
         where: for messages.
         decimal: sign between whole and fraction of numbers.
         header: names of the columns, for a text without a header line; empty for a text with one.
@@ -59,13 +64,26 @@ class Csv:
     delimiter: str
     null_values: tuple[str, ...]
     where: str
+    missing_values: tuple[str, ...] | None = ()
     decimal: str = "."
     header: tuple[str, ...] = ()
     skip: int = 0
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Texts that mean null in fields that hold no text."""
+        if self.missing_values is None:
+            return DEFAULT_MISSING if self.null_values == ("",) else ()
+        return self.missing_values
+
     def as_json(self) -> dict[str, object]:
         """The settings, beside the header, that are needed to read one record again."""
-        return {"delimiter": self.delimiter, "null_values": list(self.null_values), "decimal": self.decimal}
+        return {
+            "delimiter": self.delimiter,
+            "null_values": list(self.null_values),
+            "missing_values": list(self.missing),
+            "decimal": self.decimal,
+        }
 
 
 def lines_of(stream: io.RawIOBase, name: str, encoding: str = "utf-8") -> Iterator[bytes]:
@@ -141,18 +159,34 @@ def _checked(names: list[str], settings: Csv) -> list[str]:
 
 
 def csv_records(
-    lines: Iterator[bytes], names: Sequence[str], settings: Csv, *, first_line: int = 2
+    lines: Iterator[bytes],
+    names: Sequence[str],
+    settings: Csv,
+    *,
+    first_line: int = 2,
+    default_nulls: Counter[str] | None = None,
 ) -> Iterator[Record]:
     """Records below a header, each with its raw lines; a quoted field may hold line ends.
 
     Of a record whose quotes do not match only the first line is lost: the next record begins at its second line.
+
+    Args:
+        lines: of the text.
+        names: of the columns.
+        settings: how to read the text.
+        first_line: number of the first of the lines.
+        default_nulls: counter of column and text that are read as null by default.
     """
     csv.field_size_limit(sys.maxsize)
     known, takes_all = inputs_of(settings.contract), takes_unknown(settings.contract)
     wanted = [(index, name) for index, name in enumerate(names) if name in known or (takes_all and name)]
-    literals = texts_of_literals(settings.contract)
-    nulls, width = frozenset(settings.null_values), len(names)
-    fractions = fractions_of(settings.contract) & set(names) if settings.decimal == "," else frozenset[str]()
+    literals, nulls, width = texts_of_literals(settings.contract), _Nulls.of(settings, default_nulls), len(names)
+    fractions = (
+        frozenset(n for n, kind in kinds_of(settings.contract).items() if kind.startswith(("double", "decimal")))
+        & set(names)
+        if settings.decimal == ","
+        else frozenset[str]()
+    )
     feed, number = _Feed(lines), first_line
     rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
     while True:
@@ -171,7 +205,11 @@ def csv_records(
         if not is_text:
             yield Record(at, raw, None, "expected UTF-8 text, got other bytes (shown as \\xNN)")
         elif len(row) == width:
-            values = _values(row, wanted, nulls, literals)
+            values: dict[str, object] = {name: row[index] for index, name in wanted}
+            nulls.put(values)
+            for name, known_texts in literals.items():
+                if name in values:
+                    values[name] = known_texts.get(str(values[name]), values[name])
             for name in fractions:
                 values[name] = _with_point(values[name])
             yield Record(at, raw, values)
@@ -220,16 +258,44 @@ def _with_point(value: object) -> object:
     return text.replace(".", "").replace(",", ".") if _COMMA_NUMBER.fullmatch(text) else value
 
 
-def _values(
-    row: list[str], wanted: list[tuple[int, str]], nulls: frozenset[str], literals: dict[str, dict[str, object]]
-) -> dict[str, object]:
-    values: dict[str, object] = {name: row[index] for index, name in wanted}
-    if not nulls.isdisjoint(row):
-        values = {name: None if value in nulls else value for name, value in values.items()}
-    for name, known in literals.items():
-        if name in values:
-            values[name] = known.get(str(values[name]), values[name])
-    return values
+@dataclass(frozen=True, slots=True)
+class _Nulls:
+    """Reads texts that mean null.
+
+    Args:
+        everywhere: texts that mean null in all columns.
+        missing: texts that mean null in columns that hold no text.
+        columns: the columns that hold no text.
+        by_default: counter of column and text, if ``missing`` is the default.
+    """
+
+    everywhere: frozenset[str]
+    missing: frozenset[str]
+    columns: frozenset[str]
+    by_default: Counter[str] | None
+
+    @staticmethod
+    def of(settings: Csv, by_default: Counter[str] | None) -> _Nulls:
+        """The reader of nulls by the settings of a CSV text."""
+        columns = frozenset(name for name, kind in kinds_of(settings.contract).items() if kind not in _TEXTS)
+        counted = by_default if settings.missing_values is None else None
+        return _Nulls(
+            frozenset(settings.null_values),
+            frozenset(settings.missing) - frozenset(settings.null_values),
+            columns,
+            counted,
+        )
+
+    def put(self, values: dict[str, object]) -> None:
+        """Replace the texts of a row that mean null by None."""
+        if not self.everywhere.isdisjoint(values.values()):
+            values.update((name, None) for name, text in values.items() if text in self.everywhere)
+        if not self.missing.isdisjoint(values.values()):
+            for name in self.columns & values.keys():
+                if (text := values[name]) in self.missing:
+                    values[name] = None
+                    if self.by_default is not None:
+                        self.by_default[f"{name} '{text}'"] += 1
 
 
 def parquet_columns(file: pa.NativeFile | IO[bytes]) -> Iterator[Columns]:

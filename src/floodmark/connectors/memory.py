@@ -51,6 +51,7 @@ class _Rows:
     form: Literal["json"] = field(default="json", init=False)
     replay: str | None = field(default='{"format": "json"}', init=False)
     left_out: None = field(default=None, init=False)
+    default_nulls: Mapping[str, int] = field(default_factory=dict, init=False)
 
     def records(self) -> Iterator[Record]:
         for position in range(self.first, self.last + 1):

@@ -11,6 +11,9 @@ import pyarrow as pa
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
 
+Form = Literal["json", "text", "python"]
+"""Form of a record's value: JSON, a dictionary of texts, a dictionary of typed values."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
@@ -78,8 +81,8 @@ class Content(Protocol):
     """An opened unit."""
 
     @property
-    def form(self) -> Literal["json", "python"]:
-        """Whether a record's value is JSON or a Python dictionary."""
+    def form(self) -> Form:
+        """Whether a record's value is JSON, a dictionary of texts, or a dictionary of typed values."""
         ...
 
     @property
@@ -90,6 +93,11 @@ class Content(Protocol):
     @property
     def left_out(self) -> Sequence[str] | None:
         """Columns left out of all records, as the contract does not name them; None if records have all columns. Known after the first record."""
+        ...
+
+    @property
+    def default_nulls(self) -> Mapping[str, int]:
+        """Column and text, ``"delay 'NA'"`` -> number of records in which the text was read as null by default. Known after the last record."""
         ...
 
     def records(self) -> Iterator[Record | Columns]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic_core import from_json
 
 from floodmark.connectors import columnar
-from floodmark.connectors.unit import Record
+from floodmark.connectors.unit import Form, Record
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.rows.contract import tells_unknown
 from floodmark.spec.rows.source import DeltaTable, Source
@@ -33,7 +33,7 @@ def columns_left_out(source: Source, batch: pa.RecordBatch) -> LeftOut:
 
 
 def fields_left_out(
-    source: Source, form: Literal["json", "python"], records: Sequence[Record], models: Sequence[Mapping[str, Any]]
+    source: Source, form: Form, records: Sequence[Record], models: Sequence[Mapping[str, Any]]
 ) -> LeftOut:
     """The fields that the contract does not name in a sample of good rows; empty if the contract has a rule for such fields.
 

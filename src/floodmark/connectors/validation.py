@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ValidationError
 
 from floodmark.connectors import columnar
-from floodmark.connectors.unit import Columns, Record
+from floodmark.connectors.strictness import check_of
+from floodmark.connectors.unit import Columns, Form, Record
 from floodmark.connectors.unknown import columns_left_out, fields_left_out
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
@@ -101,7 +102,7 @@ class Rules:
         return Refusals(self.refused.get(unit, {}))
 
     def batches(
-        self, records: Iterable[Record | Columns], form: Literal["json", "python"], refusals: Refusals | None = None
+        self, records: Iterable[Record | Columns], form: Form, refusals: Refusals | None = None
     ) -> Iterator[Batch]:
         """Check records in order, a few thousand at a time.
 
@@ -127,7 +128,7 @@ class _Checker:
     """
 
     rules: Rules
-    form: Literal["json", "python"]
+    form: Form
     refusals: Refusals
     models: list[dict[str, Any]] = field(default_factory=list)
     accepted: list[Record] = field(default_factory=list)
@@ -184,8 +185,7 @@ class _Checker:
         )
 
     def _one_by_one(self, records: Iterable[Record]) -> Iterator[Batch]:
-        validator = self.contract.__pydantic_validator__
-        check = validator.validate_json if self.form == "json" else validator.validate_python
+        check = check_of(self.contract, self.form)
         models, accepted, size = self.models, self.accepted, 0
         for record in records:
             size += len(record.raw)
@@ -193,7 +193,7 @@ class _Checker:
                 self._break(record, record.reason)
             else:
                 try:
-                    model = check(record.value)  # type: ignore[arg-type]  # bytes for JSON, else a dict
+                    model = check(record.value)
                     models.append(self._fields(model))
                     accepted.append(record)
                 except ValidationError as error:
@@ -327,13 +327,11 @@ def partition_keys(column: pa.Array) -> list[str]:
     return pc.fill_null(texts, "null").to_pylist()  # type: ignore[no-any-return]
 
 
-def fractions_of(contract: type[Contract]) -> frozenset[str]:
-    """Names in the source of fields that are numbers with a fraction."""
-    inputs, kinds = inputs_of(contract), schema(contract).types
+def kinds_of(contract: type[Contract]) -> dict[str, str]:
+    """Name in the source -> Spark SQL type of the field."""
+    kinds = schema(contract).types
     fields = {id(model_field): name for name, model_field in contract.model_fields.items()}
-    return frozenset(
-        name for name, model_field in inputs.items() if kinds[fields[id(model_field)]].startswith(("double", "decimal"))
-    )
+    return {name: kinds[fields[id(model_field)]] for name, model_field in inputs_of(contract).items()}
 
 
 def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:

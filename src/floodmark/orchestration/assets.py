@@ -87,6 +87,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
                 stop.set,  # the landing ends after its current commit
             )
         left_out = result.left_out.describe(source.contract.__name__, result.rows + result.quarantined)
+        nulls = result.default_nulls.describe()
         return dg.MaterializeResult(
             metadata={
                 "rows landed": result.rows,
@@ -96,6 +97,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
                 "watermark": describe(result.watermark),
                 "ended": result.ended,
                 **({"left out": left_out} if left_out else {}),
+                **({"read as null": nulls} if nulls else {}),
                 **({"far from all others": "\n".join(some.describe() for some in result.far)} if result.far else {}),
                 "waiting": ", ".join(result.waiting) or "none",
                 "seconds": round(time.monotonic() - began, 3),

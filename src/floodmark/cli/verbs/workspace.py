@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
@@ -132,6 +133,13 @@ def _say_times(console: Console, looked: Looked, tried: Trial, *, unordered: boo
     for field in looked.fields:
         if field.note:
             console.say(f"  {field.name}: {field.note}")
+        if field.tokens:
+            texts = ", ".join(f"'{text}' ({rows:,})" for text, rows in field.tokens)
+            listed = ", ".join(json.dumps(text, ensure_ascii=False) for text, _ in field.tokens)
+            if field.type == "str":
+                console.say(f'  {field.name}: {texts} stays text; as null: Files(null_values=("", {listed}))')
+            else:
+                console.say(f"  {field.name}: {texts} is read as null, by missing_values in assets/{looked.source}.py")
 
 
 @click.command()
@@ -393,6 +401,8 @@ def _say_landed(console: Console, source: Source, result: LandingResult, seconds
     console.say(f"{result.source}: {landed}; watermark {describe(result.watermark)}; {seconds:.1f} s")
     if left_out := result.left_out.describe(source.contract.__name__, result.rows + result.quarantined):
         console.say(f"  {left_out}")
+    if nulls := result.default_nulls.describe():
+        console.say(f"  {nulls}")
     for some in result.far:
         console.say(f"  {some.describe()}")
     for name in result.waiting:

@@ -28,6 +28,7 @@ from floodmark.lake.folder.paths import Lake, absolute
 from floodmark.lake.logs import far, log, quarantines
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed, Landing
+from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time.delays import Delays
 from floodmark.semantics.time.stretches import Stretch, joined
@@ -240,6 +241,9 @@ class Lander:
             rows=plan.marker - self.last.next_sequence,
             event_times=joined(far.known_before(self.last), self._times(reports)),
             left_out=reduce(LeftOut.plus, (report.left_out for _, report in sorted(reports.items())), LeftOut()),
+            default_nulls=reduce(
+                DefaultNulls.plus, (report.default_nulls for _, report in sorted(reports.items())), DefaultNulls()
+            ),
         )
         return self._append(blobs, landing, plan)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import duckdb
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from floodmark.connectors.formats import Csv, csv_records
-from floodmark.connectors.unit import Record
+from floodmark.connectors.unit import Form, Record
 from floodmark.connectors.validation import Rules, trace_of
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
@@ -33,6 +33,9 @@ from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.rows.source import Source
+
+_FORMS: dict[str, Form] = {"json": "json", "csv": "text"}
+"""Format of a quarantined row -> form of its value; the value of any other format is a dictionary of typed values."""
 
 READ = ("file", "position", "_landing", "raw", "_replay")
 """Columns of a quarantine table from which its rows are read again."""
@@ -269,7 +272,7 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
         rows, key=lambda row: row["_replay"]
     ):  # `keys[i]`: the key of the i-th record, None once it is reported
         settings = json.loads(replayed)
-        form: Literal["json", "python"] = "json" if settings["format"] == "json" else "python"
+        form = _FORMS.get(settings["format"], "python")
         keys: list[tuple[str, int, int] | None] = []
         for batch in rules.batches(_records(group, settings, rules, keys), form, refusals):
             reasons = {row.position: row.reason for row in batch.broken}
@@ -310,6 +313,7 @@ def _records(
                     contract=rules.source.contract,
                     delimiter=str(settings["delimiter"]),
                     null_values=tuple(settings["null_values"]),  # type: ignore[arg-type]  # a list of texts, written by Csv.as_json
+                    missing_values=tuple(settings.get("missing_values", ())),  # type: ignore[arg-type]  # likewise
                     where="quarantine",
                     decimal=str(settings.get("decimal", ".")),
                 )

@@ -25,6 +25,7 @@ from floodmark.lake.logs.far import FarRows, newly_far
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.rows.source import Source
 
@@ -84,6 +85,7 @@ class LandingResult:
         ended: whether the log has its end of input.
         far: groups of few rows of this landing that are far from all other rows of the log, or that have made rows of this landing late.
         left_out: fields of the rows that the contract does not name and has no rule for.
+        default_nulls: texts that were read as null by default.
     """
 
     source: str
@@ -96,6 +98,7 @@ class LandingResult:
     ended: bool = False
     far: tuple[FarRows, ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
+    default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
 
 
 class How(TypedDict, total=False):
@@ -328,6 +331,7 @@ class _Session:
             ended=last.ended,
             far=newly_far(self.landing.source, self._before, last),
             left_out=reduce(LeftOut.plus, (landing.left_out for landing in self.done), LeftOut()),
+            default_nulls=reduce(DefaultNulls.plus, (landing.default_nulls for landing in self.done), DefaultNulls()),
         )
 
     def _wait(self, seconds: float) -> bool:

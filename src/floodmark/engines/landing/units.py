@@ -21,6 +21,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.logs.quarantines import COLUMNS
 from floodmark.lake.table.commits import Status
+from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
@@ -52,6 +53,7 @@ class Report:
         trace: of its rows, compressed.
         times: stretches of event time in which its rows lie.
         left_out: fields of its rows that the contract does not name.
+        default_nulls: texts of its rows that were read as null by default.
         examples: its first broken rows, for people.
         error: a FloodmarkError that stops the landing, as its parts.
     """
@@ -66,6 +68,7 @@ class Report:
     trace: Trace | None = None
     times: Sequence[Stretch] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
+    default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
     examples: Sequence[str] = ()
     error: dict[str, str] | None = None
 
@@ -78,7 +81,15 @@ class Report:
             self.unit,
             part,
             REPORT,
-            json.dumps({**fields, "trace": trace, "times": times, "left_out": self.left_out.as_json()}).encode(),
+            json.dumps(
+                {
+                    **fields,
+                    "trace": trace,
+                    "times": times,
+                    "left_out": self.left_out.as_json(),
+                    "default_nulls": dict(self.default_nulls.rows),
+                }
+            ).encode(),
         )
 
     @staticmethod
@@ -88,7 +99,8 @@ class Report:
         trace = None if fields["trace"] is None else Trace.from_json(fields["trace"])
         times = tuple(Stretch.from_json(stretch) for stretch in fields["times"])
         left_out = LeftOut.from_json(fields["left_out"])
-        return Report(**{**fields, "trace": trace, "times": times, "left_out": left_out})
+        nulls = DefaultNulls(fields["default_nulls"])
+        return Report(**{**fields, "trace": trace, "times": times, "left_out": left_out, "default_nulls": nulls})
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:
@@ -160,6 +172,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
         trace=trace,
         times=times,
         left_out=left_out,
+        default_nulls=DefaultNulls(content.default_nulls),
         examples=examples,
     )
 

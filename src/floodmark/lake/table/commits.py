@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
+from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import WatermarkState
@@ -64,6 +65,7 @@ class Landing:
         reopens: True if this commit removes the end of input before it.
         event_times: ranges of event time that contain all rows of the log; empty in commits of earlier versions of floodmark.
         left_out: fields of landed rows that are not in the contract.
+        default_nulls: texts that were read as null by default.
     """
 
     source: str
@@ -82,6 +84,7 @@ class Landing:
     reopens: bool = False
     event_times: tuple[Stretch, ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
+    default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
 
     @property
     def progress(self) -> int:
@@ -91,8 +94,9 @@ class Landing:
     def as_json(self) -> dict[str, Any]:
         """JSON form of the record; each unit is a list of its fields."""
         units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
-        return _plain(self, "state", "units", "event_times", "left_out") | {
+        return _plain(self, "state", "units", "event_times", "left_out", "default_nulls") | {
             "left_out": self.left_out.as_json(),
+            "default_nulls": dict(self.default_nulls.rows),
             "event_times": [stretch.as_json() for stretch in self.event_times],
             "watermark_state": self.state.as_json(),
             "progress": self.progress,
@@ -109,7 +113,15 @@ class Landing:
         state = WatermarkState.from_json(value["watermark_state"])
         times = tuple(Stretch.from_json(stretch) for stretch in value.get("event_times", ()))
         left_out = LeftOut.from_json(value.get("left_out", [{}, 0]))
-        return Landing(units=units, state=state, event_times=times, left_out=left_out, **_known(Landing, value))
+        nulls = DefaultNulls(value.get("default_nulls", {}))
+        return Landing(
+            units=units,
+            state=state,
+            event_times=times,
+            left_out=left_out,
+            default_nulls=nulls,
+            **_known(Landing, value),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +415,7 @@ def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError: a field without default is missing.
     """
-    formed = {"state", "units", "event_times", "left_out", "interval"}
+    formed = {"state", "units", "event_times", "left_out", "default_nulls", "interval"}
     known: list[Field[Any]] = [one for one in fields(kind) if one.name not in formed]
     optional = {one.name for one in known if one.default is not MISSING or one.default_factory is not MISSING}
     return {one.name: value[one.name] for one in known if one.name in value or one.name not in optional}

@@ -33,7 +33,9 @@ class Files:
         format: ``"csv"``, ``"json"`` (one object per line, or an array of objects) or ``"parquet"``; by default by the end of the file's
             name. ``.gz`` files are decompressed.
         order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
-        null_values: CSV texts that mean null.
+        null_values: CSV texts that mean null in every field.
+        missing_values: CSV texts that mean null in fields that hold no text: numbers, times, booleans. None, the default: ``NA``, unless
+            ``null_values`` is given; each landing says how often it was read so.
         delimiter: of CSV.
         decimal: ``"."`` or ``","``: the sign between whole and fraction in CSV; with a comma, points may stand between thousands.
         encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
@@ -47,7 +49,8 @@ class Files:
     path: str
     format: Literal["csv", "json", "parquet"] | None = None
     order_by: Literal["name", "modified"] = "name"
-    null_values: tuple[str, ...] = ("", "NA")
+    null_values: tuple[str, ...] = ("",)
+    missing_values: tuple[str, ...] | None = None
     delimiter: str = ","
     decimal: Literal[".", ","] = "."
     encoding: str = "utf-8"
@@ -125,7 +128,12 @@ class Rows:
     rows: tuple[str, ...]
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.__attrs_init__(tuple(json.dumps(row, default=str) for row in rows))
+        self.__attrs_init__(tuple(json.dumps(row, default=_as_json) for row in rows))
+
+
+def _as_json(value: object) -> object:
+    """A value that JSON has no form for, as a value that has one: a number of numpy as a number, any other value as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 Connector = Files | DeltaTable | Rows

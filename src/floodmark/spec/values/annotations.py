@@ -72,8 +72,17 @@ class TimeFormat:
         return _FIRST + timedelta(microseconds=int(number // 1))
 
 
+class Digits(Decimal):
+    """A number of JSON that has more digits than a float holds."""
+
+
+def _as_json(value: object) -> float | str:
+    """A value that JSON has no form for, as a value that has one."""
+    return float(value) if isinstance(value, Digits) else str(value)
+
+
 def _as_json_text(value: object) -> object:
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_as_json)
 
 
 JsonText = Annotated[str, BeforeValidator(_as_json_text)]
@@ -95,4 +104,4 @@ nested models are not rescued: they follow the ``extra`` of their own model.
 
 def rescued_text(extra: Mapping[str, object] | None) -> str | None:
     """(unknown fields of a row) -> the value of its ``Rescued`` field: JSON text, None if there are no unknown fields."""
-    return json.dumps(dict(extra), ensure_ascii=False, default=str) if extra else None
+    return json.dumps(dict(extra), ensure_ascii=False, default=_as_json) if extra else None

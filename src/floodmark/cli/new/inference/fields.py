@@ -6,12 +6,15 @@ import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.cli.new.inference.times import named_like_time, written
+from floodmark.connectors.strictness import exact
+from floodmark.spec.values.annotations import Digits
 
 _LARGEST = (1 << 63) - 1
 _MAX_DIGITS = 38
@@ -23,12 +26,37 @@ _NUMBERS = (
     ("float", r"^([-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?(nan|NaN|NAN|inf|Inf|Infinity))$"),
     ("bool", r"^([tT]rue|[fF]alse|TRUE|FALSE)$"),
 )
+_CODE = r"^[-+]?0[0-9]+$|^\+[0-9]{6,}$"
+"""Digits that a number would not keep: a postcode or an id with leading zeros, a telephone number with its plus sign."""
+_VERSION = re.compile(r"(^|_)(version|release|revision)($|_)", re.IGNORECASE)
+"""Names of fields in which ``1.10`` is not ``1.1``."""
 _COMMA = r"^[-+]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 _FRACTION = r"^[-+]?[0-9]*,[0-9]+$|^[-+]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"
 NULL_TEXTS = frozenset(
-    ["N/A", "n/a", "na", "null", "NULL", "None", "none", "nil", "-", "--", "?", "\\N", "#N/A", "#NV", "NaN", "nan", "."]
+    [
+        "NA",
+        "N/A",
+        "n/a",
+        "na",
+        "null",
+        "NULL",
+        "None",
+        "none",
+        "nil",
+        "-",
+        "--",
+        "?",
+        "\\N",
+        "#N/A",
+        "#NV",
+        "NaN",
+        "nan",
+        ".",
+    ]
 )
 """Texts that mean null in a column whose other values are numbers or times."""
+_SAID = frozenset(["NA", "N/A", "n/a", "null", "NULL", "None", "nil", "\\N", "#N/A", "#NV"])
+"""Those of the texts that are told of where they stay text."""
 _MANY_KEYS, _SELDOM = 20, 0.3
 """Objects with more different names than this, which on average occur in fewer than this share of the rows, are maps."""
 _RESERVED = {"copy", "json", "dict", "schema", "construct", "validate", "date", "datetime"}
@@ -47,6 +75,7 @@ class LookedField:
         format: format of times; None for ISO 8601 and for other types.
         misfits: number of values that are not of the type; their rows would be quarantined.
         absent: number of rows without a value.
+        tokens: texts that mean null in other columns, or here, with their numbers of rows.
         note: a comment for the author.
         path: names of the path to a field deeper in a document; empty for other fields.
     """
@@ -59,6 +88,7 @@ class LookedField:
     format: str | None = None
     misfits: int = 0
     absent: int = 0
+    tokens: tuple[tuple[str, int], ...] = ()
     note: str = ""
     path: tuple[str, ...] = ()
 
@@ -79,7 +109,7 @@ class Fields:
         time_formats: formats that the author names, tried first.
         taken: names of classes in use.
         models: nested models, inner models first.
-        null_values: further texts that mean null in CSV.
+        missing: texts that mean null in columns of CSV that hold no text.
         comma: whether numbers of a CSV text have a decimal comma.
         left_out: columns that a contract cannot hold, with reasons.
     """
@@ -87,14 +117,19 @@ class Fields:
     time_formats: Sequence[str] = ()
     taken: set[str] = field(default_factory=set)
     models: list[Model] = field(default_factory=list)
-    null_values: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     comma: bool = False
     left_out: list[str] = field(default_factory=list)
 
     # ---- CSV and Parquet
 
-    def of_table(self, table: pa.Table) -> list[LookedField]:
-        """(table) -> a field for each column that a contract can hold."""
+    def of_table(self, table: pa.Table, *, typed: bool) -> list[LookedField]:
+        """(table) -> a field for each column that a contract can hold.
+
+        Args:
+            table: the rows.
+            typed: whether a column of texts holds no numbers, as numbers have columns of their types.
+        """
         fields = list[LookedField]()
         for column, values in zip(table.column_names, table.columns, strict=True):
             if not column:
@@ -103,7 +138,12 @@ class Fields:
             name = python_name(column, {f.name for f in fields})
             kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                looked = self._of_texts(column, name, values.cast(pa.string()))
+                texts = values.cast(pa.string())
+                looked = (
+                    replace(self._of_json_texts(_plain(column), texts.drop_null().to_pylist()), name=name)
+                    if typed
+                    else self._of_texts(column, name, texts)
+                )
             elif (text := self._of_arrow(kind, column)) is None:
                 self.left_out.append(f"'{column}' ({values.type})")
                 continue
@@ -157,18 +197,20 @@ class Fields:
     def _of_texts(self, column: str, name: str, values: pa.ChunkedArray) -> LookedField:
         """The field of a column of texts, by the type that all or nearly all texts have."""
         some = values.drop_null()
-        plain = LookedField(column=column, name=name, type="str", nullable=False)
+        plain = replace(_plain(column), name=name)
         if len(some) == 0:
             return plain
         if (whole := self._of_values(plain, some)) is not None and not whole.misfits:
             return whole
-        tokens = pa.array(sorted(NULL_TEXTS))
-        others = some.filter(pc.invert(pc.is_in(some, tokens)))
+        tokens = pc.is_in(some, pa.array(sorted(NULL_TEXTS)))
+        others = some.filter(pc.invert(tokens))
+        counted = tuple(
+            (entry["values"], entry["counts"]) for entry in pc.value_counts(some.filter(tokens)).to_pylist()
+        )
         if 0 < len(others) < len(some) and (fewer := self._of_values(plain, others)) is not None:
-            nulls = set(pc.unique(some.filter(pc.is_in(some, tokens))).to_pylist())
-            self.null_values |= nulls
-            return replace(fewer, absent=values.null_count + len(some) - len(others))
-        return whole or plain
+            self.missing |= {text for text, _ in counted}
+            return replace(fewer, absent=values.null_count + len(some) - len(others), tokens=counted)
+        return whole or replace(plain, tokens=tuple((text, rows) for text, rows in counted if text in _SAID))
 
     def _of_values(self, plain: LookedField, some: pa.ChunkedArray) -> LookedField | None:
         size = len(some)
@@ -177,7 +219,11 @@ class Fields:
             counted["float"] = max(counted["float"], pc.sum(pc.match_substring_regex(some, _COMMA)).as_py() or 0)
         kind = max(counted, key=lambda one: counted[one])
         misfits = size - counted[kind]
-        if misfits <= _TOLERATED * size and not (kind == "int" and self._is_day(plain.name, some)):
+        altered = kind != "bool" and (
+            pc.any(pc.match_substring_regex(some, _CODE)).as_py()
+            or (kind == "float" and (_VERSION.search(plain.name) or _inexact(some)))
+        )
+        if misfits <= _TOLERATED * size and not altered and not (kind == "int" and self._is_day(plain.name, some)):
             self.comma |= kind == "float" and bool(pc.sum(pc.match_substring_regex(some, _FRACTION)).as_py())
             digits = (_MAX_DIGITS, 0) if kind == "Decimal" else None
             numbers = replace(plain, type=kind, misfits=misfits, digits=digits)
@@ -246,6 +292,8 @@ class Fields:
             )
         if kinds and kinds <= {int, float}:
             return replace(plain, type="float")
+        if Digits in kinds and kinds <= {int, float, Digits}:
+            return replace(plain, type="Decimal", digits=_digits(values))
         return plain
 
     def _of_json_texts(self, plain: LookedField, values: Sequence[str]) -> LookedField:
@@ -281,6 +329,26 @@ _ARROW = (
     (pa.types.is_large_string, "str"),
 )
 """(test of an Arrow type, Python type of its values), the first that applies."""
+
+
+def _plain(column: str) -> LookedField:
+    """The field of a column of any text."""
+    return LookedField(column=column, name=column, type="str", nullable=False)
+
+
+def _digits(numbers: Sequence[object]) -> tuple[int, int]:
+    """(numbers) -> (precision, scale) of a decimal that holds all their digits, 38 digits at most."""
+    scale = max(max(0, -int(Decimal(str(number)).as_tuple().exponent)) for number in numbers)
+    return _MAX_DIGITS, min(scale, _MAX_DIGITS)
+
+
+def _inexact(texts: pa.ChunkedArray) -> bool:
+    """True if a float would not hold the digits of a text, or if an exponent may be part of an id, as in ``12e4567``."""
+    exponents = texts.filter(pc.match_substring_regex(texts, r"^[0-9]+[eE][0-9]+$"))
+    if len(exponents) and not pc.any(pc.match_substring_regex(texts, r"\.|[eE][-+]")).as_py():
+        return True
+    long = texts.filter(pc.match_substring_regex(texts, r"^[-+]?[0-9.]{16,}$|^[-+]?[0-9.]+[eE][-+]?[0-9]{3,}$"))
+    return any(isinstance(exact(text), Digits) for text in long.to_pylist())
 
 
 def _singular(name: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from floodmark.cli.new.inference.fields import Fields, LookedField, Model
 from floodmark.cli.new.inference.files import Found, find
-from floodmark.cli.new.inference.sample import NULLS, Dialect, Sample, read
+from floodmark.cli.new.inference.sample import Dialect, Sample, read
 from floodmark.cli.new.inference.times import TOLERATED, epoch_of, named_like_time
 from floodmark.spec.rows.source import Files
 from floodmark.spec.values.annotations import TimeFormat
@@ -95,7 +95,11 @@ def look(path: str | Path, time_formats: Sequence[str] = ()) -> Looked:
     files = find(str(path))
     sample, source = read(files), _source(files.name)
     inference = Fields(time_formats=time_formats, taken={*_IMPORTED, contract_name(source)})
-    fields = inference.of_objects(sample.objects) if sample.columns is None else inference.of_table(sample.columns)
+    fields = (
+        inference.of_objects(sample.objects)
+        if sample.columns is None
+        else inference.of_table(sample.columns, typed=files.format == "parquet")
+    )
     event_time, fields = _event_time(fields, sample)
     fields = [_noted(one) if one.name == event_time else replace(one, note=_alternative(one)) for one in fields]
     return Looked(
@@ -123,7 +127,7 @@ def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> File
     return Files(
         files.glob,
         format=files.format if files.explicit_format else None,
-        null_values=(*NULLS, *sorted(inference.null_values)),
+        missing_values=tuple(sorted(inference.missing)) or None,
         delimiter="," if tabs and dialect.delimiter == "\t" else dialect.delimiter,
         decimal="," if inference.comma and dialect.delimiter != "," else ".",
         encoding=files.encoding,

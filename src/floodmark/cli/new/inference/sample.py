@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 from floodmark.cli.new.inference.files import Found, ending
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import lines_of, whole
+from floodmark.connectors.strictness import exact
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError
 from floodmark.lake.folder.storage import open_hashed
 
 ROWS = 100_000
 """Most rows that are inspected."""
-NULLS = ("", "NA")
-"""Texts that always mean null in CSV."""
 _SNIFFED = 2_000
 """Lines from which the dialect of a CSV text is inferred."""
 _SIGNS = ",;\t|"
@@ -131,7 +130,7 @@ def _json(files: Found, where: str) -> Sample:
 def _value(raw: bytes) -> object:
     """The JSON value of a record; None for a broken record, which a landing would quarantine."""
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_float=exact)
     except ValueError:
         return None
 
@@ -179,7 +178,7 @@ def _texts(text: bytes, dialect: Dialect) -> pa.Table:
             delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
         ),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), null_values=list(NULLS), strings_can_be_null=True
+            column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
         ),
     )
 
