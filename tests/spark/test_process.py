@@ -14,6 +14,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.spec.values.schema import ROW
 from floodmark.testing.log import Log, Logs
 from floodmark.testing.spark import SparkCase
@@ -215,3 +216,51 @@ def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, 
     assert told(found) == wanted
     if name == "counting":  # milliseconds for a timestamp
         assert all(row["since"] == row["_event_time"] for row in found[""].to_pylist() if row["_kind"] == ROW)
+
+
+def days_apart() -> fm.Operator:
+    """Says what its state of ten seconds holds; takes the class along to workers."""
+
+    class Last(fm.ProcessFunction):
+        last = fm.ValueState(float, ttl="10 seconds")
+
+        def on_element(self, row, ctx):
+            yield {"text": f"{row['value']} after {self.last.get()}"}
+            self.last.update(row["value"])
+
+    @fm.operator
+    def last(readings: fm.Stream[Reading]):
+        return readings.key_by("sensor").process(Last(), schema=Note)
+
+    return last
+
+
+@fm.operator
+def once(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Repeated deliveries are dropped."""
+    return readings.key_by("sensor").deduplicate("10 seconds")
+
+
+@pytest.mark.parametrize("made", [days_apart, lambda: once], ids=["state", "duplicates"])
+def test_rows_a_day_apart_have_nothing_to_do_with_each_other_and_late_rows_all_changes_nothing(spark, tmp_path, made):
+    operator, day = made(), 86_400_000
+    times = {"a": [0, 10_000, day, 2 * day], "b": [day + 1, 2 * day]}
+    log = Log(operator.inputs[0].schema)
+    for time, sensor in sorted((time, sensor) for sensor, many in times.items() for time in many):
+        log.row({"at": from_ms(time), "sensor": sensor, "value": float(time // day)}, time)
+        log.watermark = max(log.watermark, time - 1)
+    log.end()
+    case = SparkCase(spark, operator, str(tmp_path))
+    case.land(log)
+    case.run_unbounded()
+    streamed = told(case.outputs())
+    if made is days_apart:
+        texts = Counter(row["text"] for row in case.outputs()[""].to_pylist() if row["_kind"] == ROW)
+        assert texts == Counter({"0.0 after None": 1, "0.0 after 0.0": 1, "1.0 after None": 2, "2.0 after None": 2})
+    else:
+        assert sum(streamed.values()) == 5
+    for late_rows in ("as_landed", "all"):
+        bounded = SparkCase(spark, operator, str(tmp_path / late_rows))
+        bounded.land(log)
+        run_bounded(spark, operator, bounded.lake, late_rows=late_rows)
+        assert told(bounded.outputs()) == streamed
