@@ -40,6 +40,16 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _whole_files() -> Iterator[None]:
+    """Files that tests write are complete at once: no end of input waits for their age but where ``inbox_clock`` says so."""
+    from floodmark.engines.landing import looks
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(looks, "END_AGE", 0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def embedded() -> Computing:
     """The embedded engine."""

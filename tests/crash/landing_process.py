@@ -47,7 +47,9 @@ def act(engine: Computing, action: str, lake: str, inbox: str) -> None:
     """Do what a person would have asked for; the clock stands still, so that lakes can be compared."""
     contract = Mended if action == "replay" else Reading
     watermark = Learned(bound="10 s")  # what it has learned is part of what has to come through
-    source = Source("readings", contract=contract, connector=Files(inbox), watermark=watermark, files_per_commit=1)
+    source = Source(
+        "readings", contract=contract, connector=Files(inbox, min_age="0 s"), watermark=watermark, files_per_commit=1
+    )
     if action == "replay":
         engine.replay(source, Lake(lake), clock=lambda: 1_000_000_000_000)
     else:

@@ -58,7 +58,9 @@ def generate(folder: Path, rounds: int, files: int) -> None:
 def source(folder: Path) -> Source:
     """Its events; a round is ten seconds, so nothing is later than that."""
     bound = BoundedOutOfOrderness("10 seconds")
-    return Source("events", contract=AdEvent, connector=Files(str(folder)), watermark=bound, files_per_commit=1)
+    return Source(
+        "events", contract=AdEvent, connector=Files(str(folder), min_age="0 s"), watermark=bound, files_per_commit=1
+    )
 
 
 if __name__ == "__main__":

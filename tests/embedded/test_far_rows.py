@@ -13,7 +13,7 @@ from stored import rows as stored
 
 from floodmark.engines.embedded.landing.run import land, replay
 from floodmark.engines.embedded.sail.session import Sail
-from floodmark.engines.landing.run import LandingResult
+from floodmark.engines.landing.session import LandingResult
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import decode, encode

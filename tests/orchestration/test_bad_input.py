@@ -35,6 +35,7 @@ from floodmark import (
 )
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
+from floodmark.engines.landing.session import Session
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.readiness import Shortfall
 from floodmark.orchestration import completeness
@@ -294,3 +295,34 @@ def test_an_archive_does_not_end_while_one_of_its_files_is_being_written(embedde
     assert "1 still being written: a.csv" in done.failures["land_readings"]
     monkeypatch.undo()
     assert dagster_of(shop, tmp_path).run("readings").materialized["readings", None]["ended"]
+
+
+def test_a_step_waits_for_a_file_that_is_unfinished_as_declared(embedded, tmp_path, dagster_of, monkeypatch):
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    unfinished = inbox / "a.csv.part"
+    unfinished.write_text("at,sensor\n2013-01-01T00:10:00Z,a\n")
+    source = Source(
+        "readings", contract=Reading, connector=Files(str(inbox)), watermark=BoundedOutOfOrderness("1 minute")
+    )
+    asset = source_asset(source, ends=True, incomplete="wait", wait="1 hour")
+    shop = Workspace(sources=[asset], settings=settings(embedded, lake=str(tmp_path / "lake")))
+    waits, wait = [], Session.wait
+
+    def renamed(session, seconds):
+        waits.append(seconds)
+        unfinished.rename(inbox / "a.csv")
+        return wait(session, 0)
+
+    monkeypatch.setattr(Session, "wait", renamed)
+    done = dagster_of(shop, tmp_path).run("readings")
+    assert done.materialized["readings", None]["ended"]
+    assert done.materialized["readings", None]["rows landed"] == 1
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("declared", [{"incomplete": "go"}, {"wait": "-1 hour"}])
+def test_what_a_step_does_on_an_incomplete_source_is_fail_or_wait(declared):
+    source = Source("readings", contract=Reading, connector=Rows([]), watermark=BoundedOutOfOrderness("1 minute"))
+    with pytest.raises(DefinitionError, match=r"DEFINITION-097 .*incomplete is \"fail\" or \"wait\""):
+        source_asset(source, ends=True, **declared)

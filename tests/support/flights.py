@@ -42,7 +42,7 @@ def write_small_inbox(folder: Path, *, days: int, pieces: int, skip: int = 0) ->
 def source(inbox: Path, files_per_commit: int = 1) -> Source:
     """The flights of an inbox."""
     watermark = BoundedOutOfOrderness(f"{BOUND_MINUTES} minutes")
-    connector = Files(str(inbox / "flights"))
+    connector = Files(str(inbox / "flights"), min_age="0 s")
     return Source(
         "flights", contract=Flight, connector=connector, watermark=watermark, files_per_commit=files_per_commit
     )

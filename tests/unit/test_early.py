@@ -82,7 +82,7 @@ def test_more_to_land_after_the_end_of_input_is_refused(lake: Lake, tmp_path: Pa
     landing.check_start(events, lake)
     quarantine.check_replay(events, lake)
     (tmp_path / "inbox" / "2.csv").write_text("at,key\n2020-01-02T00:00:00Z,a\n")
-    with pytest.raises(LifecycleError, match=r"LIFECYCLE-011 .*1 more to land, first 2\.csv"):
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-011 .*1 more to land: 2\.csv"):
         landing.check_start(events, lake)
     write_deltalake(lake.quarantine("events"), pa.table({"raw": ["x"]}))
     with pytest.raises(LifecycleError, match="LIFECYCLE-011 source 'events'"):

@@ -23,7 +23,7 @@ from floodmark.core.errors import FloodmarkError, SetupError, closest
 GROUPS = {
     "A workspace": {"init": "workspace", "validate": "workspace", "explain": "workspace", "up": "up"},
     "Rows and results": {
-        "land": "workspace",
+        "land": "land",
         "run": "run",
         "status": "workspace",
         "quarantine": "quarantine",

@@ -36,7 +36,9 @@ ENDINGS: dict[str, Format] = {
 }
 """Ending of a file's name -> the format that the file is read as without a ``format=``."""
 _FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python"}
-_UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
+_UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress")
+"""Endings that a writer gives to a file until the file is complete."""
+_CHECKSUM = ".crc"
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
 """Largest Parquet file, in bytes, that is copied to memory while it is read; a larger file is copied to the local disk."""
@@ -113,9 +115,23 @@ class FileReader:
 
     def _takes(self, name: str) -> bool:
         _, pattern = self._base_and_pattern()
-        hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(_UNFINISHED)
+        hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(
+            (*_UNFINISHED, _CHECKSUM)
+        )
         matches = re.fullmatch(_expression(pattern), name) is not None if pattern else "/" not in name
         return matches and not hidden and self.format_of(name) is not None
+
+    def is_unfinished(self, name: str) -> bool:
+        """True if the source lands the file once its writer has taken an ending such as ``.part`` from its name."""
+        return any(name.endswith(ending) and self._takes(name.removesuffix(ending)) for ending in _UNFINISHED)
+
+    def is_hidden(self, name: str) -> bool:
+        """True if the source would land the file without its leading dot, and perhaps its ending: ``.orders.csv.Xy12ab``, a copy in progress."""
+        folder, slash, last = name.rpartition("/")
+        visible = last.lstrip(".")
+        return last.startswith(".") and any(
+            self._takes(f"{folder}{slash}{stem}") for stem in (visible, visible.rpartition(".")[0])
+        )
 
     def check_there(self) -> None:
         """Make sure that the source's folder exists.
@@ -143,16 +159,32 @@ class FileReader:
 
     def _changed(self, landed: Mapping[str, Landed]) -> Iterator[Unit]:
         """Files that are new, or have another size or time than when they landed. Only the listing is read: files may be very many."""
-        self.check_there()
         same = landed.same if isinstance(landed, LandedUnits) else partial(_same, landed)
+        for name, size, modified in self.listed():
+            if not same(name, size, modified) and self._takes(name):
+                yield Unit(name=name, size=size, modified=modified)
+
+    def listed(self) -> Iterator[tuple[str, int, int]]:
+        """(name, size, modification time in ns) of all files in the source's folder, also those that the source does not land."""
+        self.check_there()
         base, pattern = self._base_and_pattern()
         files, path = file_system(base)
         deep = pattern is not None and ("/" in pattern or "**" in pattern)
         before = len(path.rstrip("/")) + 1
         for file in files.get_file_info(FileSelector(path, recursive=deep)):
-            name, size, modified = file.path[before:], file.size, file.mtime_ns or 0
-            if not same(name, size, modified) and file.type == FileType.File and self._takes(name):
-                yield Unit(name=name, size=size, modified=modified)
+            if file.type == FileType.File:
+                yield file.path[before:], file.size, file.mtime_ns or 0
+
+    def look(self, name: str) -> Unit | None:
+        """The file of a name as it is now; None if it is gone."""
+        files, path = file_system(self.location(name))
+        file = files.get_file_info(path)
+        return Unit(name=name, size=file.size, modified=file.mtime_ns or 0) if file.type == FileType.File else None
+
+    @property
+    def is_local(self) -> bool:
+        """True if the files are on a file system, where a reader can see a file that is half written; an object appears whole."""
+        return self.folder.partition("://")[0] in {self.folder, "file"}
 
 
 def _same(landed: Mapping[str, Landed], name: str, size: int, modified: int) -> bool:

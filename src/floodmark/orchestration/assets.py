@@ -11,7 +11,6 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
-from pydantic import Field
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
@@ -20,7 +19,7 @@ from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
-from floodmark.orchestration.config import LandingConfig, OperatorConfig, check_wait, defaults
+from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
@@ -59,24 +58,25 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         code_version=source.fingerprint[:8],
     )
 
-    class Config(LandingConfig):
-        end: bool = Field(default=asset.ends, description=LandingConfig.model_fields["end"].description)
-
     @dg.multi_asset(
         specs=[spec],
         name=f"land_{source.name}",
         pool=f"source_{source.name}",
+        config_schema=landing_defaults(asset).to_fields_dict(),
     )
-    def land_step(context: dg.AssetExecutionContext, config: Config) -> dg.MaterializeResult[Any]:
+    def land_step(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        config = landing_defaults(asset)(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
         began = time.monotonic()
         with failing():
+            check_wait(f"asset '{source.name}'", config.wait_seconds)
             result = interruptible(
                 lambda: computing.land(
                     source,
                     location.lake,
                     end=config.end,
                     max_commits=config.max_commits,
+                    wait_seconds=config.wait_seconds if config.incomplete == "wait" else 0,
                     stop=stop,
                     workspace=Path(location.workspace.settings.folder),
                     on_commit=lambda commit: context.log.info(
@@ -99,7 +99,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
                 **({"left out": left_out} if left_out else {}),
                 **({"read as null": nulls} if nulls else {}),
                 **({"far from all others": "\n".join(some.describe() for some in result.far)} if result.far else {}),
-                "waiting": ", ".join(result.waiting) or "none",
+                "waiting": "\n".join(f"{name}: {why}" for name, why in result.waiting.items()) or "none",
                 "seconds": round(time.monotonic() - began, 3),
             }
         )

@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 
 from floodmark.core.errors import DefinitionError
 from floodmark.lifecycle.requests import Option, options
-from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.values.share import EXPECTED, parse_share
 
 Request = TypeVar("Request")
@@ -36,7 +36,28 @@ class LandingConfig(dg.Config):
     """How a source is landed."""
 
     end: bool = Field(default=False, description="Land the end of input after all rows; no row can land after it.")
+    incomplete: Literal["fail", "wait"] = Field(
+        default="fail",
+        description="With end: true, while files are still being written, unfinished or refused. fail: land the others, and fail; "
+        "wait: wait for them, up to wait_seconds, then fail.",
+    )
+    wait_seconds: float = Field(default=3600, description="How long to wait for files, with incomplete: wait.")
     max_commits: int | None = Field(default=None, ge=1, description="Stop after this number of landing commits.")
+
+
+def landing_defaults(asset: SourceAsset) -> type[LandingConfig]:
+    """The config of a source's step, with the asset's own defaults of ``end``, ``incomplete`` and ``wait_seconds``."""
+
+    class Config(LandingConfig):
+        end: bool = Field(default=asset.ends, description=LandingConfig.model_fields["end"].description)
+        incomplete: Literal["fail", "wait"] = Field(
+            default=asset.incomplete, description=LandingConfig.model_fields["incomplete"].description
+        )
+        wait_seconds: float = Field(
+            default=asset.wait / 1000, description=LandingConfig.model_fields["wait_seconds"].description
+        )
+
+    return Config
 
 
 def defaults(asset: OperatorAsset) -> type[OperatorConfig]:

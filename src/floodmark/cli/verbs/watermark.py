@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.duration import duration
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
-from floodmark.core.errors import DefinitionError
-from floodmark.core.time import describe, describe_span, iso, span
+from floodmark.core.time import describe, describe_span, iso
 from floodmark.spec.rows.source import Learned, Punctuated, Source
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def watermark(
     if lateness is not None and window is None:
         msg = "--allowed-lateness means nothing without --window"
         raise click.UsageError(msg)
-    weighed = [_span(bound, "--bound", least=0) for bound in bounds]
-    size = None if window is None else _span(window, "--window", least=1)
-    allowed = 0 if lateness is None else _span(lateness, "--allowed-lateness", least=0)
+    weighed = [duration(bound, "--bound", least=0) for bound in bounds]
+    size = None if window is None else duration(window, "--window", least=1)
+    allowed = 0 if lateness is None else duration(lateness, "--allowed-lateness", least=0)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.source(source)
@@ -70,15 +70,6 @@ def watermark(
         Path(svg).write_text(picture(bound_report), "utf-8")
         console.say(f"picture: {svg}")
     console.document(_document(opened.lake, chosen, bound_report))
-
-
-def _span(text: str, option: str, *, least: int) -> int:
-    milliseconds = span(text, option)
-    if milliseconds < least:
-        expected = "zero or more" if least == 0 else "more than zero"
-        fix = f"Write the duration without a minus: {option} '1 hour'."
-        raise DefinitionError(option, expected, describe_span(milliseconds), fix, code="DEFINITION-004")
-    return milliseconds
 
 
 def line(source: Source, bound: int) -> str:

@@ -1,4 +1,4 @@
-"""Verbs about the workspace: init, validate, explain, status, land."""
+"""Verbs about the workspace: init, validate, explain, status."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -17,21 +16,18 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import current_folder, open_workspace, opened_lake
-from floodmark.cli.shell.signals import stopping
-from floodmark.cli.shell.spark import computing
+from floodmark.cli.shell.loading import current_folder, open_workspace
 from floodmark.cli.shell.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
-from floodmark.core.time import describe, describe_span, iso, span
+from floodmark.core.time import describe_span, iso, span
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.contract import event_time_field
 from floodmark.spec.rows.expectation import GALLERY, Expectation
 from floodmark.spec.rows.source import Files, FromColumn, Source
-from floodmark.spec.workspace import Engine, Workspace
+from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from floodmark.cli.new.inference import Looked, Trial
-    from floodmark.engines.landing.run import Committed, LandingResult
 
 
 @click.command()
@@ -304,108 +300,3 @@ def status(invocation: Invocation) -> None:
             **({"upkeep": last_upkeep} if last_upkeep else {}),
         }
     )
-
-
-@click.command()
-@click.argument("sources", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every source of the workspace.")
-@click.option("--continuous", is_flag=True, help="Keep landing new rows of one source, until Ctrl-C.")
-@click.option(
-    "--end",
-    is_flag=True,
-    help="Then land the end of input: every window fires, and no row lands until --reopen.",
-)
-@click.option("--reopen", is_flag=True, help="First undo an end of input that no stream has read.")
-@click.option("--limit-commits", type=click.IntRange(min=1), help="Most landing commits per source.")
-@click.option(
-    "--engine",
-    type=click.Choice(["spark", "embedded"]),
-    help="Engine that lands the rows. Default: the engine of the settings.",
-)
-@shared
-@pass_invocation
-def land(
-    invocation: Invocation,
-    *,
-    sources: tuple[str, ...],
-    everything: bool,
-    continuous: bool,
-    end: bool,
-    reopen: bool,
-    limit_commits: int | None,
-    engine: Engine | None,
-) -> None:
-    """Land new rows of SOURCES into their logs."""
-    _check_landing(sources, everything=everything, continuous=continuous, end=end)
-    console = Console(as_json=invocation.json)
-    opened = opened_lake(invocation, console)
-    workspace = opened.workspace
-    chosen = workspace.sources if everything else tuple(workspace.source(name) for name in sources)
-    if not chosen:
-        console.say("the workspace has no sources; list them in its definitions: Workspace(sources=[...])")
-        console.document({"lake": opened.lake, "sources": []})
-        return
-    from floodmark.engines.landing.run import check_start
-    from floodmark.lake.folder.paths import Lake
-
-    for source in chosen:
-        check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder), reopen=reopen)
-    computed, lake, results = computing(opened, console, engine), Lake.of(workspace.settings), []
-    if computed.name == "spark":  # Spark must install its signal handlers before ours
-        computed.start()
-    with stopping(console, "this landing commit") as stop:
-        for source in chosen:
-            if stop.is_set():
-                break
-            begun = time.monotonic()
-            result = computed.land(
-                source,
-                lake,
-                until_caught_up=not continuous,
-                end=end,
-                reopen=reopen,
-                on_commit=lambda commit: console.note(_commit(commit)),
-                stop=stop,
-                max_commits=limit_commits,
-                workspace=Path(workspace.settings.folder),
-            )
-            _say_landed(console, source, result, time.monotonic() - begun)
-            results.append(result)
-    console.document({"lake": opened.lake, "sources": [asdict(result) for result in results]})
-
-
-def _check_landing(sources: tuple[str, ...], *, everything: bool, continuous: bool, end: bool) -> None:
-    if bool(sources) == everything:
-        msg = "name the sources to land, or give --all"
-        raise click.UsageError(msg)
-    if continuous and (everything or len(sources) > 1):
-        msg = "--continuous lands one source; start one process per source"
-        raise click.UsageError(msg)
-    if continuous and end:
-        msg = "--end means nothing with --continuous; land with --end once the source has really ended"
-        raise click.UsageError(msg)
-
-
-def _commit(commit: Committed) -> str:
-    quarantined = f", {commit.quarantined:,} quarantined" if commit.quarantined else ""
-    pending = f", {commit.pending:,} files to go" if commit.pending else ""
-    rate = f", {commit.rows / commit.seconds:,.0f} rows/s" if commit.seconds else ""
-    when = describe(commit.watermark)
-    return (
-        f"  {commit.source} commit {commit.ordinal}: {commit.rows:,} rows{quarantined}, watermark {when}{pending}{rate}"
-    )
-
-
-def _say_landed(console: Console, source: Source, result: LandingResult, seconds: float) -> None:
-    landed = f"{result.rows:,} rows in {result.commits:,} commit{'s' * (result.commits != 1)}, {result.quarantined:,} quarantined"
-    console.say(f"{result.source}: {landed}; watermark {describe(result.watermark)}; {seconds:.1f} s")
-    if left_out := result.left_out.describe(source.contract.__name__, result.rows + result.quarantined):
-        console.say(f"  {left_out}")
-    if nulls := result.default_nulls.describe():
-        console.say(f"  {nulls}")
-    for some in result.far:
-        console.say(f"  {some.describe()}")
-    for name in result.waiting:
-        console.say(f"  waiting: {name} is still being written")
-    if result.quarantined:
-        console.say(f"  see them: floodmark quarantine show {result.source}")

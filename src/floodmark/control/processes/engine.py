@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from floodmark.core.time import Interval
     from floodmark.engines.embedded.sail.session import Sail
     from floodmark.engines.landing.quarantine import Again, Replayed
-    from floodmark.engines.landing.run import How, LandingResult
+    from floodmark.engines.landing.run import How
+    from floodmark.engines.landing.session import LandingResult
 
 Made = TypeVar("Made")
 """Result of a piece of work with a session."""

@@ -21,6 +21,7 @@ from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
 from floodmark.engines.landing import port
+from floodmark.engines.landing.looks import Looks, Waiting
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
@@ -45,6 +46,8 @@ from floodmark.spec.rows.source import DeltaTable, Files, Learned, Rows, Source
 
 _JUDGED_ROWS = 100
 """Rows of a commit below which the share of broken rows is not checked."""
+_NAMED = 10
+"""Most units that an error names."""
 _MANY_FILES = 100_000
 """More files than any commit has: the modification time of each file of a commit is a millisecond after the one before."""
 
@@ -80,8 +83,9 @@ class Lander:
     last: Landing
     landed: LandedUnits
     widen: bool
+    looks: Looks
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    waiting: set[str] = field(default_factory=set)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
     _clean: bool = False
 
     @staticmethod
@@ -108,7 +112,7 @@ class Lander:
             state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
             last = replace(last, state=state)
         landed = LandedUnits.load(lake, last)
-        return Lander(workers, source, lake, clock, reader, last, landed, widen)
+        return Lander(workers, source, lake, clock, reader, last, landed, widen, Looks(reader))
 
     def close(self) -> None:
         """Write the list of landed units, which is only complete in memory until then."""
@@ -124,10 +128,11 @@ class Lander:
         units = [unit for unit in self.left() if unit.name not in self.waiting]
         if self.last.ended:
             refuse_ended(self.source, units)
-        return units
+        self.waiting |= {unit.name: waiting for unit in units if (waiting := self.looks.too_young(unit)) is not None}
+        return [unit for unit in units if unit.name not in self.waiting]
 
     def left(self) -> list[Unit]:
-        """All units that have not landed, also those that are still being written."""
+        """All units that have not landed, also those that wait."""
         units, touched = self.reader.pending(self.landed)
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
@@ -147,7 +152,9 @@ class Lander:
             problem = next((report.error for report in reports if report.error is not None), None)
             done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
             decided = [report for report in done if report.status != "changing"]
-            self.waiting |= {units[report.unit].name for report in done if report.status == "changing"}
+            for report in (report for report in done if report.status == "changing"):
+                unit = units[report.unit]
+                self.waiting[unit.name] = self.looks.unstable(unit, report)
             landing = None
             refuse_share(self.source, units, decided)
             if decided:
@@ -400,7 +407,8 @@ def refuse_share(source: Source, units: Sequence[Unit], decided: Sequence[Report
 def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
     """Raise LifecycleError LIFECYCLE-011 if units wait to land at a source whose log has its end of input."""
     if waiting:
-        where, got = f"source '{source.name}'", f"{len(waiting)} more to land, first {waiting[0].name}"
+        names = ", ".join(unit.name for unit in waiting[:_NAMED]) + ", ..." * (len(waiting) > _NAMED)
+        where, got = f"source '{source.name}'", f"{len(waiting)} more to land: {names}"
         fix = (
             f"The watermark is at its end, so every row would be late. Take the end back, if no stream has read it: floodmark land {source.name} "
             "--reopen. Otherwise land under a new source name, or into a new lake."

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
 from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
@@ -117,20 +118,21 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
             report = replace(report, times=[replace(stretch, file=unit.name) for stretch in report.times])
             if report.size != unit.size:  # the file is still being written
                 report = replace(report, status="changing")
-    except FileNotFoundError:  # deleted since the folder was listed
-        report = Report(unit=index, status="changing")
     except FloodmarkError as error:
         report = Report(unit=index, status="changing", error={**error.as_json(), "kind": type(error).__name__})
     except OSError as error:
-        problem = {
-            "where": f"file {unit.name}",
-            "expected": "a readable file",
-            "got": str(error),
-            "fix": "Give floodmark the right to read it.",
-        }
-        report = Report(
-            unit=index, status="changing", error={**problem, "code": "CONNECTOR-007", "kind": "ConnectorError"}
-        )
+        if isinstance(error, FileNotFoundError) and isinstance(reader, FileReader):  # gone, or on another machine
+            report = Report(unit=index, status="changing", reason=str(error))
+        else:
+            problem = {
+                "where": f"file {unit.name}",
+                "expected": "a readable file",
+                "got": str(error),
+                "fix": "Give floodmark the right to read it.",
+            }
+            report = Report(
+                unit=index, status="changing", error={**problem, "code": "CONNECTOR-007", "kind": "ConnectorError"}
+            )
     yield report.as_blob(next(parts))
 
 

@@ -100,6 +100,12 @@ class LandedUnits(Mapping[str, Landed]):
             return unit.size == size and unit.modified == modified
         return self._stored.same(name, size, modified)
 
+    def refused(self) -> dict[str, Landed]:
+        """Unit name -> outcome for the units whose rows are not in the log: unreadable, or replaced after landing. Reads all rows."""
+        stored = (name for name in self._stored.refused() if name not in self._new)
+        refused = {name: self._stored.unit(name) for name in stored}
+        return refused | {name: unit for name, unit in self._new.items() if unit.status != "landed"}
+
     def newest(self) -> dict[str, Landed]:
         """Unit name -> outcome for the last landing commit that recorded units. Reads only the row groups that may hold these units."""
         last = max((unit.ordinal for unit in self._new.values()), default=-1)
@@ -247,6 +253,11 @@ class _Stored:
             self._read(self._groups())
         return self._row_of.keys()
 
+    def refused(self) -> list[str]:
+        """Names of the units whose status is another one than ``landed``. Reads all row groups."""
+        self.names()
+        return [name for name, (group, row) in self._row_of.items() if self._columns[group].status(row) != "landed"]
+
     def newest(self) -> int:
         """Greatest ordinal of all rows; -1 without rows. Reads all row groups."""
         self.names()
@@ -315,6 +326,9 @@ class _Columns:
 
     def newest(self) -> int:
         return int(self._ordinals.max(initial=-1))
+
+    def status(self, row: int) -> Status:
+        return self._statuses[row]
 
     def same(self, row: int, size: int, modified: int) -> bool:
         return bool(self._modified.item(row) == modified and self._sizes.item(row) == size)

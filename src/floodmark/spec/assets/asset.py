@@ -20,6 +20,7 @@ from floodmark.spec.windowing.partitions import Daily, Hourly, Partitions
 from floodmark.spec.windowing.windows import Calendar, Global
 
 Behind = Literal["fail", "wait"]
+Incomplete = Literal["fail", "wait"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class SourceAsset:
         tags: of the asset.
         expectations: checked on the rows of each landing; includes those of the source's contract.
         ends: whether the source is complete: a landing appends the end of input after the last row.
+        incomplete: what a landing with an end does while files are still being written, unfinished or refused: ``"fail"``, or ``"wait"``.
+        wait: longest such wait, ms.
     """
 
     source: Source
@@ -41,6 +44,8 @@ class SourceAsset:
     tags: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
     ends: bool = False
+    incomplete: Incomplete = "fail"
+    wait: int = 3_600_000
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
@@ -151,6 +156,8 @@ def source_asset(
     tags: Mapping[str, str] | None = None,
     contract_checks: bool = True,
     ends: bool = False,
+    incomplete: Incomplete = "fail",
+    wait: str = "1 hour",
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -162,12 +169,31 @@ def source_asset(
         contract_checks: check every landing against the expectations its contract declares and implies.
         ends: for an archive to which nothing is added: a materialization lands the end of input after the last row, so that the last
             asset partition completes too. Nothing can land after the end.
+        incomplete: with ``ends``, while files are still being written, unfinished by their names or refused. ``"fail"``: the complete files
+            land, and the step fails; ``"wait"``: the step waits for them.
+        wait: longest such wait; then the step fails.
+
+    Raises:
+        DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, or a negative wait.
     """
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
         expectation.check(source.schema, f"contract '{source.contract.__name__}'")
+    where = f"asset of source '{source.name}'"
+    longest = span(wait, f"{where}, wait")
+    if incomplete not in get_args(Incomplete) or longest < 0:
+        fix = 'incomplete is "fail" or "wait", wait a span such as "1 hour".'
+        got = f"incomplete={incomplete!r}, wait={wait!r}"
+        raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-097")
     return SourceAsset(
-        source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations, ends=ends
+        source=source,
+        group=group,
+        owners=tuple(owners),
+        tags=tags or {},
+        expectations=expectations,
+        ends=ends,
+        incomplete=incomplete,
+        wait=longest,
     )
 
 

@@ -41,9 +41,12 @@ class Files:
         encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
         header: names of the columns of CSV files that have no header line.
         skip: number of lines before the header of CSV files.
+        min_age: a file lands once it has been unchanged for this long, by its date, or by size and date over two looks. By default a file
+            lands at the next look, and on a local disk an end of input waits for files that have changed in the last 5 seconds. ``"0 s"``:
+            files appear whole, by a rename. A writer that pauses for longer than this lands in halves.
 
     Raises:
-        DefinitionError: DEFINITION-153.
+        DefinitionError: DEFINITION-153; DEFINITION-001 and 004, ``min_age`` is no duration.
     """
 
     path: str
@@ -56,8 +59,11 @@ class Files:
     encoding: str = "utf-8"
     header: tuple[str, ...] = ()
     skip: int = 0
+    min_age: str | timedelta | None = None
 
     def __post_init__(self) -> None:
+        if self.min_age is not None:
+            _not_negative(self.min_age, f"Files({self.path!r}), min_age")
         wrong = {
             "format": self.format not in {None, "csv", "json", "parquet"},
             "order_by": self.order_by not in {"name", "modified"},
@@ -72,6 +78,11 @@ class Files:
             raise DefinitionError(
                 f"Files({self.path!r})", _FILE_SETTINGS[name], got, f"Correct {name}.", code="DEFINITION-153"
             )
+
+    @property
+    def min_age_ms(self) -> int | None:
+        """``min_age``, ms; None if it is not declared."""
+        return None if self.min_age is None else span(self.min_age)
 
 
 _FILE_SETTINGS = {

@@ -9,7 +9,8 @@ from floodmark.engines.embedded.landing.workers import EmbeddedWorkers
 from floodmark.engines.landing import quarantine
 from floodmark.engines.landing import run as landing
 from floodmark.engines.landing.quarantine import Again, Replayed
-from floodmark.engines.landing.run import How, LandingResult
+from floodmark.engines.landing.run import How
+from floodmark.engines.landing.session import LandingResult
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.source import Source
 
