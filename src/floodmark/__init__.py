@@ -27,6 +27,7 @@ from floodmark.spec.rows.source import (
     Rows,
     Source,
 )
+from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import JsonText, Rescued, TimeFormat
 from floodmark.spec.values.functions import Pane
 from floodmark.spec.values.tolerance import Within
@@ -73,6 +74,7 @@ __all__ = [
     "AfterWatermark",
     "Aggregate",
     "AggregatingState",
+    "Amount",
     "Ascending",
     "BoundedOutOfOrderness",
     "BroadcastProcessFunction",

@@ -8,6 +8,7 @@ import json
 import runpy
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,8 @@ def times(looked: Looked) -> dict[str, str | None]:
         (["1700000000", "1700000001"], "epoch s"),
         (["1700000000123", "1700000001123"], "epoch ms"),
         (["1700000000123456", "1700000001123456"], "epoch us"),
+        (["1700000000123456789", "1700000001123456789"], "epoch ns"),
+        (["1700000000.5", "1700000001.25"], "epoch s"),
     ],
 )
 def test_times_are_recognised_however_they_are_written(tmp_path: Path, values: list[str], expected: str) -> None:
@@ -518,3 +521,104 @@ def test_validate_says_which_expectation_the_engine_refuses() -> None:
         refused = _refused_in(workspace)
         assert len(refused) == found
         assert all("CAPABILITY-037 expectation 'column_median_to_be_between_cents'" in one for one in refused)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1544712660000000000", "1544712661000000000"], "epoch ns"),
+        ([1544712660000000000, 1544712661000000000], "epoch ns"),
+        (["1544712660000000", "1544712661000000"], "epoch us"),
+        ([1544712660000, 1544712661000], "epoch ms"),
+        (["1544712660", "1544712661"], "epoch s"),
+        (["1544712660000000000", "1544712661000"], None),
+        (["1544712660000000000", "soon"], None),
+    ],
+)
+def test_numbers_since_1970_in_json_are_times_by_the_magnitude_of_all(
+    verb: Verb, tmp_path: Path, values: list[Any], expected: str | None
+) -> None:
+    lines = [
+        json.dumps({"timeUnixNano": value, "body": {"stringValue": "x"}, "droppedAttributesCount": 1})
+        for value in values
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    looked = look(tmp_path / "a.jsonl")
+    assert times(looked) == ({"timeUnixNano": expected} if expected else {})
+    _, document = init_from(verb, tmp_path / "a.jsonl")
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)
+
+
+def test_numbers_since_1970_deeper_in_documents_are_times(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"span": {"startTimeUnixNano": "1544712660000000000"}, "n": 1}\n' * 2)
+    looked = look(tmp_path / "a.jsonl")
+    assert (looked.event_time, looked.fields[0].format) == ("startTimeUnixNano", "epoch ns")
+
+
+def test_amounts_are_decimals_with_their_digits(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        ("1,000.50", "1.000,50 EUR", "$ -3.20", "(12.00)", "5 EUR", "1.5", "1'000", "3,5"),
+        ("-3", "2,00 EUR", "$1,234,567.00", "7-", "6 USD", "2.25", "12", "4,25"),
+    ]
+    names = ["a", "b", "c", "d", "e", "f", "g", "h"]
+    lines = [f"2024-01-0{n}T00:00:00Z;" + ";".join(row) for n, row in enumerate(rows, start=1)]
+    file = csv_file(tmp_path, "a.csv", "at;" + ";".join(names), *lines)
+    looked = look(file)
+    assert kinds(looked) == {
+        "at": "datetime",
+        **dict.fromkeys("abcd", "Decimal"),
+        "e": "str",
+        "f": "float",
+        "g": "Decimal",
+        "h": "float",
+    }
+    assert [f.digits for f in looked.fields[1:5]] == [(18, 2)] * 4
+    text, document = init_from(verb, file)
+    assert "  e: several currencies (EUR, USD), so the amounts stay text\n" in text
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)
+    contract = runpy.run_path(str(Path(document["folder"]) / "operators" / "a.py"))["ARow"]
+    monkeypatch.chdir(document["folder"])
+    assert verb("land", "a").exit_code == 0
+    first, second = (
+        contract.model_validate({"at": "2024-01-01", **dict(zip(names, row, strict=True))}) for row in rows
+    )
+    assert list(first.model_dump().values())[1:] == [
+        Decimal("1000.50"), Decimal("1000.50"), Decimal("-3.20"), Decimal("-12.00"), "5 EUR", 1.5, Decimal(1000), 3.5,
+    ]  # fmt: skip
+    assert (second.c, second.d) == (Decimal("1234567.00"), Decimal(-7))
+
+
+@pytest.mark.parametrize("values", [["1,000", "2,500"], ["1.000", "2.500", "7"], ["$1,000", "$2,000"]])
+def test_an_amount_that_can_be_read_in_two_ways_is_not_guessed(verb: Verb, tmp_path: Path, values: list[str]) -> None:
+    rows = [f"2024-01-0{n};{value}" for n, value in enumerate(values, start=1)]
+    file = csv_file(tmp_path, "a.csv", "at;amount", *rows)
+    said = verb("init", "made", "--from", str(file))
+    assert said.exit_code == 1
+    assert "CONNECTOR-200" in said.stderr
+    assert f"'{values[0]}' in column 'amount', which is 1" in said.stderr
+    assert not (tmp_path / "made").exists()
+    readings = set()
+    for sign in (".", ","):
+        looked = look(file, decimal=sign)
+        (field,) = [f for f in looked.fields if f.name == "amount"]
+        readings.add((field.type, field.digits))
+        made = verb("init", f"made{ord(sign)}", "--from", str(file), "--decimal", sign, "--json")
+        assert json.loads(made.stdout)["trial"]["set_aside"] == 0
+    assert len(readings) == 2
+
+
+def test_other_columns_decide_what_one_leaves_open(tmp_path: Path) -> None:
+    assert kinds(look(csv_file(tmp_path, "a.csv", "amount;x", "1.000;2.5", "3.000;1.25")))["amount"] == "float"
+    looked = look(csv_file(tmp_path, "b.csv", "amount;x", "1.000;2,5", "3.000;1,25"))
+    assert (kinds(looked), looked.connector.decimal) == ({"amount": "Decimal", "x": "float"}, ",")
+    assert kinds(look(csv_file(tmp_path, "c.csv", "lat;lon", "52.123;13.405"))) == {"lat": "float", "lon": "float"}
+
+
+def test_names_beyond_ascii_are_kept(verb: Verb, tmp_path: Path) -> None:
+    names = ["Empfänger", "Größe (cm)", "日付", "Cafe\u0301", "№", "Straße", "ﬁn"]
+    file = csv_file(tmp_path, "Käufe Köln.csv", ";".join(names), *[";".join("abcdefg")] * 2)
+    looked = look(file)
+    assert looked.source == "kaeufe_koeln"
+    assert [f.name for f in looked.fields] == ["Empfänger", "größe_cm", "日付", "café", "no", "Straße", "fin"]
+    _, document = init_from(verb, file)
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)

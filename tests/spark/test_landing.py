@@ -243,6 +243,7 @@ def test_json_lines_and_parquet_land_alike(engine, lake, tmp_path) -> None:
     assert payload(lake, "value") == [5, 6, None]
 
 
+@pytest.mark.engines("embedded", "spark")
 def test_a_value_that_only_a_conversion_makes_fit_is_set_aside(engine, lake, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     values = ('"value": "007"', '"value": true', '"unit": true', '"value": 7')

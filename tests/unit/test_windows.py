@@ -362,3 +362,13 @@ def test_the_window_of_an_asset_partition_is_asked_for_with_days_or_hours() -> N
         DefinitionError, match=r"DEFINITION-230 Global.per: expected Daily\(...\) or Hourly\(...\), got 'day'"
     ):
         fm.Global.per("day")
+
+
+def test_hours_as_dagster_writes_them_are_the_same_hours() -> None:
+    written = Hourly("2025-03-01-00:00", timezone="Asia/Kolkata", end="2025-04-01-00:00")
+    assert written == Hourly("2025-03-01T00:00", timezone="Asia/Kolkata", end="2025-04-01T00:00")
+    assert written.key(to_ms(datetime(2025, 3, 1, tzinfo=UTC))) == Hourly("2025-03-01", timezone="Asia/Kolkata").key(
+        to_ms(datetime(2025, 3, 1, tzinfo=UTC))
+    )
+    with pytest.raises(DefinitionError, match="DEFINITION-090"):
+        Hourly("2025-03-01-00:30")

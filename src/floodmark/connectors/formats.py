@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from floodmark.connectors.unit import Columns, Record, Unreadable
 from floodmark.connectors.validation import kinds_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.rows.contract import Contract, inputs_of, takes_unknown
+from floodmark.spec.rows.contract import Contract, has_annotation, inputs_of, takes_unknown
+from floodmark.spec.values.amounts import Amount
 
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536
@@ -181,12 +182,8 @@ def csv_records(
     known, takes_all = inputs_of(settings.contract), takes_unknown(settings.contract)
     wanted = [(index, name) for index, name in enumerate(names) if name in known or (takes_all and name)]
     literals, nulls, width = texts_of_literals(settings.contract), _Nulls.of(settings, default_nulls), len(names)
-    fractions = (
-        frozenset(n for n, kind in kinds_of(settings.contract).items() if kind.startswith(("double", "decimal")))
-        & set(names)
-        if settings.decimal == ","
-        else frozenset[str]()
-    )
+    commas = settings.decimal == ","
+    fractions = _fractions(settings.contract) & set(names) if commas else frozenset[str]()
     feed, number = _Feed(lines), first_line
     rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
     while True:
@@ -250,6 +247,12 @@ class _Feed:
         self._again.extendleft(reversed(others))
         self._taken, self._is_text = [], True
         return first.rstrip(b"\r\n")
+
+
+def _fractions(contract: type[Contract]) -> frozenset[str]:
+    """Names in the source of numbers with a fraction whose fields do not say how they are written."""
+    own = {name for name, field in inputs_of(contract).items() if has_annotation(field, Amount)}
+    return frozenset(n for n, kind in kinds_of(contract).items() if kind.startswith(("double", "decimal"))) - own
 
 
 def _with_point(value: object) -> object:

@@ -115,7 +115,7 @@ def _imports(looked: Looked) -> str:
     standard = [f"from datetime import {', '.join(moments)}"] if moments else []
     standard += ["from decimal import Decimal"] if "Decimal" in used else []
     standard += ["from typing import Annotated"] if "Annotated" in used else []
-    own = [name for name in ("EventTime", "JsonText", "TimeFormat") if name in used]
+    own = [name for name in ("Amount", "EventTime", "JsonText", "TimeFormat") if name in used]
     lines = [*standard, ""] if standard else []
     lines.append(
         f"from floodmark import {', '.join([*sorted([*own, 'Contract', 'Stream', 'Tumbling']), 'count', 'operator'])}"
@@ -149,6 +149,11 @@ def _kind(field: LookedField, event_time: str | None) -> str:
     timed = field.name == event_time
     kind = "EventTime" if timed else field.type
     kind = f"Annotated[{kind}, TimeFormat({_literal(field.format)})]" if field.format else kind
+    if field.amount is not None:
+        digits = [f"Field({_digits(field.digits)})"] if field.digits else []
+        currency = [f"currency={_literal(field.amount.currency)}"] if field.amount.currency else []
+        amount = f"Amount({', '.join([_literal(field.amount.decimal), *currency])})"
+        kind = f"Annotated[{', '.join([kind, *digits, amount])}]"
     return kind + (" | None" if field.nullable and not timed else "")
 
 
@@ -159,8 +164,12 @@ def _default(field: LookedField, event_time: str | None) -> str:
         arguments.append(f"validation_alias=AliasPath({', '.join(map(_literal, field.path))})")
     elif field.name != field.column:
         arguments.append(f"alias={_literal(field.column)}")
-    arguments += [f"max_digits={field.digits[0]}", f"decimal_places={field.digits[1]}"] if field.digits else []
+    arguments += [_digits(field.digits)] if field.digits and field.amount is None else []
     return " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
+
+
+def _digits(digits: tuple[int, int]) -> str:
+    return f"max_digits={digits[0]}, decimal_places={digits[1]}"
 
 
 def _indented(lines: list[str]) -> str:

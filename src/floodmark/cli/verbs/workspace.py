@@ -45,9 +45,16 @@ if TYPE_CHECKING:
     metavar="FORMAT",
     help="Format of times in --from: '%d.%m.%Y %H:%M', 'epoch ms'. May be repeated.",
 )
+@click.option(
+    "--decimal",
+    type=click.Choice([".", ","]),
+    help="Sign between whole and fraction in --from, where numbers such as 1,000 can be read in two ways.",
+)
 @shared
 @pass_invocation
-def init(invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...]) -> None:
+def init(
+    invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...], decimal: str | None
+) -> None:
     """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.new.scaffold import BOUND, scaffold, wait_for
 
@@ -62,7 +69,7 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
         from floodmark.cli.new.inference import look
 
         with console.step(f"looking at {data}"):
-            looked = look(data, time_formats)
+            looked = look(data, time_formats, decimal)
     files = scaffold(folder, looked)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")

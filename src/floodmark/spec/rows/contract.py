@@ -177,6 +177,13 @@ def _marked_fields(contract: type[Contract], mark: type) -> list[str]:
     return [name for name, field in contract.model_fields.items() if any(isinstance(m, mark) for m in field.metadata)]
 
 
+def has_annotation(field: FieldInfo, kind: type) -> bool:
+    """Whether an annotation of a type stands at a field, or at its type beside None."""
+    parts = [argument for argument in typing.get_args(field.annotation) if typing.get_origin(argument) is Annotated]
+    inner = [mark for part in parts for mark in typing.get_args(part)[1:]]
+    return any(isinstance(mark, kind) for mark in [*field.metadata, *inner])
+
+
 def rescued_field(contract: type[Contract]) -> str | None:
     """The name of the field typed ``Rescued``; None when there is none.
 
@@ -278,7 +285,8 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         own = FieldInfo.from_annotation(annotation)
-        return _sql_type(own.annotation, own if own.metadata else field, where)
+        own.metadata = [*own.metadata, *field.metadata]
+        return _sql_type(own.annotation, own, where)
     if origin in {typing.Union, types.UnionType}:
         arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
         if len(arguments) == 1:

@@ -6,6 +6,7 @@ that of the window's last millisecond.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime, timedelta
@@ -17,6 +18,8 @@ from floodmark.spec.values.schema import PARTITION
 _HOUR = 3_600_000
 _EDGE = 48 * _HOUR
 """Within this distance of the ends of time a local day may lie outside of the range of instants."""
+
+_DAGSTER_HOUR = re.compile(r"^(\d{4}-\d{2}-\d{2})-(\d{2}:\d{2})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Hourly:
     """One partition per hour of a time zone; each lasts an hour, also when the clocks change.
 
     Args:
-        start: the first hour, a full one of the time zone: ``"2013-01-01T00:00"``.
+        start: the first hour, a full one of the time zone: ``"2013-01-01T00:00"``, or as Dagster writes hours, ``"2013-01-01-00:00"``.
         timezone: IANA name.
         end: the hour after the last one; None: up to now.
 
@@ -83,6 +86,8 @@ class Hourly:
     end: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "start", _iso(self.start))
+        object.__setattr__(self, "end", _iso(self.end))
         _check(self)
         year = min(datetime.fromisoformat(self.start).year, MAXYEAR - 1)
         moments = [datetime(y, month, 1) for y in (year, year + 1) for month in range(1, 13)]  # noqa: DTZ001 - its zone comes next
@@ -198,6 +203,11 @@ def _check(partitions: Partitions) -> None:
     if first(partitions) >= end(partitions):
         got, fix = f"{partitions.start} to {partitions.end}", "The end is the first day or hour that is not part of it."
         raise DefinitionError(where, "a start before its end", got, fix, code="DEFINITION-090")
+
+
+def _iso(text: str | None) -> str | None:
+    """An hour as Dagster writes it, ``2013-01-01-00:00``, in ISO 8601; any other text unchanged."""
+    return _DAGSTER_HOUR.sub(r"\1T\2", text) if isinstance(text, str) else text
 
 
 def _not_local(where: str, text: object) -> DefinitionError:

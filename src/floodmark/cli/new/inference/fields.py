@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -12,8 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.cli.new.inference.amounts import Amounts, Currencies, amounts
 from floodmark.cli.new.inference.times import named_like_time, written
 from floodmark.connectors.strictness import exact
+from floodmark.core.errors import ConnectorError
+from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import Digits
 
 _LARGEST = (1 << 63) - 1
@@ -30,8 +34,10 @@ _CODE = r"^[-+]?0[0-9]+$|^\+[0-9]{6,}$"
 """Digits that a number would not keep: a postcode or an id with leading zeros, a telephone number with its plus sign."""
 _VERSION = re.compile(r"(^|_)(version|release|revision)($|_)", re.IGNORECASE)
 """Names of fields in which ``1.10`` is not ``1.1``."""
-_COMMA = r"^[-+]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
-_FRACTION = r"^[-+]?[0-9]*,[0-9]+$|^[-+]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"
+_DOUBTFUL = r"^[-+]?([1-9][0-9]{0,2}[.][0-9]{3}|0|[1-9][0-9]{0,2})$"
+"""Numbers that a point divides at the thousands, or that have three decimal places."""
+_COORDINATE = re.compile(r"(^|_)(lat|lon|lng|long|latitude|longitude)($|_)", re.IGNORECASE)
+"""Names of fields whose numbers have no thousands."""
 NULL_TEXTS = frozenset(
     [
         "NA",
@@ -59,6 +65,19 @@ _SAID = frozenset(["NA", "N/A", "n/a", "null", "NULL", "None", "nil", "\\N", "#N
 """Those of the texts that are told of where they stay text."""
 _MANY_KEYS, _SELDOM = 20, 0.3
 """Objects with more different names than this, which on average occur in fewer than this share of the rows, are maps."""
+_SPELLED = {
+    "ä": "ae",
+    "ö": "oe",
+    "ü": "ue",
+    "Ä": "Ae",
+    "Ö": "Oe",
+    "Ü": "Ue",
+    "ß": "ss",
+    "æ": "ae",
+    "ø": "o",
+    "å": "a",
+    "ł": "l",
+}
 _RESERVED = {"copy", "json", "dict", "schema", "construct", "validate", "date", "datetime"}
 
 
@@ -76,6 +95,7 @@ class LookedField:
         misfits: number of values that are not of the type; their rows would be quarantined.
         absent: number of rows without a value.
         tokens: texts that mean null in other columns, or here, with their numbers of rows.
+        amount: how an amount is written; None for other fields.
         note: a comment for the author.
         path: names of the path to a field deeper in a document; empty for other fields.
     """
@@ -89,6 +109,7 @@ class LookedField:
     misfits: int = 0
     absent: int = 0
     tokens: tuple[tuple[str, int], ...] = ()
+    amount: Amount | None = None
     note: str = ""
     path: tuple[str, ...] = ()
 
@@ -110,7 +131,8 @@ class Fields:
         taken: names of classes in use.
         models: nested models, inner models first.
         missing: texts that mean null in columns of CSV that hold no text.
-        comma: whether numbers of a CSV text have a decimal comma.
+        decimal: sign between whole and fraction that the author names, for columns that can be read with either.
+        comma: whether all numbers of a CSV text have a decimal comma.
         left_out: columns that a contract cannot hold, with reasons.
     """
 
@@ -118,8 +140,11 @@ class Fields:
     taken: set[str] = field(default_factory=set)
     models: list[Model] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
+    decimal: str | None = None
     comma: bool = False
     left_out: list[str] = field(default_factory=list)
+    _amounts: dict[str, Amounts] = field(default_factory=dict)
+    _signs: set[str] = field(default_factory=set)
 
     # ---- CSV and Parquet
 
@@ -157,7 +182,28 @@ class Fields:
                     looked = replace(looked, note="a date")
             absent = looked.absent or values.null_count
             fields.append(replace(looked, nullable=absent > 0, absent=absent))
-        return fields
+        return self._with_amounts(fields)
+
+    def _with_amounts(self, fields: list[LookedField]) -> list[LookedField]:
+        """The fields, with the types of amounts.
+
+        Raises:
+            ConnectorError: CONNECTOR-200, a column can be read with either decimal sign, and neither the author nor other columns decide.
+        """
+        doubtful = {name: read for name, read in self._amounts.items() if len(read.readings) > 1}
+        decimal = self.decimal or (next(iter(self._signs)) if len(self._signs) == 1 else None)
+        if doubtful and decimal is None:
+            raise _undecided(doubtful)
+        chosen = {name: decimal if name in doubtful else next(iter(a.readings)) for name, a in self._amounts.items()}
+        commas = [self._amounts[name] for name, sign in chosen.items() if sign == ","]
+        self.comma = bool(commas) and "." not in self._signs and all(read.simple and read.pointed for read in commas)
+        typed = []
+        for looked in fields:
+            if (read := self._amounts.get(looked.column)) is not None:
+                typed.append(_as_amount(looked, read, str(chosen[looked.column]), annotated=not self.comma))
+            else:
+                typed.append(looked)
+        return typed
 
     def _of_arrow(self, kind: pa.DataType, column: str) -> str | None:
         if pa.types.is_struct(kind):
@@ -215,8 +261,6 @@ class Fields:
     def _of_values(self, plain: LookedField, some: pa.ChunkedArray) -> LookedField | None:
         size = len(some)
         counted = {kind: pc.sum(pc.match_substring_regex(some, pattern)).as_py() or 0 for kind, pattern in _NUMBERS}
-        if pc.sum(pc.match_substring_regex(some, _FRACTION)).as_py():
-            counted["float"] = max(counted["float"], pc.sum(pc.match_substring_regex(some, _COMMA)).as_py() or 0)
         kind = max(counted, key=lambda one: counted[one])
         misfits = size - counted[kind]
         altered = kind != "bool" and (
@@ -224,7 +268,8 @@ class Fields:
             or (kind == "float" and (_VERSION.search(plain.name) or _inexact(some)))
         )
         if misfits <= _TOLERATED * size and not altered and not (kind == "int" and self._is_day(plain.name, some)):
-            self.comma |= kind == "float" and bool(pc.sum(pc.match_substring_regex(some, _FRACTION)).as_py())
+            if kind == "float":
+                self._see_points(plain, some)
             digits = (_MAX_DIGITS, 0) if kind == "Decimal" else None
             numbers = replace(plain, type=kind, misfits=misfits, digits=digits)
             return self._as_epoch(numbers)
@@ -232,9 +277,35 @@ class Fields:
             written(some, ["%Y%m%d"]) if kind == "int" and not misfits and self._is_day(plain.name, some) else None
         )
         if times is None:
-            return None
+            return None if altered else self._of_amounts(plain, some)
         note = times.note or ("a date" if times.type == "date" else "" if times.zoned else "without an offset")
         return replace(plain, type=times.type, format=times.format, misfits=times.misfits, note=note)
+
+    def _see_points(self, plain: LookedField, some: pa.ChunkedArray) -> None:
+        """Note whether the points in a column of numbers are decimal points, or may stand between thousands."""
+        points = some.filter(pc.match_substring(some, "."))
+        if (
+            len(points)
+            and pc.all(pc.match_substring_regex(some, _DOUBTFUL)).as_py()
+            and not _COORDINATE.search(plain.name)
+        ):
+            read = amounts(some.to_pylist())
+            if isinstance(read, Amounts):
+                self._amounts[plain.column] = read
+        elif len(points):
+            self._signs.add(".")
+
+    def _of_amounts(self, plain: LookedField, some: pa.ChunkedArray) -> LookedField | None:
+        """The field of a column of amounts; None if the column holds none."""
+        read = amounts(some.to_pylist())
+        if isinstance(read, Currencies):
+            return replace(plain, note=f"several currencies ({', '.join(read.names)}), so the amounts stay text")
+        if read is None:
+            return None
+        self._amounts[plain.column] = read
+        if len(read.readings) == 1 and max(scale for _, scale in read.readings.values()):
+            self._signs |= set(read.readings)
+        return replace(plain, type="Decimal", misfits=read.misfits)
 
     def _is_day(self, name: str, some: pa.ChunkedArray) -> bool:
         """True if whole numbers, in a column named like a time, are days such as 20240131."""
@@ -299,9 +370,23 @@ class Fields:
     def _of_json_texts(self, plain: LookedField, values: Sequence[str]) -> LookedField:
         times = written(pa.chunked_array([pa.array(values, pa.string())]), self.time_formats)
         if times is None:
-            return replace(plain, type="str")
+            return self._of_json_amounts(replace(plain, type="str"), values)
         note = times.note or ("a date" if times.type == "date" else "" if times.zoned else "without an offset")
         return replace(plain, type=times.type, format=times.format, misfits=times.misfits, note=note)
+
+    def _of_json_amounts(self, plain: LookedField, values: Sequence[str]) -> LookedField:
+        """The field of texts of JSON: amounts if a currency, or two kinds of separators, show that the texts are numbers."""
+        read = amounts(values)
+        if isinstance(read, Currencies):
+            return replace(plain, note=f"several currencies ({', '.join(read.names)}), so the amounts stay text")
+        if read is None or len(read.readings) > 1:
+            return plain
+        ((sign, (_, scale)),) = read.readings.items()
+        return (
+            _as_amount(plain, read, sign, annotated=True)
+            if read.currency or (scale and read.thousands(sign))
+            else plain
+        )
 
     def _of_dicts(self, column: str, values: Sequence[Mapping[str, Any]]) -> str:
         names = dict.fromkeys(name for value in values for name in value)
@@ -336,6 +421,28 @@ def _plain(column: str) -> LookedField:
     return LookedField(column=column, name=column, type="str", nullable=False)
 
 
+def _as_amount(looked: LookedField, read: Amounts, sign: str, *, annotated: bool) -> LookedField:
+    """The field of amounts read with a decimal sign: a float if the amounts are numbers with a fraction alone, else a Decimal."""
+    if looked.type == "float" and sign == ".":
+        return looked
+    amount = Amount("," if sign == "," else ".", currency=read.currency) if annotated or sign == "." else None
+    if read.simple and read.readings[sign][1] and not read.thousands(sign):
+        return replace(looked, type="float", amount=amount)
+    return replace(looked, type="Decimal", digits=read.readings[sign], amount=amount)
+
+
+def _undecided(doubtful: Mapping[str, Amounts]) -> ConnectorError:
+    column, read = next(iter(doubtful.items()))
+    readings = {
+        ".": Amount(".", currency=read.currency).parse(read.example),
+        ",": Amount(",", currency=read.currency).parse(read.example),
+    }
+    others = f"; likewise {', '.join(list(doubtful)[1:])}" if len(doubtful) > 1 else ""
+    got = f"'{read.example}' in column '{column}', which is {readings['.']} or {readings[',']}{others}"
+    fix = f"--decimal . reads it as {readings['.']}, --decimal , as {readings[',']}."
+    return ConnectorError("--from", "numbers that can be read in one way", got, fix, code="CONNECTOR-200")
+
+
 def _digits(numbers: Sequence[object]) -> tuple[int, int]:
     """(numbers) -> (precision, scale) of a decimal that holds all their digits, 38 digits at most."""
     scale = max(max(0, -int(Decimal(str(number)).as_tuple().exponent)) for number in numbers)
@@ -356,13 +463,18 @@ def _singular(name: str) -> str:
     return name[:-1] if len(name) > 3 and name.endswith("s") and not name.endswith("ss") else f"{name}_item"  # noqa: PLR2004 - not `is`
 
 
+def in_ascii(text: str) -> str:
+    """A text with letters of ASCII alone: ``Köln`` as ``Koeln``, ``São`` as ``Sao``. Letters without such a form are left out."""
+    spelled = "".join(_SPELLED.get(letter, letter) for letter in unicodedata.normalize("NFC", text))
+    return unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode()
+
+
 def python_name(column: str, taken: Iterable[str]) -> str:
     """(column) -> a name for a contract's field. Differs from the names in ``taken`` even without regard to case."""
-    name = (
-        column
-        if column.isidentifier() and column.isascii() and not column.startswith("_")
-        else re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_").lower()
-    )
+    name = column
+    if not name.isidentifier() or name.startswith("_") or unicodedata.normalize("NFKC", name) != name:
+        name = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", column)).strip("_").lower()
+        name = name if f"a{name}".isidentifier() else re.sub(r"\W+", "_", in_ascii(name)).strip("_")
     name = f"column_{name}" if not name or not name[0].isalpha() else name
     name = f"{name}_" if keyword.iskeyword(name) or name.startswith("model_") or name in _RESERVED else name
     used = {one.lower() for one in taken}

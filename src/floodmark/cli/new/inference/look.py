@@ -12,18 +12,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.cli.new.inference.fields import Fields, LookedField, Model
+from floodmark.cli.new.inference.fields import Fields, LookedField, Model, in_ascii
 from floodmark.cli.new.inference.files import Found, find
 from floodmark.cli.new.inference.sample import Dialect, Sample, read
 from floodmark.cli.new.inference.times import TOLERATED, epoch_of, named_like_time
 from floodmark.spec.rows.source import Files
 from floodmark.spec.values.annotations import TimeFormat
 
+_NUMBERS = {"int", "float", "Decimal", "str"}
+"""Types of fields that may hold times since 1970."""
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _KEYS = 50
 """Most different values of a text column that serves as an example key."""
 _TAKEN = {"count", "operator", "settings", "workspace", "annotations"}
 _IMPORTED = {
     "Contract",
+    "Amount",
     "EventTime",
     "JsonText",
     "Stream",
@@ -78,23 +82,24 @@ def contract_name(source: str) -> str:
     return "".join(part.capitalize() for part in source.split("_")) + "Row"
 
 
-def look(path: str | Path, time_formats: Sequence[str] = ()) -> Looked:
+def look(path: str | Path, time_formats: Sequence[str] = (), decimal: str | None = None) -> Looked:
     """Inspect a file, or the files of a folder or glob.
 
     Args:
         path: the file, the folder or the glob.
         time_formats: formats of times, as of ``TimeFormat``, tried before all others.
+        decimal: sign between whole and fraction, for columns of numbers that can be read with either.
 
     Raises:
         ConnectorError: CONNECTOR-080, no file; CONNECTOR-081, files of another kind; CONNECTOR-082, a file cannot be read; CONNECTOR-083, no
-            rows; CONNECTOR-084, a single object that holds the rows.
+            rows; CONNECTOR-084, a single object that holds the rows; CONNECTOR-200, numbers that can be read in two ways.
         DefinitionError: DEFINITION-150, an invalid format of times.
     """
     for form in time_formats:
         TimeFormat(form)
     files = find(str(path))
     sample, source = read(files), _source(files.name)
-    inference = Fields(time_formats=time_formats, taken={*_IMPORTED, contract_name(source)})
+    inference = Fields(time_formats=time_formats, decimal=decimal, taken={*_IMPORTED, contract_name(source)})
     fields = (
         inference.of_objects(sample.objects)
         if sample.columns is None
@@ -118,7 +123,7 @@ def look(path: str | Path, time_formats: Sequence[str] = ()) -> Looked:
 
 
 def _alternative(field: LookedField) -> str:
-    return field.note if field.note.startswith("or is it") else ""
+    return field.note if field.note.startswith(("or is it", "several currencies")) else ""
 
 
 def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> Files:
@@ -129,7 +134,7 @@ def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> File
         format=files.format if files.explicit_format else None,
         missing_values=tuple(sorted(inference.missing)) or None,
         delimiter="," if tabs and dialect.delimiter == "\t" else dialect.delimiter,
-        decimal="," if inference.comma and dialect.delimiter != "," else ".",
+        decimal="," if inference.comma else ".",
         encoding=files.encoding,
         header=dialect.header,
         skip=dialect.skip,
@@ -150,8 +155,8 @@ def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, 
     if ranked:
         _, position = min(ranked)
         chosen = fields[position]
-        if chosen.type in {"int", "float"}:
-            chosen = replace(chosen, type="datetime", format=_epoch(chosen, sample))
+        if chosen.type in _NUMBERS:
+            chosen = _since_1970(chosen, _epoch(chosen, sample))
         return chosen.name, [chosen if n == position else field for n, field in enumerate(fields)]
     for field in fields:
         if (inner := _deeper(field, sample)) is not None:
@@ -170,7 +175,7 @@ def _rank(field: LookedField, sample: Sample) -> tuple[int, bool, bool, bool] | 
         return (0 if field.type == "datetime" else 2, _same(field, sample), gaps > 0, not named)
     return (
         (1, _same(field, sample), gaps > 0, False)
-        if field.type in {"int", "float"} and named and _epoch(field, sample)
+        if field.type in _NUMBERS and named and _epoch(field, sample)
         else None
     )
 
@@ -192,14 +197,21 @@ def _epoch(field: LookedField, sample: Sample) -> str | None:
 
 
 def _unit(values: Sequence[Any]) -> str | None:
-    """The format in which all numbers among the values are instants; None if there is no such format."""
-    numbers = []
-    for value in values:
-        try:
-            numbers.append(float(value))
-        except (TypeError, ValueError):
-            continue
-    return epoch_of(min(numbers), max(numbers)) if numbers else None
+    """The format in which the values are instants, all but a few; None if there is no such format."""
+    numbers = [float(value) for value in values if _is_number(value)]
+    return epoch_of(numbers, len(values)) if numbers else None
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and (
+        isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
+    )
+
+
+def _since_1970(field: LookedField, form: str | None) -> LookedField:
+    """The field of numbers as times since 1970."""
+    note = "to the microsecond: the digits behind are left out" if form == "epoch ns" else field.note
+    return replace(field, type="datetime", format=form, digits=None, amount=None, note=note)
 
 
 def _deeper(field: LookedField, sample: Sample) -> LookedField | None:
@@ -214,9 +226,9 @@ def _inside(values: Sequence[object], path: tuple[str, ...]) -> LookedField | No
     if len(objects) < (1 - TOLERATED) * len(values):
         return None
     for field in Fields().of_objects(objects):
-        if field.type in {"int", "float"} and named_like_time(field.name):
+        if field.type in _NUMBERS and named_like_time(field.name):
             unit = _unit([value for row in objects if (value := row.get(field.column)) is not None])
-            field = replace(field, type="datetime", format=unit) if unit else field  # noqa: PLW2901 - the same field
+            field = _since_1970(field, unit) if unit else field  # noqa: PLW2901 - the same field
         if field.type == "datetime" and field.absent + field.misfits + len(values) - len(objects) <= TOLERATED * len(
             values
         ):
@@ -250,7 +262,7 @@ def _few(sample: Sample, field: LookedField) -> bool:
 
 
 def _source(name: str) -> str:
-    stem = name.split(".", maxsplit=1)[0].lower()
+    stem = in_ascii(name.split(".", maxsplit=1)[0]).lower()
     source = re.sub(r"[^a-z0-9]+", "_", stem).strip("_") or "data"
     source = f"data_{source}" if not source[0].isalpha() else source
     return f"{source}_rows" if keyword.iskeyword(source) or source in _TAKEN else source

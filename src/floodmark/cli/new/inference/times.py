@@ -39,6 +39,8 @@ _LOOKED = 20
 """First values of a column. Only formats that fit more than half of these are tried on all values."""
 _FIRST, _LAST = 946_684_800, 4_102_444_800
 """2000 to 2100, in seconds since 1970: a number in this range, in a field named like a time, is an instant."""
+_OTHERS_TOLERATED = 0.01
+"""Greatest share of values that are no instants of this century in a column of numbers since 1970."""
 _NAMES = re.compile(
     r"(^|_)(event_?time|time(stamp)?|ts|at|when|datetime|date|created|occurred|observed|epoch|pickup|pubdate|published)($|_)"
 )
@@ -148,6 +150,15 @@ def _in_order(texts: pa.ChunkedArray, form: str) -> bool:
     return bool(counts[0][0] == 0)
 
 
-def epoch_of(low: float, high: float) -> str | None:
-    """The format (``epoch ms``) in which numbers from ``low`` to ``high`` are instants of this century; None if there is none."""
-    return next((form for form, unit in EPOCHS.items() if _FIRST * unit <= low and high <= _LAST * unit), None)
+def epoch_of(numbers: Sequence[float], size: int) -> str | None:
+    """The format (``epoch ms``) in which numbers are instants of this century; None if there is none.
+
+    Args:
+        numbers: those among the values that are numbers.
+        size: number of all values.
+    """
+    for form, unit in EPOCHS.items():
+        hits = sum(_FIRST * unit <= number <= _LAST * unit for number in numbers)
+        if hits and size - hits <= _OTHERS_TOLERATED * size:
+            return form
+    return None
