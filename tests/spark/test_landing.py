@@ -149,7 +149,7 @@ def test_broken_rows_are_set_aside_with_line_reason_and_text(engine, lake, tmp_p
         "a.csv",
         f'{second(1)},"two\nlines",1,1',
         f"{second(2)},s,abc,1",
-        f"{second(3)},NA,1,7",
+        f"{second(3)},,1,7",
         f"{second(4)},s",
         f'{second(5)},"never closed,1,1',
         f"{second(6)},s,99999999999999999999,1",

@@ -79,7 +79,9 @@ def amounts(texts: Sequence[str]) -> Amounts | Currencies | None:
         return None
     example = ""
     if len(readings) > 1:
-        differing = (text for text, one, other in zip(written, *values.values(), strict=True) if _differ(one, other))
+        differing = (
+            text for text, number, other in zip(written, *values.values(), strict=True) if _differ(number, other)
+        )
         example = next(differing, "")
         if not example:
             readings = {".": readings["."]}
@@ -95,8 +97,8 @@ def amounts(texts: Sequence[str]) -> Amounts | Currencies | None:
     )
 
 
-def _differ(one: str, other: str) -> bool:
-    return bool(one and other) and Decimal(one) != Decimal(other)
+def _differ(number: str, other: str) -> bool:
+    return bool(number and other) and Decimal(number) != Decimal(other)
 
 
 def _is_amount(written: Sequence[Written], currencies: Sequence[str]) -> bool:
