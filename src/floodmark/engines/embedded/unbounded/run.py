@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,9 +13,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
-from floodmark.core import machine
-from floodmark.core.errors import ExecutionError
-from floodmark.core.time import NEVER, Interval
+from floodmark.core.time import NEVER
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state.batch import Batch, progress_of
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
@@ -27,8 +24,8 @@ from floodmark.engines.embedded.unbounded.begin import check_start
 from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
-from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.restating import Restating
+from floodmark.engines.outcome import Tally, explained
 from floodmark.lake.folder.locks import exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
@@ -37,7 +34,7 @@ from floodmark.lake.stream.checkpoint import Position
 from floodmark.lake.stream.sample import sampled
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lake.table.lost import found_lost
-from floodmark.lake.table.outputs import SETTLE_SECONDS, never_fires, set_aside
+from floodmark.lake.table.outputs import SETTLE_SECONDS
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
 from floodmark.semantics.state.store import Store
@@ -116,7 +113,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                         break
                 sink.settle(0)
         except (PySparkException, DeltaError, OSError) as error:
-            raise _explained(operator, error) from error
+            raise explained(operator, error, _again(operator)) from error
         sink.followed()
     stream.warn()
     return stream.result(time.monotonic() - began)
@@ -133,9 +130,7 @@ class _Stream:
     readers: Mapping[str, Reader]
     tell: Callable[[BatchInfo], None]
     clock: Clock | None
-    rows: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    """Number of micro-batches of the run, and the sums of their counts."""
+    done: Tally = field(default_factory=Tally)
     unwritten: list[str] = field(default_factory=list)
     """Failures of Delta's checkpoints of outputs, for people."""
     positions: dict[str, Position] = field(init=False)
@@ -229,10 +224,7 @@ class _Stream:
             seconds=time.monotonic() - began,
             warnings=self.warn(),
         )
-        self.rows.update(written)
-        self.counts.update(
-            micro_batches=1, retractions=evaluated.retractions, late=evaluated.late, dropped=evaluated.dropped
-        )
+        self.done.add(info)
         self.tell(info)
         self.checkpointer.check()
 
@@ -245,21 +237,7 @@ class _Stream:
     def result(self, seconds: float) -> RunResult:
         """The result of the run."""
         watermark = progress_of(self.compute.state.batch)
-        rows = {output.table: self.rows[output.table] for output in self.operator.outputs}
-        return RunResult(
-            operator=self.operator.name,
-            version=self.operator.version,
-            mode="unbounded",
-            interval=Interval(),
-            rows=rows,
-            retractions=self.counts["retractions"],
-            late=self.counts["late"],
-            dropped=self.counts["dropped"],
-            seconds=seconds,
-            micro_batches=self.counts["micro_batches"],
-            watermark=watermark,
-            warnings=(*never_fires(self.operator, watermark), *set_aside(self.operator, rows), *self.unwritten),
-        )
+        return self.done.result(self.operator, watermark=watermark, seconds=seconds, warnings=self.unwritten)
 
 
 @dataclass(slots=True)
@@ -305,13 +283,3 @@ class Clock:
 def _again(operator: Operator) -> str:
     """The command that resumes a stream."""
     return f"floodmark run {operator.name} --unbounded --engine embedded"
-
-
-def _explained(operator: Operator, error: Exception) -> Exception:
-    """The failure of a micro-batch as an error for people."""
-    where, again = f"unbounded run of {operator.version}", _again(operator)
-    refusal = machine.refused(error, where, f"Nothing is lost or there twice; run it again: {again}")
-    if refusal is not None:
-        return refusal
-    fix = f"Nothing is lost or double. Mend the cause, then run it again: {again}"
-    return ExecutionError(where, "a stream that keeps running", text_of(error), fix, code="EXECUTION-004")

@@ -15,12 +15,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from floodmark.core import machine
-from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
+from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError, StateError
 from floodmark.core.time import Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
-from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.packing import EMITTED, PACKED, packing
+from floodmark.engines.outcome import explained
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
@@ -36,7 +35,6 @@ from floodmark.lake.results.tables import forget
 from floodmark.lake.stream.sample import sampled
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
-from floodmark.lake.table.outputs import never_fires, set_aside
 from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, RunResult
@@ -103,24 +101,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 if _NO_WORKER not in error.got or tries == 1:
                     raise
         watermark = sink.timeline.checkpoint.settled(sink.timeline.checkpoint.last_committed())
-    rows: dict[str, int] = {output.table: 0 for output in operator.outputs}
-    for info in sink.done:
-        for table, count in info.rows.items():
-            rows[table] += count
-    return RunResult(
-        operator=operator.name,
-        version=operator.version,
-        mode="unbounded",
-        interval=Interval(),
-        rows=rows,
-        retractions=sum(info.retractions for info in sink.done),
-        late=sum(info.late for info in sink.done),
-        dropped=sum(info.dropped for info in sink.done),
-        seconds=time.monotonic() - began,
-        micro_batches=len(sink.done),
-        watermark=watermark,
-        warnings=(*never_fires(operator, watermark), *set_aside(operator, rows)),
-    )
+    return sink.done.result(operator, watermark=watermark, seconds=time.monotonic() - began)
 
 
 def check_start(
@@ -327,16 +308,9 @@ def _explained(operator: Operator, sink: Sink, error: PySparkException) -> Flood
     """The failure of a query as an error for people."""
     if isinstance(sink.failure, FloodmarkError):
         return sink.failure
-    text = text_of(sink.failure or error)
-    where, again = f"unbounded run of {operator.version}", f"floodmark run {operator.name} --unbounded"
-    refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; run it again: {again}")
-    if refusal is not None:
-        return refusal
-    gone = lost(operator, sink.lake, error, again)
-    if gone is not None:
-        return gone
-    fix = f"Nothing is lost or double. Mend the cause, then run it again: {again}"
-    return ExecutionError(where, "a stream that keeps running", text, fix, code="EXECUTION-004")
+    cause, again = sink.failure or error, f"floodmark run {operator.name} --unbounded"
+    described = explained(operator, cause, again)
+    return described if isinstance(described, SetupError) else lost(operator, sink.lake, error, again) or described
 
 
 # ---- the query

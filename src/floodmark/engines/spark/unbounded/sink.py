@@ -23,6 +23,7 @@ from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
+from floodmark.engines.outcome import Tally
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
@@ -69,7 +70,7 @@ class Sink:
     on_batch: Callable[[BatchInfo], None]
     ticks: Ticks | None = None
     early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
-    done: list[BatchInfo] = field(default_factory=list)
+    done: Tally = field(default_factory=Tally)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _commits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class Sink:
             progress=progress,
             seconds=time.monotonic() - began,
         )
-        self.done.append(info)
+        self.done.add(info)
         self.on_batch(info)
 
     def _owes_progress(self, output: Output, progress: int) -> bool:
