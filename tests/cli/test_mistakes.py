@@ -258,6 +258,32 @@ def test_a_contract_that_retypes_a_column_of_the_log_is_refused_in_both_modes(
     assert "Traceback" not in result.stderr
 
 
+def test_a_new_required_field_is_refused_with_the_ways_on_wherever_it_is_met(verb: Verb, shop: Path) -> None:
+    assert verb("land", "orders").exit_code == 0
+    assert verb("run", "hourly_sales", "--unbounded", "--until-caught-up").exit_code == 0
+    edit(shop, "operators/orders.py", "    items: int", "    channel: str\n    items: int")
+    forget_modules()
+    for command in (["validate"], ["plan"], ["apply", "hourly_sales"], ["land", "orders"]):
+        result = verb(*command)
+        assert result.exit_code == 1, command
+        assert result.stderr.startswith("PLAN-010 "), command
+        assert "channel: ... | None = None" in result.stderr
+        assert "a new name" in result.stderr
+
+
+def test_a_new_optional_field_that_no_operator_reads_stops_nothing(verb: Verb, shop: Path) -> None:
+    stream = ["run", "hourly_sales", "--unbounded", "--until-caught-up"]
+    assert verb("land", "orders").exit_code == 0
+    assert verb(*stream).exit_code == 0
+    edit(shop, "operators/orders.py", "    items: int", "    channel: str | None = None\n    items: int")
+    forget_modules()
+    assert verb("validate").exit_code == 0
+    assert "its next start resumes under the new code, without an upgrade" in verb("plan", "hourly_sales").stdout
+    assert verb(*stream).exit_code == 0
+    assert verb("run", "hourly_sales", "--to", "2025-03-01T09:00", "--force").exit_code == 0
+    assert "no-op" in verb("plan", "hourly_sales").stdout
+
+
 def test_an_interval_to_the_end_of_the_calendar_is_not_judged_day_by_day(
     verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

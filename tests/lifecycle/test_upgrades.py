@@ -17,10 +17,13 @@ from engines import embedded
 from events import START, Event, row, source
 
 from floodmark import (
+    BoundedOutOfOrderness,
     Contract,
     Operator,
     ProcessFunction,
+    Rows,
     Settings,
+    Source,
     Stream,
     Tumbling,
     Workspace,
@@ -40,6 +43,8 @@ from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.restore.switch import pending, perform
 from floodmark.lake.results.readiness import coverage
+from floodmark.lake.stream.timeline import Timeline
+from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.steps import kind, recorded
 from floodmark.lifecycle.switch import Switch
 from floodmark.observe.status import status
@@ -110,6 +115,57 @@ def test_a_column_more_goes_on_from_the_state_and_back_again(engine: Computing, 
     engine.run_unbounded(version(""), running, until_caught_up=True)
     assert rows(running, "n", "total") == rows(expected, "n", "total")
     assert "double" not in {field.name for field in DeltaTable(running.output("totals")).schema().fields}
+
+
+class Noted(Event):
+    """The event as a later contract has it: with a field that no step reads."""
+
+    note: str | None = None
+
+
+@pytest.mark.engines("embedded", "spark")
+def test_an_optional_field_that_no_step_reads_stops_no_stream(engine: Computing, running: Lake) -> None:
+    def body(events: Stream[Noted]) -> Stream:
+        windowed = events.key_by("key").window(Tumbling("10 minutes"), late="side_output")
+        return windowed.aggregate(n=count(), total=sum("value"))
+
+    noted = operator(body, name="totals")
+    before = operator(late_kept, name="totals")
+    upgrade(before, running)
+    engine.run_unbounded(before, running, until_caught_up=True)
+    assert plan(Timeline.current(running, "totals").deployed, noted).resumes
+    engine.run_unbounded(noted, running, until_caught_up=True)  # before a row with the field has landed
+    landed = [row(minute) for minute in range(95)] + [row(minute) | {"note": "new"} for minute in range(95, 120)]
+    landed += [row(3) | {"note": "late"}]
+    embedded().land(
+        Source("events", contract=Noted, connector=Rows(landed), watermark=BoundedOutOfOrderness("1 minute")),
+        running,
+        end=True,
+    )
+    engine.run_unbounded(noted, running, until_caught_up=True)
+    expected = Lake(f"{running.root}-truth", logs=running.root)
+    embedded().run_unbounded(noted, expected, until_caught_up=True)
+    assert rows(running, "n", "total") == rows(expected, "n", "total")
+    late = DeltaTable(running.output("totals__late")).to_pyarrow_table().to_pylist()
+    assert [found["note"] for found in late if found["_kind"] == 0] == ["late"]
+
+
+def late_kept(events: Stream[Event]) -> Stream:
+    windowed = events.key_by("key").window(Tumbling("10 minutes"), late="side_output")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def test_a_required_field_that_landed_rows_lack_is_refused_with_the_ways_on(running: Lake) -> None:
+    class Strict(Event):
+        note: str
+
+    def body(events: Stream[Strict]) -> Stream:
+        return events.key_by("key").window(Tumbling("10 minutes")).aggregate(n=count(), total=sum("value"))
+
+    with pytest.raises(
+        PlanError, match=r"PLAN-010 .*got note, which may not be null.*note: \.\.\. \| None = None.*new name"
+    ):
+        check(operator(body, name="totals"), running)
 
 
 def read(lake: Lake) -> list[tuple[Any, ...]]:

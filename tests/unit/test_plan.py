@@ -30,6 +30,12 @@ class More(Sale):
     voucher: str | None = None
 
 
+class Strict(Sale):
+    """A sale with a column more that must be there."""
+
+    voucher: str
+
+
 class Priced(fm.Contract):
     """A price."""
 
@@ -110,8 +116,8 @@ def op(
     return takings
 
 
-def stateless(change=lambda s: s, **more):
-    source = fm.Source("sales", contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
+def stateless(change=lambda s: s, contract=Sale):
+    source = fm.Source("sales", contract=contract, connector=fm.Rows([]), watermark=fm.Ascending())
 
     @fm.operator(name="takings", inputs={"sales": source})
     def takings(sales):
@@ -513,6 +519,15 @@ def test_each_edit_has_its_verdict(edit):
     assert found.verdict == verdict, found.changes
     assert bool(found.changes) == (verdict != "no-op") == (before.version != after.version)
     assert all(change.where and change.otherwise.endswith(".") for change in found.changes)
+
+
+def test_only_an_optional_column_that_no_step_reads_needs_no_upgrade():
+    resuming = {edit for edit, (before, after, _) in EDITS.items() if plan(deployed(before), after).resumes}
+    assert {edit for edit in resuming if EDITS[edit][2] != "no-op"} == {"a column more in the contract"}
+    assert plan(deployed(op(late="side_output")), op(contract=More, late="side_output")).resumes
+    for after in (op(contract=Strict), op(contract=More, after=lambda s: s.filter("total > 10"))):
+        assert not plan(deployed(op()), after).resumes
+    assert not plan(deployed(stateless()), stateless(contract=More)).resumes, "its rows have the column, too"
 
 
 def test_there_are_enough_of_them():

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from floodmark.core.errors import LifecycleError, PlanError
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.logs.log import check_required
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.cuts import create_coordinated_savepoints, readers
 from floodmark.lake.restore.savepoints import Savepoint
@@ -72,11 +73,13 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
 
     Raises:
         LifecycleError: LIFECYCLE-034, a rollback of the stream is not finished.
-        PlanError: PLAN-011, the stream's state is not valid under the new definition, or only with ``forward_only``.
+        PlanError: PLAN-010 landed rows lack a field that a contract requires, PLAN-011 the stream's state is not valid under the new
+            definition, or only with ``forward_only``.
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
     planned = plan(Timeline.current(lake, operator.name).deployed, operator)
+    check_required(operator, lake)
     if planned.changes and planned.verdict not in IN_PLACE and not (forward_only and planned.verdict in ON_REQUEST):
         raise _refused(planned)
     return planned

@@ -23,6 +23,7 @@ class Change:
         after: the current setting, in words; empty for a removal.
         otherwise: the consequence of resuming the existing state without a plan.
         verdict: what the difference requires.
+        unread: an optional column of an input has come that no step reads. Streams resume under it without an upgrade.
     """
 
     where: str
@@ -30,3 +31,4 @@ class Change:
     after: str
     otherwise: str
     verdict: Verdict
+    unread: bool = False

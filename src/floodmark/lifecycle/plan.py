@@ -7,7 +7,7 @@ proven to be the same counts as changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any, get_args
 
@@ -125,6 +125,11 @@ class Plan:
         order = get_args(Verdict)
         return max((change.verdict for change in self.changes), key=order.index, default="no-op")
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the stream resumes under the current code without an upgrade: nothing changed but optional columns that no step reads."""
+        return all(change.unread for change in self.changes)
+
 
 def plan(deployed: Deployed | None, operator: Operator) -> Plan:
     """Compares a stream's deployed definition with the current code.
@@ -142,6 +147,8 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
         before, after = _without_code(before), _without_code(after)
     changes = [*_revision(before, after, operator), *_inputs(before, after), *_outputs(before, after, operator)]
     changes += _tables(deployed.tables, operator)
+    if canonical(_without_columns(before)) != canonical(_without_columns(after)):
+        changes = [replace(change, unread=False) for change in changes]
     if not changes and canonical(before) != canonical(after):
         otherwise = "Nothing is known of what it would do to the state there is."
         changes.append(Change(where="graph", before="", after="", otherwise=otherwise, verdict="rebuild"))
@@ -216,6 +223,25 @@ def _without_code(value: Any) -> Any:
     return [_without_code(one) for one in value] if isinstance(value, list) else value
 
 
+def _without_columns(graph: Node) -> Node:
+    """A graph without the columns of its inputs; those that steps read or pass on are in the steps."""
+    inputs = [[name, table, *others] for name, table, _, *others in graph["inputs"]]
+    return {
+        **graph,
+        "inputs": inputs,
+        "outputs": [[name, _without_read_columns(step)] for name, step in graph["outputs"]],
+    }
+
+
+def _without_read_columns(step: Any) -> Any:
+    """A step without the columns of the inputs that it and the steps below it read."""
+    if not isinstance(step, Mapping):
+        return [_without_read_columns(parent) for parent in step] if isinstance(step, list) else step
+    if step.get("step") == "read":
+        return {"step": "read", "input": step["input"]}
+    return {name: _without_read_columns(value) if name == "of" else value for name, value in step.items()}
+
+
 def _is_code(name: str, value: object) -> bool:
     """Whether an entry of a step is a digest of code: that of a function, or the function of a reducing state."""
     return name in {"code", "migrate"} or (name == "function" and isinstance(value, str))
@@ -268,7 +294,15 @@ def _columns(where: str, before: Sequence[Node], after: Sequence[Node]) -> Itera
             yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
         else:
             otherwise = "No step that is unchanged looks at it."
-            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="stateless change")
+            unread = was is None and now is not None and bool(now["nullable"])
+            yield Change(
+                where=where,
+                before=texts[0],
+                after=texts[1],
+                otherwise=otherwise,
+                verdict="stateless change",
+                unread=unread,
+            )
 
 
 def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Iterator[Change]:
@@ -294,7 +328,10 @@ def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Itera
                 else "Rows written so far have the old type; readers would find both."
             )
             verdict: Verdict = "stateless change" if added else "rebuild"
-            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
+            unread = added and output.side == "late"  # late rows are whole rows of the input
+            yield Change(
+                where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict, unread=unread
+            )
 
 
 def _new_table(where: str, output: Output, operator: Operator) -> Change:

@@ -67,12 +67,14 @@ def plan(
     opened = opened_lake(invocation, console)
     named = {opened.workspace.operator(name).name for name in operators}
     from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.logs.log import check_required
     from floodmark.lake.stream.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
     lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not named or operator.name in named:
+            check_required(operator, lake)
             operator_plan = planned(Timeline.current(lake, operator.name).deployed, operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
             _say(console, operator_plan, refusal)
@@ -186,6 +188,11 @@ def _say_packages(console: Console, plan: Plan) -> None:
 
 
 def _ways(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.resumes:
+        yield (
+            f"floodmark run {plan.operator} --unbounded",
+            "its next start resumes under the new code, without an upgrade",
+        )
     if plan.verdict in {"stateless change", "compatible state"}:
         yield f"floodmark apply {plan.operator}", "resume from its state with the new code"
     if plan.verdict == "not comparable":

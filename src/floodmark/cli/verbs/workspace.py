@@ -153,6 +153,7 @@ def validate(invocation: Invocation) -> None:
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     workspace = opened.workspace
+    _check_logs(workspace)
     warnings = [*_missing(workspace), *_unknown(workspace), *_refused_in(workspace)]
     warnings += [warning for operator in workspace.operators for warning in operator.warnings]
     console.say(f"workspace {opened.root} ({opened.environment})")
@@ -181,6 +182,20 @@ def validate(invocation: Invocation) -> None:
             "warnings": warnings,
         }
     )
+
+
+def _check_logs(workspace: Workspace) -> None:
+    """Check that each source fits the log that the lake of this environment has of it.
+
+    Raises:
+        PlanError: PLAN-010, a source no longer fits its log.
+    """
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.logs.log import check_log_fits
+
+    lake = Lake.of(workspace.settings)
+    for source in workspace.sources if lake.is_local else ():
+        check_log_fits(source, lake)
 
 
 def _refused_in(workspace: Workspace) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import ExecutionError
+from floodmark.engines.frames.expressions import with_columns
 from floodmark.spec.graph.operator import Input, Operator
 from floodmark.spec.values.schema import STAMPS
 
@@ -14,15 +15,19 @@ from floodmark.spec.values.schema import STAMPS
 def require_columns(rows: DataFrame, operator: Operator, input_: Input) -> DataFrame:
     """The rows of an input, if they have all columns that the operator reads, in the types of its contract.
 
+    An optional column that the contract of a log has gained is null until the first rows with it land.
+
     Raises:
         ExecutionError: EXECUTION-005, a column is missing or of another type.
     """
-    check_columns(dict(rows.dtypes), operator, input_)
-    return rows
+    types = dict(rows.dtypes)
+    check_columns(types, operator, input_)
+    absent = {c.name: f"CAST(NULL AS {c.type})" for c in input_.schema.columns if c.name not in types}
+    return with_columns(rows, absent)
 
 
 def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -> None:
-    """Make sure that an input has all columns that the operator reads, in the types of its contract.
+    """Make sure that an input has all columns that the operator reads, in the types of its contract. A log may lack optional columns.
 
     Args:
         types: column of the input's table -> Spark SQL's name of its type.
@@ -32,7 +37,8 @@ def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -
     Raises:
         ExecutionError: EXECUTION-005, a column is missing or of another type.
     """
-    missing = [name for name in (*input_.schema.names, *STAMPS) if name not in types]
+    optional = set() if input_.upstream is not None else {c.name for c in input_.schema.columns if c.nullable}
+    missing = [name for name in (*input_.schema.names, *STAMPS) if name not in types and name not in optional]
     retyped = [
         name for name, kind in input_.schema.types.items() if name in types and _plain(types[name]) != _plain(kind)
     ]
@@ -41,7 +47,7 @@ def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -
     if input_.upstream is not None:
         fix = f"Is '{input_.upstream.operator.name}' of another version? See: floodmark plan {input_.upstream.operator.name}, floodmark plan {operator.name}"
     elif missing:
-        fix = f"A column its contract has gained comes into the log with the next rows: floodmark land {input_.table}"
+        fix = f"A new field may come into a log if it is optional: {', '.join(missing)}: ... | None = None. Or give the source a new name: all its input then lands again."
     else:
         fix = f"A log keeps the types that it was landed with. Give {', '.join(retyped)} the type back, and cast in the operator: with_columns(...)."
     where = f"input '{input_.name}' of {operator.version}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from floodmark.core.errors import PlanError, StateError
+from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import Landing, decode, encode
 from floodmark.lake.table.outputs import PROPERTIES
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
 from floodmark.spec.values.schema import STAMPS
 
@@ -131,14 +133,59 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
         if json.dumps(definition.get(key), sort_keys=True) != json.dumps(now.get(key), sort_keys=True)
     ]
     if differences:
+        required = [name for name, column in new_columns.items() if name not in old_columns and not column["nullable"]]
         fix = (
             "What is in a log stays as it was landed. Undo the change, or give the source a new name: it then lands all its "
             "input again, under the new rules, into a log of its own. Only the bound of Learned(...) may change."
         )
+        if required:
+            fix += f" {_optional(required)}"
         raise PlanError(
             f"source '{source.name}'", "what its log was landed with", "; ".join(differences), fix, code="PLAN-010"
         )
     return added
+
+
+def check_log_fits(source: Source, lake: Lake) -> None:
+    """``check_fits`` with the log that a lake has of a source; a lake without one, and a log without rows, fit.
+
+    Raises:
+        PlanError: PLAN-010, the definitions differ in a way that the log cannot follow.
+    """
+    path = lake.log(source.name)
+    last = newest(path) if entries.is_table(path) else None
+    if last is not None:
+        check_fits(source, last.definition)
+
+
+def check_required(operator: Operator, lake: Lake) -> None:
+    """Check that the landed rows of an operator's logs have all fields that its contracts require.
+
+    Raises:
+        PlanError: PLAN-010, a field was added that may not be null, but landed rows have none.
+    """
+    for input_ in operator.inputs if lake.is_local else ():
+        path = lake.input(input_)
+        last = newest(path) if input_.upstream is None and entries.is_table(path) else None
+        if last is None or last.definition is None:
+            continue
+        landed = {column["name"] for column in last.definition["schema"]}
+        required = [c.name for c in input_.schema.columns if not c.nullable and c.name not in landed]
+        if required:
+            fix = f"{_optional(required)} Or give the source a new name: it then lands all its input again, into a log of its own."
+            raise PlanError(
+                f"input '{input_.name}' of {operator.version}",
+                f"fields that the rows of '{input_.table}' have",
+                f"{', '.join(required)}, which may not be null, and was added after they landed",
+                fix,
+                code="PLAN-010",
+            )
+
+
+def _optional(names: Sequence[str]) -> str:
+    return (
+        f"A new field may come if it is optional, as it is null in landed rows: {', '.join(names)}: ... | None = None."
+    )
 
 
 def bound_of(definition: dict[str, object] | None) -> int | None:

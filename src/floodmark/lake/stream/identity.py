@@ -64,6 +64,8 @@ class Identity:
     def check_owner(self, operator: Operator) -> None:
         """Check that the checkpoint belongs to an operator at this version, or has no owner.
 
+        A version that differs only by optional columns that no step reads becomes the owner.
+
         Raises:
             StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
         """
@@ -86,10 +88,8 @@ class Identity:
                 f"checkpoint {self.checkpoint.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
             )
         same = compare(identity["fingerprint"], operator.fingerprint)
-        if same == "unknown" and not plan(self.deployed(), operator).changes:
-            self.deploy(
-                operator
-            )  # written by another release of floodmark; without functions the definitions compare equal
+        if same != "same" and plan(self.deployed(), operator).resumes:
+            self.deploy(operator)  # an optional column that no step reads, or nothing but another release of floodmark
         elif same != "same":
             fix = (
                 f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream resume under the new code "
