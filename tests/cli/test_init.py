@@ -455,7 +455,7 @@ def test_documents_become_nested_contracts(verb: Verb, tmp_path: Path) -> None:
         ),
         ("a.xlsx", "x", "CONNECTOR-081", "Save the sheet as CSV."),
         ("a.json", '[{"a": 1}', "CONNECTOR-082", "Mend the file"),
-        ("a.log", "just some words", "CONNECTOR-081", "jq -Rc '{line: .}' > a.jsonl, then: --from a.jsonl"),
+        ("a.log", "just some words", "CONNECTOR-081", r"--pattern '(?P<at>\S+) (?P<level>\w+) (?P<message>.*)'"),
         ("a.arrow", "ARROW1", "CONNECTOR-081", "Convert it to CSV"),
         ("a.csv.gz", "no gzip", "CONNECTOR-082", "Mend the file"),
     ],
@@ -622,3 +622,58 @@ def test_names_beyond_ascii_are_kept(verb: Verb, tmp_path: Path) -> None:
     assert [f.name for f in looked.fields] == ["Empfänger", "größe_cm", "日付", "café", "no", "Straße", "fin"]
     _, document = init_from(verb, file)
     assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)
+
+
+COMBINED = '1.2.3.4 - - [10/Oct/2000:13:55:3{n} -0700] "GET /a{n} HTTP/1.1" 200 {size} "-" "Mozilla/5.0"'
+
+
+def test_logs_of_web_servers_and_logfmt_are_recognised(verb: Verb, tmp_path: Path) -> None:
+    lines = [COMBINED.format(n=n, size="-" if n else n) for n in range(9)]
+    looked = look(csv_file(tmp_path, "access.log", *lines))
+    assert (looked.connector.format, looked.connector.pattern, looked.event_time) == ("text", "combined", "at")
+    assert kinds(looked)["bytes"] == "int | None"
+    common = csv_file(
+        tmp_path, "common.log.gz", *(line[: -len(' "-" "Mozilla/5.0"')] for line in lines), "no such line"
+    )
+    text, document = init_from(verb, common)
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (10, 1)
+    assert "  bytes: '-' (8) is read as null, by missing_values in assets/common.py\n" in text
+    rows = [f'at=2024-01-01T00:00:0{n}Z level=info n={n} msg="it is {n}"' for n in range(9)]
+    looked = look(csv_file(tmp_path, "app.txt", *rows))
+    assert kinds(looked) == {"at": "datetime", "level": "str", "n": "int", "msg": "str"}
+    assert looked.connector.format == "logfmt"
+
+
+def test_lines_of_a_pattern_of_the_authors_own(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = csv_file(tmp_path, "a.log", "2024-01-01T00:00:00Z INFO it's", "  and more", "2024-01-01T00:00:01Z WARN \\b")
+    pattern = r"(?P<at>\S+) (?P<level>[A-Z]+) (?P<message>.*)"
+    _, document = init_from(verb, file, "--pattern", pattern)
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (3, 1)
+    monkeypatch.chdir(document["folder"])
+    assert "2 rows in 1 commit, 1 quarantined" in verb("land", "a").stdout
+    said = verb("init", "other", "--from", str(file), "--pattern", "(?P<at>[0-9]+)")
+    assert (said.exit_code, "CONNECTOR-203" in said.stderr) == (1, True)
+
+
+TITLES = [
+    (["Umsatz 2024"], 1),
+    (["Umsatz, Köln; 2024"], 1),
+    (["", "Umsatz 2024", ""], 3),
+    (["Umsatz 2024;;", ";;"], 2),
+    (["Umsatz;2024;", "Stand:;01.02.2024;", ""], 3),
+    (['"Umsatz', 'von 2024";;'], 2),
+    (["Report", "Created by: me, you and others", "Filter: none; sorted: yes", ""], 4),
+]
+
+
+@pytest.mark.parametrize(("titles", "skip"), TITLES)
+def test_lines_of_a_title_above_the_header(
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, titles: list[str], skip: int
+) -> None:
+    rows = [f"0{n}.02.2024 10:00;Köln;{n},5" for n in range(1, 8)]
+    file = csv_file(tmp_path, "a.csv", *titles, "Datum;Ort;Umsatz", *rows)
+    looked = look(file)
+    assert (looked.connector.skip, looked.connector.header) == (skip, ())
+    assert kinds(looked) == {"Datum": "datetime", "Ort": "str", "Umsatz": "float"}
+    _, document = init_from(verb, file)
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (7, 0)

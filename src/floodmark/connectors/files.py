@@ -15,8 +15,10 @@ from typing import Literal
 
 from pyarrow.fs import FileSelector, FileType
 
+from floodmark.connectors.cells import Cells
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
+from floodmark.connectors.text import Lines, text_records
 from floodmark.connectors.unit import Columns, Form, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
@@ -25,7 +27,7 @@ from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.source import Files
 
-Format = Literal["csv", "json", "parquet"]
+Format = Literal["csv", "json", "parquet", "text", "logfmt"]
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -35,7 +37,7 @@ ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """Ending of a file's name -> the format that the file is read as without a ``format=``."""
-_FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python"}
+_FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python", "text": "text", "logfmt": "text"}
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress")
 """Endings that a writer gives to a file until the file is complete."""
 _CHECKSUM = ".crc"
@@ -234,6 +236,11 @@ class _File:
             if form == "json":
                 self.replay = json.dumps({"format": "json"})
                 yield from json_records(lines)
+            elif form in {"text", "logfmt"}:
+                read = Lines(cells=self._cells(), pattern=self.reader.settings.pattern, where=self._where())
+                read.check()
+                self.replay = json.dumps(read.as_json())
+                yield from text_records(lines, read, default_nulls=self.default_nulls)
             else:
                 settings = self.settings()
                 names, line = header_of(lines, settings)
@@ -248,17 +255,19 @@ class _File:
         delimiter = (
             "\t" if files.delimiter == "," and self.name.removesuffix(".gz").endswith(".tsv") else files.delimiter
         )
-        where = f"source '{self.reader.source}', file {self.reader.location(self.name)}"
-        return Csv(
+        return Csv(cells=self._cells(), delimiter=delimiter, where=self._where(), header=files.header, skip=files.skip)
+
+    def _cells(self) -> Cells:
+        files = self.reader.settings
+        return Cells(
             contract=self.reader.contract,
-            delimiter=delimiter,
             null_values=files.null_values,
             missing_values=files.missing_values,
-            where=where,
             decimal=files.decimal,
-            header=files.header,
-            skip=files.skip,
         )
+
+    def _where(self) -> str:
+        return f"source '{self.reader.source}', file {self.reader.location(self.name)}"
 
     def fingerprint(self) -> tuple[int, str]:
         return self._stream.finish()

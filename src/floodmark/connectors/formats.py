@@ -18,11 +18,10 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from floodmark.connectors.cells import Cells
 from floodmark.connectors.unit import Columns, Record, Unreadable
-from floodmark.connectors.validation import kinds_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.rows.contract import Contract, has_annotation, inputs_of, takes_unknown
-from floodmark.spec.values.amounts import Amount
+from floodmark.spec.rows.contract import inputs_of, takes_unknown
 
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536
@@ -37,13 +36,7 @@ _BINARY = {
     _GZIP_MAGIC: "it is compressed: rename it to .csv.gz",
 }
 """First bytes of a file that is no CSV -> what it is and what to do."""
-DEFAULT_MISSING = ("NA",)
-"""Texts that mean null in fields that hold no text, where ``Files`` does not say which do."""
 _SEPARATOR = re.compile(rb"sep=.\r?\n?", re.IGNORECASE)
-_TEXTS = {"string", "binary"}
-"""Types of fields that hold text."""
-_COMMA_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
-"""A number with a decimal comma, perhaps with points between its thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,40 +44,22 @@ class Csv:
     """How to read a CSV text.
 
     Args:
-        contract: the class whose fields are the columns to read.
+        cells: how to read the texts of a row.
         delimiter: between fields.
-        null_values: texts that mean null.
-        missing_values: texts that mean null in fields that hold no text; None for the default.
         where: for messages.
-        decimal: sign between whole and fraction of numbers.
         header: names of the columns, for a text without a header line; empty for a text with one.
         skip: lines before the header.
     """
 
-    contract: type[Contract]
+    cells: Cells
     delimiter: str
-    null_values: tuple[str, ...]
     where: str
-    missing_values: tuple[str, ...] | None = ()
-    decimal: str = "."
     header: tuple[str, ...] = ()
     skip: int = 0
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Texts that mean null in fields that hold no text."""
-        if self.missing_values is None:
-            return DEFAULT_MISSING if self.null_values == ("",) else ()
-        return self.missing_values
-
     def as_json(self) -> dict[str, object]:
         """The settings, beside the header, that are needed to read one record again."""
-        return {
-            "delimiter": self.delimiter,
-            "null_values": list(self.null_values),
-            "missing_values": list(self.missing),
-            "decimal": self.decimal,
-        }
+        return {"delimiter": self.delimiter, **self.cells.as_json()}
 
 
 def lines_of(stream: io.RawIOBase, name: str, encoding: str = "utf-8") -> Iterator[bytes]:
@@ -145,13 +120,15 @@ def _checked(names: list[str], settings: Csv) -> list[str]:
     Raises:
         ConnectorError: CONNECTOR-010 or CONNECTOR-011 otherwise.
     """
-    twice = sorted({name for name in names if name and names.count(name) > 1 and name in inputs_of(settings.contract)})
+    twice = sorted(
+        {name for name in names if name and names.count(name) > 1 and name in inputs_of(settings.cells.contract)}
+    )
     if twice:
         fix = "Rename one of the two columns in the file."
         raise ConnectorError(settings.where, "each column once", f"'{twice[0]}' twice", fix, code="CONNECTOR-011")
-    for name, field in inputs_of(settings.contract).items():
+    for name, field in inputs_of(settings.cells.contract).items():
         if field.is_required() and name not in names:
-            fix = f"{closest(name, names)}Rename the column in the file, or the field of {settings.contract.__name__}."
+            fix = f"{closest(name, names)}Rename the column in the file, or the field of {settings.cells.contract.__name__}."
             if len(names) == 1 and (other := next((sign for sign in ";\t|," if sign in names[0]), None)):
                 fix = f"The delimiter looks like another one: Files(..., delimiter={other!r})."
             got = f"columns {', '.join(names)}"
@@ -179,11 +156,9 @@ def csv_records(
         default_nulls: counter of column and text that are read as null by default.
     """
     csv.field_size_limit(sys.maxsize)
-    known, takes_all = inputs_of(settings.contract), takes_unknown(settings.contract)
+    known, takes_all = inputs_of(settings.cells.contract), takes_unknown(settings.cells.contract)
     wanted = [(index, name) for index, name in enumerate(names) if name in known or (takes_all and name)]
-    literals, nulls, width = texts_of_literals(settings.contract), _Nulls.of(settings, default_nulls), len(names)
-    commas = settings.decimal == ","
-    fractions = _fractions(settings.contract) & set(names) if commas else frozenset[str]()
+    reader, width = settings.cells.reader(default_nulls), len(names)
     feed, number = _Feed(lines), first_line
     rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
     while True:
@@ -202,14 +177,7 @@ def csv_records(
         if not is_text:
             yield Record(at, raw, None, "expected UTF-8 text, got other bytes (shown as \\xNN)")
         elif len(row) == width:
-            values: dict[str, object] = {name: row[index] for index, name in wanted}
-            nulls.put(values)
-            for name, known_texts in literals.items():
-                if name in values:
-                    values[name] = known_texts.get(str(values[name]), values[name])
-            for name in fractions:
-                values[name] = _with_point(values[name])
-            yield Record(at, raw, values)
+            yield Record(at, raw, reader({name: row[index] for index, name in wanted}))
         elif row:
             yield Record(at, raw, None, f"expected {width} fields as in the header, got {len(row)}")
 
@@ -247,58 +215,6 @@ class _Feed:
         self._again.extendleft(reversed(others))
         self._taken, self._is_text = [], True
         return first.rstrip(b"\r\n")
-
-
-def _fractions(contract: type[Contract]) -> frozenset[str]:
-    """Names in the source of numbers with a fraction whose fields do not say how they are written."""
-    own = {name for name, field in inputs_of(contract).items() if has_annotation(field, Amount)}
-    return frozenset(n for n, kind in kinds_of(contract).items() if kind.startswith(("double", "decimal"))) - own
-
-
-def _with_point(value: object) -> object:
-    """A number with a decimal comma as a number with a point; any other value unchanged."""
-    text = value.strip() if isinstance(value, str) else ""
-    return text.replace(".", "").replace(",", ".") if _COMMA_NUMBER.fullmatch(text) else value
-
-
-@dataclass(frozen=True, slots=True)
-class _Nulls:
-    """Reads texts that mean null.
-
-    Args:
-        everywhere: texts that mean null in all columns.
-        missing: texts that mean null in columns that hold no text.
-        columns: the columns that hold no text.
-        by_default: counter of column and text, if ``missing`` is the default.
-    """
-
-    everywhere: frozenset[str]
-    missing: frozenset[str]
-    columns: frozenset[str]
-    by_default: Counter[str] | None
-
-    @staticmethod
-    def of(settings: Csv, by_default: Counter[str] | None) -> _Nulls:
-        """The reader of nulls by the settings of a CSV text."""
-        columns = frozenset(name for name, kind in kinds_of(settings.contract).items() if kind not in _TEXTS)
-        counted = by_default if settings.missing_values is None else None
-        return _Nulls(
-            frozenset(settings.null_values),
-            frozenset(settings.missing) - frozenset(settings.null_values),
-            columns,
-            counted,
-        )
-
-    def put(self, values: dict[str, object]) -> None:
-        """Replace the texts of a row that mean null by None."""
-        if not self.everywhere.isdisjoint(values.values()):
-            values.update((name, None) for name, text in values.items() if text in self.everywhere)
-        if not self.missing.isdisjoint(values.values()):
-            for name in self.columns & values.keys():
-                if (text := values[name]) in self.missing:
-                    values[name] = None
-                    if self.by_default is not None:
-                        self.by_default[f"{name} '{text}'"] += 1
 
 
 def parquet_columns(file: pa.NativeFile | IO[bytes]) -> Iterator[Columns]:

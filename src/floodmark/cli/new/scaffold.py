@@ -94,9 +94,9 @@ def _values(looked: Looked) -> dict[str, str]:
 
 def _files(connector: Files) -> str:
     """The source text of a connector, with only the arguments that differ from their defaults."""
-    plain = Files(connector.path)
+    plain = {f.name: f.default for f in fields(Files)}
     field_values = {f.name: getattr(connector, f.name) for f in fields(connector)[1:]}
-    arguments = [f"{name}={_literal(value)}" for name, value in field_values.items() if value != getattr(plain, name)]
+    arguments = [f"{name}={_literal(value)}" for name, value in field_values.items() if value != plain[name]]
     return f"Files({', '.join([_literal(connector.path), *arguments])})"
 
 

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     help="Format of times in --from: '%d.%m.%Y %H:%M', 'epoch ms'. May be repeated.",
 )
 @click.option(
+    "--pattern",
+    help="Pattern of a line of text in --from, a named group for each field: '(?P<at>\\S+) (?P<message>.*)'.",
+)
+@click.option(
     "--decimal",
     type=click.Choice([".", ","]),
     help="Sign between whole and fraction in --from, where numbers such as 1,000 can be read in two ways.",
@@ -53,7 +57,12 @@ if TYPE_CHECKING:
 @shared
 @pass_invocation
 def init(
-    invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...], decimal: str | None
+    invocation: Invocation,
+    name: str,
+    data: str | None,
+    time_formats: tuple[str, ...],
+    pattern: str | None,
+    decimal: str | None,
 ) -> None:
     """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.new.scaffold import BOUND, scaffold, wait_for
@@ -69,7 +78,7 @@ def init(
         from floodmark.cli.new.inference import look
 
         with console.step(f"looking at {data}"):
-            looked = look(data, time_formats, decimal)
+            looked = look(data, time_formats, decimal, pattern)
     files = scaffold(folder, looked)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from floodmark.connectors.cells import Cells
 from floodmark.connectors.formats import Csv, csv_records
+from floodmark.connectors.text import Lines, text_records
 from floodmark.connectors.unit import Form, Record
 from floodmark.connectors.validation import Rules, trace_of
 from floodmark.core import crash
@@ -34,7 +37,7 @@ from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.rows.source import Source
 
-_FORMS: dict[str, Form] = {"json": "json", "csv": "text"}
+_FORMS: dict[str, Form] = {"json": "json", "csv": "text", "text": "text", "logfmt": "text"}
 """Format of a quarantined row -> form of its value; the value of any other format is a dictionary of typed values."""
 
 READ = ("file", "position", "_landing", "raw", "_replay")
@@ -309,18 +312,17 @@ def _records(
         raw = str(row["raw"]).encode()
         match settings["format"]:
             case "csv":
-                read = Csv(
-                    contract=rules.source.contract,
-                    delimiter=str(settings["delimiter"]),
-                    null_values=tuple(settings["null_values"]),  # type: ignore[arg-type]  # a list of texts, written by Csv.as_json
-                    missing_values=tuple(settings.get("missing_values", ())),  # type: ignore[arg-type]  # likewise
-                    where="quarantine",
-                    decimal=str(settings.get("decimal", ".")),
-                )
+                cells = Cells.from_json(rules.source.contract, settings)
+                read = Csv(cells=cells, delimiter=str(settings["delimiter"]), where="quarantine")
                 names = list(settings["header"])  # type: ignore[call-overload]  # likewise
                 empty = Record(index, raw, None, "expected a row, got an empty line")
                 yield next(csv_records(iter([raw + b"\n"]), names, read), empty)._replace(position=index)
             case "json":
                 yield Record(index, raw, raw)
+            case "text" | "logfmt":
+                cells = Cells.from_json(rules.source.contract, settings)
+                pattern = typing.cast("str | None", settings.get("pattern"))
+                lines = Lines(cells=cells, pattern=pattern, where="quarantine")
+                yield next(text_records([raw], lines))._replace(position=index)
             case _:
                 yield Record(index, raw, json.loads(raw))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
 from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
-from floodmark.core.errors import FloodmarkError
+from floodmark.core.errors import ConnectorError, FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.logs.quarantines import COLUMNS
 from floodmark.lake.table.commits import Status
@@ -28,6 +28,7 @@ from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.rows.contract import tells_unknown
+from floodmark.spec.rows.source import Files, Source
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` holds the outcome of quarantined rows that were checked again."""
@@ -154,6 +155,8 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
             times, left_out = stretches.joined(times, batch.times), left_out.plus(batch.left_out)
     except Unreadable as error:
         status, reason = "unreadable", str(error)
+    if broken and not rows:
+        _refuse_pattern(rules.source, broken, examples)
     size, digest = content.fingerprint()
     if content.left_out is not None and tells_unknown(rules.source.contract):
         left_out = LeftOut(rows=dict.fromkeys(content.left_out, rows + broken), looked_at=rows + broken)
@@ -177,6 +180,20 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
         default_nulls=DefaultNulls(content.default_nulls),
         examples=examples,
     )
+
+
+def _refuse_pattern(source: Source, lines: int, examples: Sequence[str]) -> None:
+    """Raise ConnectorError CONNECTOR-202 if no line of a text was read: its pattern is wrong rather than the lines.
+
+    A source that sets aside any share of its rows sets aside these, too.
+    """
+    settings = source.connector
+    if isinstance(settings, Files) and settings.format in {"text", "logfmt"} and source.max_quarantine_share < 1:
+        pattern = "logfmt" if settings.pattern is None else f"the pattern {settings.pattern}"
+        got = f"{lines:,} lines, none of which does: {'; '.join(examples)}"
+        fix = "Correct pattern= of Files(...); to set such lines aside: Source(..., max_quarantine_share=1)."
+        where = f"source '{source.name}'"
+        raise ConnectorError(where, f"lines that keep {pattern} and the contract", got, fix, code="CONNECTOR-202")
 
 
 def joined(traces: Sequence[Trace]) -> Trace:

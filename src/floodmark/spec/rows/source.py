@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from attrs import Attribute, field, frozen
 
-from floodmark.core.errors import DefinitionError, shown
+from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
 from floodmark.core.time import describe_span, span
 from floodmark.spec.expressions import check
@@ -30,8 +30,8 @@ class Files:
 
     Args:
         path: a folder or glob, relative to the workspace, or a URI Spark can read.
-        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects) or ``"parquet"``; by default by the end of the file's
-            name. ``.gz`` files are decompressed.
+        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects), ``"parquet"``, ``"text"`` (a row per line, by
+            ``pattern``) or ``"logfmt"`` (``key=value`` pairs); by default by the end of the file's name. ``.gz`` files are decompressed.
         order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
         null_values: CSV texts that mean null in every field.
         missing_values: CSV texts that mean null in fields that hold no text: numbers, times, booleans. None, the default: ``NA``, unless
@@ -41,16 +41,18 @@ class Files:
         encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
         header: names of the columns of CSV files that have no header line.
         skip: number of lines before the header of CSV files.
+        pattern: of a whole line of text, as Python's ``re`` writes it: each named group is a field of that name. Or the name of a
+            pattern: ``"common"`` and ``"combined"``, of the logs of web servers. A line that does not match is set aside.
         min_age: a file lands once it has been unchanged for this long, by its date, or by size and date over two looks. By default a file
             lands at the next look, and on a local disk an end of input waits for files that have changed in the last 5 seconds. ``"0 s"``:
             files appear whole, by a rename. A writer that pauses for longer than this lands in halves.
 
     Raises:
-        DefinitionError: DEFINITION-153; DEFINITION-001 and 004, ``min_age`` is no duration.
+        DefinitionError: DEFINITION-153; DEFINITION-201, the pattern; DEFINITION-001 and 004, ``min_age`` is no duration.
     """
 
     path: str
-    format: Literal["csv", "json", "parquet"] | None = None
+    format: Literal["csv", "json", "parquet", "text", "logfmt"] | None = None
     order_by: Literal["name", "modified"] = "name"
     null_values: tuple[str, ...] = ("",)
     missing_values: tuple[str, ...] | None = None
@@ -59,13 +61,15 @@ class Files:
     encoding: str = "utf-8"
     header: tuple[str, ...] = ()
     skip: int = 0
+    pattern: str | None = None
     min_age: str | timedelta | None = None
 
     def __post_init__(self) -> None:
+        self._check_pattern()
         if self.min_age is not None:
             _not_negative(self.min_age, f"Files({self.path!r}), min_age")
         wrong = {
-            "format": self.format not in {None, "csv", "json", "parquet"},
+            "format": self.format not in {None, "csv", "json", "parquet", "text", "logfmt"},
             "order_by": self.order_by not in {"name", "modified"},
             "delimiter": len(self.delimiter) != 1 or self.delimiter in '"\r\n',
             "decimal": self.decimal not in {".", ","} or self.decimal == self.delimiter,
@@ -84,9 +88,42 @@ class Files:
         """``min_age``, ms; None if it is not declared."""
         return None if self.min_age is None else span(self.min_age)
 
+    def _check_pattern(self) -> None:
+        """Raise DefinitionError DEFINITION-201 if the pattern is missing, in vain, no pattern, or has no named group."""
+        where, expected = f"Files({self.path!r})", 'a pattern with named groups, for format="text" alone'
+        fix = 'For example Files(..., format="text", pattern=r"(?P<at>\\S+) (?P<level>\\w+) (?P<message>.*)").'
+        if (self.format == "text") != (self.pattern is not None):
+            got = f"format={self.format!r}, pattern={self.pattern!r}"
+            raise DefinitionError(where, expected, got, fix, code="DEFINITION-201")
+        if self.pattern is not None:
+            try:
+                groups = re.compile(PATTERNS.get(self.pattern, self.pattern)).groupindex
+            except re.error as error:
+                got = f"pattern={self.pattern!r} ({error})"
+                raise DefinitionError(where, expected, got, fix, code="DEFINITION-201") from error
+            if not groups:
+                got = f"pattern={self.pattern!r}"
+                fix = f"{closest(self.pattern, PATTERNS)}{fix}"
+                raise DefinitionError(where, expected, got, fix, code="DEFINITION-201")
 
+
+_REQUEST = r'''"(?:(?P<method>[A-Z]+) (?P<path>\S+)(?: (?P<protocol>HTTP/[0-9.]+))?|(?P<request>(?:[^"\\]|\\.)*))"'''
+_COMMON = (
+    r"(?P<host>\S+) (?P<identity>\S+) (?P<user>.+?) \[(?P<at>[^\]]+)\] "
+    + _REQUEST
+    + r" (?P<status>[0-9]{3}) (?P<bytes>[0-9]+|-)"
+)
+_COMBINED = _COMMON + r''' "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)"'''
+PATTERNS = {
+    "common": _COMMON,
+    "combined": _COMBINED,
+    "combined and more": _COMBINED + r" (?P<more>.+)",
+    "virtual hosts": r"(?P<server>\S+) " + _COMBINED,
+}
+"""Patterns of the logs of web servers by name: Apache's and nginx's ``common`` and ``combined`` formats, the latter with more behind the agent, or
+with the server in front. ``request`` is what no request of HTTP is."""
 _FILE_SETTINGS = {
-    "format": '"csv", "json" or "parquet"',
+    "format": '"csv", "json", "parquet", "text" or "logfmt"',
     "order_by": '"name" or "modified"',
     "delimiter": "one character between fields",
     "decimal": '"." or ",", and another one than the delimiter',

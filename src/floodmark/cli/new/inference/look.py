@@ -82,22 +82,28 @@ def contract_name(source: str) -> str:
     return "".join(part.capitalize() for part in source.split("_")) + "Row"
 
 
-def look(path: str | Path, time_formats: Sequence[str] = (), decimal: str | None = None) -> Looked:
+def look(
+    path: str | Path, time_formats: Sequence[str] = (), decimal: str | None = None, pattern: str | None = None
+) -> Looked:
     """Inspect a file, or the files of a folder or glob.
 
     Args:
         path: the file, the folder or the glob.
         time_formats: formats of times, as of ``TimeFormat``, tried before all others.
         decimal: sign between whole and fraction, for columns of numbers that can be read with either.
+        pattern: of a line of text, as of ``Files``.
 
     Raises:
         ConnectorError: CONNECTOR-080, no file; CONNECTOR-081, files of another kind; CONNECTOR-082, a file cannot be read; CONNECTOR-083, no
-            rows; CONNECTOR-084, a single object that holds the rows; CONNECTOR-200, numbers that can be read in two ways.
-        DefinitionError: DEFINITION-150, an invalid format of times.
+            rows; CONNECTOR-084, a single object that holds the rows; CONNECTOR-200, numbers that can be read in two ways;
+            CONNECTOR-203, a pattern that matches no line.
+        DefinitionError: DEFINITION-150, an invalid format of times; DEFINITION-201, an invalid pattern.
     """
     for form in time_formats:
         TimeFormat(form)
-    files = find(str(path))
+    if pattern is not None:
+        Files("inbox", format="text", pattern=pattern)
+    files = find(str(path), pattern)
     sample, source = read(files), _source(files.name)
     inference = Fields(time_formats=time_formats, decimal=decimal, taken={*_IMPORTED, contract_name(source)})
     fields = (
@@ -138,6 +144,7 @@ def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> File
         encoding=files.encoding,
         header=dialect.header,
         skip=dialect.skip,
+        pattern=files.pattern,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -20,8 +23,9 @@ from floodmark.cli.new.inference.files import Found, ending
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import lines_of, whole
 from floodmark.connectors.strictness import exact
+from floodmark.connectors.text import fields_of
 from floodmark.connectors.unit import Unreadable
-from floodmark.core.errors import ConnectorError
+from floodmark.core.errors import ConnectorError, shown
 from floodmark.lake.folder.storage import open_hashed
 
 ROWS = 100_000
@@ -31,6 +35,10 @@ _SNIFFED = 2_000
 _SIGNS = ",;\t|"
 _FIELDS = 3
 """Least number of lines, and of fields per line, for a space to be a delimiter."""
+_TITLED = 200
+"""Lines in which the header is looked for."""
+_HEADED = 0.6
+"""Least share of the fields of most lines that a header names."""
 _TYPED = re.compile(r"\s*([-+]?[0-9][0-9.,:/T -]*)?\s*")
 
 
@@ -75,7 +83,8 @@ def read(files: Found) -> Sample:
     """Read the first rows of files.
 
     Raises:
-        ConnectorError: CONNECTOR-082, a file cannot be read; CONNECTOR-083, no rows; CONNECTOR-084, a single object that holds the rows.
+        ConnectorError: CONNECTOR-082, a file cannot be read; CONNECTOR-083, no rows; CONNECTOR-084, a single object that holds the rows;
+            CONNECTOR-203, the pattern matches no line.
     """
     where = f"--from {files.paths[0]}"
     if not any(path.stat().st_size for path in files.paths):
@@ -88,6 +97,8 @@ def read(files: Found) -> Sample:
                 sample = _json(files, where)
             case "parquet":
                 sample = _parquet(files)
+            case "text" | "logfmt":
+                sample = _text(files, where)
     except (pa.ArrowException, duckdb.Error, Unreadable, OSError, EOFError, ValueError) as error:
         got, fix = str(error).split("\n")[0], "Mend the file, or start with a smaller part of it."
         raise ConnectorError(where, "a file that can be read", got, fix, code="CONNECTOR-082") from error
@@ -133,6 +144,20 @@ def _value(raw: bytes) -> object:
         return json.loads(raw, parse_float=exact)
     except ValueError:
         return None
+
+
+def _text(files: Found, where: str) -> Sample:
+    fields = fields_of(files.pattern)
+    texts = (line.decode(errors="replace") for path in files.paths for line in _lines(path, files.encoding))
+    lines = [stripped for line in texts if (stripped := line.removeprefix("\ufeff").rstrip("\r\n")).strip()]
+    looked_at = lines[:ROWS]
+    rows = [row for line in looked_at if (row := fields(line)) is not None]
+    if looked_at and not rows:
+        got, fix = f"none, as in: {shown(looked_at[0])}", "Correct --pattern; it is matched against the whole line."
+        raise ConnectorError(where, f"lines that match {files.pattern or 'logfmt'}", got, fix, code="CONNECTOR-203")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: pa.array([row.get(name) or None for row in rows], pa.string()) for name in names}
+    return Sample(columns=pa.table(columns), whole=len(lines) <= ROWS)
 
 
 def _refuse_single(value: Mapping[str, Any], where: str) -> None:
@@ -200,10 +225,12 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
     hint = 1 if re.fullmatch(r"sep=.", texts[0], re.IGNORECASE) else 0
     delimiter, skip, has_header = _sniffed(texts[hint:])
     if tabs or delimiter not in _SIGNS or not any(delimiter in text for text in texts):
-        header = next(text for text in texts[hint:] if text.strip())
-        delimiter = "\t" if tabs else max(_SIGNS, key=header.count)
-        if delimiter not in header and _spaced(texts[hint:]):
+        delimiter = "\t" if tabs else max(_SIGNS, key=lambda sign: _regular(texts[hint:], sign))
+        if not any(delimiter in text for text in texts) and _spaced(texts[hint:]):
             delimiter, has_header = " ", False
+    titles = _titles(texts[hint:], delimiter)
+    if titles > skip:
+        skip, (_, _, has_header) = titles, _sniffed(texts[hint + titles :])
     skip = min(skip, len(texts) - hint - 1)
     names = _split(texts[hint + skip], delimiter)
     if not has_header and any(name and _TYPED.fullmatch(name) for name in names):
@@ -213,6 +240,31 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
     if len(set(names)) < len(names):
         return Dialect(delimiter=delimiter, skip=hint + skip + 1, header=tuple(_different(names)))
     return Dialect(delimiter=delimiter, skip=hint + skip)
+
+
+def _regular(texts: Sequence[str], sign: str) -> tuple[int, int]:
+    """(number of lines that have the most common number of a sign, that number): larger for a delimiter than for a sign in texts."""
+    counts = Counter(count for text in texts if (count := text.count(sign)))
+    return max(((lines, count) for count, lines in counts.items()), default=(0, 0))
+
+
+def _titles(texts: Sequence[str], delimiter: str) -> int:
+    """The number of lines above the header: empty lines, and lines with far fewer fields than most lines have."""
+    filled, ends = list[int](), [0]
+    reader = csv.reader([f"{text}\n" for text in texts[:_TITLED]], delimiter=delimiter)
+    try:
+        for row in reader:
+            filled.append(sum(bool(field.strip()) for field in row))
+            ends.append(reader.line_num)
+    except csv.Error:
+        return 0
+    most = median(count for count in filled if count) if any(filled) else 0
+    if most < _FIELDS - 1:
+        return 0
+    above = next((n for n, count in enumerate(filled) if count >= most), 0)
+    begin = max((n + 1 for n, count in enumerate(filled[:above]) if not count), default=0)  # behind the last empty line
+    rows = zip(ends[begin:], filled[begin:], strict=False)
+    return next((end for end, count in rows if count >= _HEADED * most), 0)
 
 
 def _spaced(texts: Sequence[str]) -> bool:
@@ -243,6 +295,4 @@ def _sniffed(texts: Sequence[str]) -> tuple[str, int, bool]:
 
 def _split(line: str, delimiter: str) -> list[str]:
     """The names in a header."""
-    import csv  # noqa: PLC0415 - beside pyarrow.csv
-
     return [name.strip() for name in next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])]
