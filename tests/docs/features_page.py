@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -23,12 +23,15 @@ SHOWN_ON = ("spark", "embedded", "crash", "browser", "dagster")
 """Named beside a behaviour where a test of it has this; without an engine, the kernel alone has shown it."""
 EMBEDDED = frozenset({"embedded", "sail"})
 """Fixtures of the embedded engine."""
+WEIGHTS = {"spark": 4, "crash": 4}
+"""Of the risks of a test, when the best one is looked for."""
 MOST = 3
 """So many tests are named per behaviour."""
 NOT_RUN = frozenset({"skip", "skipif", "xfail", "soak"})
 RISKS = ("spark", "crash", "both modes", "browser", "dagster", "cluster", "kafka", "airflow")
 """Under each of them a behaviour may have to be shown."""
 SKIPS = frozenset({"pytest.skip", "pytest.xfail", "pytest.importorskip"})
+RUN_CALLS = (".run_bounded", ".run_unbounded")
 BOTH_MODES = frozenset({"prove", "RUNS", "IN_MEMORY", "check_in_memory", "check_embedded", "check_spark"})
 """What runs an operator in both modes by itself."""
 HEAD = """\
@@ -125,15 +128,23 @@ def lost(root: Path = ROOT) -> list[str]:
 
 
 def shown(found: Sequence[Mark]) -> dict[str, list[str]]:
-    """Id -> the tests that show it; those that show the fewest others come first."""
+    """Id -> the tests that show it; those that show it under most risks come first, and of them those that show the fewest others."""
     breadth: dict[str, set[str]] = {}
     for mark in found:
         breadth.setdefault(mark.test, set()).update(mark.ids)
-    tests: dict[str, set[str]] = {}
+    strength: dict[str, dict[str, set[str]]] = {}
     for mark in found:
         for name in mark.ids if mark.runs else ():
-            tests.setdefault(name, set()).add(mark.test)
-    return {name: sorted(some, key=lambda test: (len(breadth[test]), test)) for name, some in tests.items()}
+            strength.setdefault(name, {}).setdefault(mark.test, set()).update(mark.risks)
+    return {
+        name: sorted(tests, key=lambda test, tests=tests: (-_strength(tests[test]), len(breadth[test]), test))  # type: ignore[misc]
+        for name, tests in strength.items()
+    }
+
+
+def _strength(risks: Collection[str]) -> int:
+    """More for a test on an engine, most for one on Spark or of a process that is killed."""
+    return sum(WEIGHTS.get(risk, 1) for risk in risks)
 
 
 def missing(feature: Feature, found: Sequence[Mark]) -> list[str]:
@@ -210,7 +221,8 @@ class _Tests:
                 marked = any(_name(mark) == "feature" for mark in chain(here, *some))
                 words = reached(self.root, self.file, [node, *above]) if marked else frozenset[str]()
                 asked = frozenset(one.arg for one in node.args.args)
-                yield self._mark(test, here, [*here, *whole], words, asked, partly=partly)
+                beside = [mark for parameter in some for mark in parameter if _name(mark) == "engines"]
+                yield self._mark(test, here, [*here, *whole], words, asked, beside=beside, partly=partly)
                 for parameter in some:
                     yield self._mark(test, parameter, [*here, *parameter], words, asked)
 
@@ -222,13 +234,24 @@ class _Tests:
         words: frozenset[str],
         asked: frozenset[str],
         *,
+        beside: Sequence[ast.expr] = (),
         partly: bool = False,
     ) -> Mark:
-        """``partly``: some parameters of the test are left out of every run, so a mark on all of them says of none what it shows."""
+        """The mark of a test, or of one of its parameters.
+
+        Args:
+            test: its name.
+            own: what stands on it.
+            every: that, and what it is under.
+            words: that it reaches.
+            asked: its fixtures.
+            beside: what single parameters say of engines: an engine that some are left out on is none of all of them.
+            partly: some parameters of the test are left out of every run, so a mark on all of them says of none what it shows.
+        """
         calls = [node for node in own if isinstance(node, ast.Call) and _name(node) == "feature"]
         ids = tuple(str(ast.literal_eval(argument)) for call in calls for argument in call.args)
         runs = not partly and not _stops(every) and SKIPS.isdisjoint(words)
-        risks = _risks(test, every, words, asked)
+        risks = _risks(test, [*every, *beside], words, asked)
         return Mark(test=test, ids=ids, runs=runs, risks=risks, lines=tuple(call.lineno for call in calls))
 
     def _decorators(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
@@ -288,17 +311,14 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: f
 
     Where a test asks for an engine, that one computes: a session of Spark beside it only writes and reads tables.
     """
-    engines = {
-        str(given.value)
-        for mark in marks
-        if isinstance(mark, ast.Call) and _name(mark) == "engines"
-        for given in mark.args
-        if isinstance(given, ast.Constant)
-    }
-    given = bool(engines) or not asked.isdisjoint(CHOSEN)
+    calls = [mark for mark in marks if isinstance(mark, ast.Call) and _name(mark) == "engines"]
+    engines = {engine for mark in calls for engine in _texts(mark.args)}
+    left_out = {engine for mark in calls for keyword in mark.keywords for engine in _texts([keyword.value])}
+    given = bool(calls) or not asked.isdisjoint(CHOSEN)
+    chosen = (engines or {"embedded"} if given else set()) - left_out
     covered = {
-        "spark": "spark" in engines if given else "spark" in words,
-        "embedded": (given and (not engines or "embedded" in engines)) or not words.isdisjoint(EMBEDDED),
+        "spark": "spark" in chosen or (not given and "spark" in words) or _computes("spark", words),
+        "embedded": "embedded" in chosen or not words.isdisjoint(EMBEDDED) or _computes("embedded", words),
         "crash": not words.isdisjoint({"signal.SIGKILL", "crash.VARIABLE"}),
         "both modes": not words.isdisjoint(BOTH_MODES) or {"run_bounded", "run_unbounded"} <= words,
         "browser": "page" in asked,
@@ -309,6 +329,15 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: f
     }
     assert (*covered,) == (*RISKS[:1], "embedded", *RISKS[1:])
     return frozenset(risk for risk, is_covered in covered.items() if is_covered)
+
+
+def _computes(engine: str, words: frozenset[str]) -> bool:
+    """Whether a run of one engine is called by its module, whatever the test has asked for."""
+    return any(word.startswith(f"floodmark.engines.{engine}.") and word.endswith(RUN_CALLS) for word in words)
+
+
+def _texts(nodes: Sequence[ast.expr]) -> set[str]:
+    return {str(part.value) for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant)}
 
 
 def _name(node: ast.expr) -> str:

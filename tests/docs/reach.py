@@ -9,12 +9,17 @@ from pathlib import Path
 
 FIXTURES = frozenset({"usefixtures", "getfixturevalue"})
 """Calls whose texts are names of fixtures."""
-CHOSEN = frozenset({"engine"})
+CHOSEN = frozenset({"engine", "engine_name"})
 """Fixtures that start what a mark of the test chooses: what else they could start is not used."""
+PRODUCT = "floodmark."
+"""What is imported from there has its module beside its name."""
 
 
 def reached(root: Path, file: Path, nodes: Sequence[ast.AST]) -> frozenset[str]:
-    """Names, attributes (also as ``module.attribute``) and parameters in some nodes of a file, and in all they lead to below ``tests``."""
+    """Names, attributes (also as ``module.attribute``) and parameters in some nodes of a file, and in all they lead to below ``tests``.
+
+    A program of the tests that is run by its file (``module.__file__``) is reached as a whole.
+    """
     words: set[str] = set()
     waiting: list[tuple[Path, ast.AST]] = [(file, node) for node in nodes]
     seen = set[int]()
@@ -25,8 +30,15 @@ def reached(root: Path, file: Path, nodes: Sequence[ast.AST]) -> frozenset[str]:
         seen.add(id(node))
         for name, leads in _names(node):
             words.add(name)
+            words.update(
+                f"{module}.{own}"
+                for module, own in _imported(here).get(name, ())
+                if leads and module.startswith(PRODUCT)
+            )
             if leads and name not in CHOSEN and (found := _definition(root, here, name)) is not None:
                 waiting.append(found)
+            if name.endswith(".__file__"):
+                waiting += [(there, parsed(there)) for there in _files(root, here, name.split(".")[0])]
     return frozenset(words)
 
 
@@ -65,14 +77,19 @@ def _definition(root: Path, file: Path, name: str) -> tuple[Path, ast.AST] | Non
     if (found := _defined(file).get(name)) is not None:
         return file, found
     for module, own in _imported(file).get(name, ()):
-        for folder in (file.parent, root / "tests" / "support", root / "tests" / "crash"):
-            there = folder / f"{module}.py"
-            if there.is_file() and (found := _defined(there).get(own)) is not None:
+        for there in _files(root, file, module):
+            if (found := _defined(there).get(own)) is not None:
                 return there, found
     for there in (file.parent / "conftest.py", root / "tests" / "conftest.py"):
         if there.is_file() and (found := _defined(there).get(name)) is not None:
             return there, found
     return None
+
+
+def _files(root: Path, file: Path, module: str) -> list[Path]:
+    """Where a module of the tests may be that a file imports by its name."""
+    folders = (file.parent, root / "tests" / "support", root / "tests" / "crash")
+    return [there for folder in folders if (there := folder / f"{module}.py").is_file()]
 
 
 @cache

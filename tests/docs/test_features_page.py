@@ -143,6 +143,16 @@ def test_what_is_skipped_expected_to_fail_or_too_long_for_every_run_does_not_wor
             "{mark}\n@pytest.mark.engines('embedded', 'spark')\ndef test_one(engine): assert engine",
             {"embedded", "spark"},
         ),
+        (
+            "{mark}\n@pytest.mark.engines('embedded', 'spark')\n@pytest.mark.parametrize('x', PARAMETERS)\ndef test_one(engine, x): assert x\nPARAMETERS = [1, pytest.param(2, marks=pytest.mark.engines(soak=('spark',)))]",
+            {"embedded"},
+        ),
+        ("{mark}\ndef test_one(engine_name): assert engine_name", {"embedded"}),
+        (
+            "from floodmark.engines.spark.unbounded.run import run_unbounded\n{mark}\ndef test_one(spark, engine): run_unbounded(spark)",
+            {"spark", "embedded"},
+        ),
+        ("import program\n{mark}\ndef test_one(): assert program.__file__", {"kafka"}),
         ("def killed(): return signal.SIGKILL\n{mark}\ndef test_one(): assert killed()", {"crash"}),
         ("AT = crash.VARIABLE\n{mark}\ndef test_one(): assert AT", {"crash"}),
         ("{mark}\ndef test_one(): assert run_bounded()", set()),
@@ -154,11 +164,39 @@ def test_what_is_skipped_expected_to_fail_or_too_long_for_every_run_does_not_wor
 def test_what_a_test_covers_is_read_from_what_it_reaches(tmp_path: Path, text: str, risks: set[str]) -> None:
     (tmp_path / "tests" / "support").mkdir(parents=True)
     (tmp_path / "tests" / "support" / "help.py").write_text("def helped(spark=None): return signal.SIGKILL\n")
+    (tmp_path / "tests" / "support" / "program.py").write_text("def main(): return kafka\n")
     of(tmp_path, text.format(mark='@pytest.mark.feature("A1")'))
     (found,) = [mark for mark in marks(tmp_path) if mark.ids]
     assert found.risks == risks
     asked = Feature(id="A1", section="", behaviour="", risks=("spark", "crash"), otherwise="not yet")
     assert missing(asked, [found]) == [risk for risk in asked.risks if risk not in risks]
+
+
+def test_the_strongest_test_is_named_first(tmp_path: Path) -> None:
+    """One on Spark before one on the embedded engine, one that kills before one that does not; else the one that shows the fewest others."""
+    mark = '@pytest.mark.feature("A1")'
+    text = f"""
+{mark}
+def test_kernel(): assert True
+{mark}
+@pytest.mark.feature("A2")
+def test_kernel_and_more(): assert True
+{mark}
+def test_embedded(engine): assert engine
+{mark}
+@pytest.mark.feature("A3")
+def test_spark(spark): assert spark
+{mark}
+@pytest.mark.feature("A4")
+def test_killed(spark): assert signal.SIGKILL
+"""
+    assert of(tmp_path, text)["A1"] == [
+        "test_killed",
+        "test_spark",
+        "test_embedded",
+        "test_kernel",
+        "test_kernel_and_more",
+    ]
 
 
 def test_a_mark_on_no_test_is_lost(tmp_path: Path) -> None:

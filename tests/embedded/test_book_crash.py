@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import book_process
 import forked
 import pytest
+from book_process import OPERATORS
 from deltalake import DeltaTable
 
 from floodmark.core import crash
@@ -21,13 +23,11 @@ from floodmark.core.time import from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import ROW
+from floodmark.spec.workspace import Engine
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 
-sys.path.insert(0, str(Path(__file__).parent))
-import book_process
-from book_process import OPERATORS
-
+pytestmark = pytest.mark.engines("embedded")
 POINTS = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
 """Rows are written, and are nowhere yet; the state is durable, the tables lack its rows; the tables have them."""
 
@@ -37,15 +37,15 @@ Numbers = Sequence[tuple[int, str, int]]
 class Machines:
     """Processes that run a stream, each on a machine of its own: what it has beside the lake is gone with it."""
 
-    def __init__(self, lake: Lake, code: Operator, folder: Path) -> None:
-        self.lake, self.code, self.folder = lake, code, folder
+    def __init__(self, engine: Engine, lake: Lake, code: Operator, folder: Path) -> None:
+        self.engine, self.lake, self.code, self.folder = engine, lake, code, folder
 
     def run(self, at: str = "") -> None:
         """Run until caught up, or until it is killed at a point."""
         machine = self.folder / "machine"
         machine.mkdir()
         environment = {**os.environ, crash.VARIABLE: at, "TMPDIR": str(machine), "HOME": str(machine)}
-        command = [sys.executable, book_process.__file__, self.lake.root, self.code.name]
+        command = [sys.executable, book_process.__file__, self.lake.root, self.code.name, self.engine]
         done = forked.run(command, env=environment, cwd=machine)
         shutil.rmtree(machine)
         assert done.returncode == (-signal.SIGKILL if at else 0), done.stderr
@@ -76,11 +76,13 @@ def plain(value: object) -> object:
 
 @pytest.mark.feature("K4", "K14", "F7", "F12", "Y9")
 @pytest.mark.parametrize("point", POINTS)
-def test_sums_of_a_b_c_are_4_5_3_and_each_output_is_there_once(lake: Lake, tmp_path: Path, point: str) -> None:
+def test_sums_of_a_b_c_are_4_5_3_and_each_output_is_there_once(
+    engine_name: Engine, lake: Lake, tmp_path: Path, point: str
+) -> None:
     """b2 b3 c1, the barrier, a2 a2 c2 and a kill: what came behind the barrier is processed again, and written once."""
     code = OPERATORS["running_sums"]
     log = log_of(code, [(1, "b", 2), (2, "b", 3), (3, "c", 1), (4, "a", 2), (5, "a", 2), (6, "c", 2)])
-    machines = Machines(lake, code, tmp_path)
+    machines = Machines(engine_name, lake, code, tmp_path)
     land(lake, code, log, 0, 3)
     machines.run()
     before = Counter([("b", 2), ("b", 5), ("c", 1)])
@@ -94,10 +96,12 @@ def test_sums_of_a_b_c_are_4_5_3_and_each_output_is_there_once(lake: Lake, tmp_p
 
 
 @pytest.mark.feature("F1")
-def test_a_stream_killed_behind_offset_five_reads_the_sixth_again(lake: Lake, tmp_path: Path) -> None:
+def test_a_stream_killed_behind_offset_five_reads_the_sixth_again(
+    engine_name: Engine, lake: Lake, tmp_path: Path
+) -> None:
     code = OPERATORS["parity_of_one"]
     log = log_of(code, [(n, "k", n) for n in range(1, 8)])
-    machines = Machines(lake, code, tmp_path)
+    machines = Machines(engine_name, lake, code, tmp_path)
     land(lake, code, log, 0, 5)
     machines.run()
     assert last(lake, code) == {"odd": 9, "even": 6}
@@ -110,9 +114,9 @@ def test_a_stream_killed_behind_offset_five_reads_the_sixth_again(lake: Lake, tm
 
 
 @pytest.mark.feature("F2")
-def test_two_sources_go_on_from_offsets_three_and_four(lake: Lake, tmp_path: Path) -> None:
+def test_two_sources_go_on_from_offsets_three_and_four(engine_name: Engine, lake: Lake, tmp_path: Path) -> None:
     code = OPERATORS["parity_of_two"]
-    machines = Machines(lake, code, tmp_path)
+    machines = Machines(engine_name, lake, code, tmp_path)
     left = log_of(code, [(n, "k", value) for n, value in enumerate([1, 2, 3, 5])])
     right = log_of(code, [(n, "k", value) for n, value in enumerate([1, 2, 3, 4, 6])])
     land(lake, code, left, 0, 3, name="left")
@@ -148,11 +152,11 @@ def remembered(rows: Numbers) -> Iterator[tuple[object, ...]]:
 
 @pytest.mark.feature("K13", "F14")
 def test_patterns_models_and_histories_survive_kills_and_every_output_is_exactly_once(
-    lake: Lake, tmp_path: Path
+    engine_name: Engine, lake: Lake, tmp_path: Path
 ) -> None:
     """Measured at the output and its side output: no row is ever seen twice, and in the end none is missing."""
     code, rows = OPERATORS["remembering"], numbers(4)
-    log, machines = log_of(code, rows), Machines(lake, code, tmp_path)
+    log, machines = log_of(code, rows), Machines(engine_name, lake, code, tmp_path)
     for first, stop in pairwise((0, 31, 62, len(log.entries))):
         land(lake, code, log, first, stop)
     wanted = Counter(remembered(rows))
@@ -170,9 +174,9 @@ def test_patterns_models_and_histories_survive_kills_and_every_output_is_exactly
 
 
 @pytest.mark.feature("K13")
-def test_open_windows_survive_kills(lake: Lake, tmp_path: Path) -> None:
+def test_open_windows_survive_kills(engine_name: Engine, lake: Lake, tmp_path: Path) -> None:
     code, rows = OPERATORS["sessions"], numbers(5)
-    log, machines = log_of(code, rows), Machines(lake, code, tmp_path)
+    log, machines = log_of(code, rows), Machines(engine_name, lake, code, tmp_path)
     for first, stop in pairwise((0, 31, 62, len(log.entries))):
         land(lake, code, log, first, stop)
     for point in POINTS[:2]:
@@ -192,10 +196,10 @@ def test_open_windows_survive_kills(lake: Lake, tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("F14", "E2")
-def test_values_shown_before_their_commit_are_at_least_once(lake: Lake, tmp_path: Path) -> None:
+def test_values_shown_before_their_commit_are_at_least_once(engine_name: Engine, lake: Lake, tmp_path: Path) -> None:
     """Measured at the table of last values: it says what is not committed, is told it again, and ends where the changelog does."""
     code, rows = OPERATORS["shown_early"], numbers(6)
-    log, machines = log_of(code, rows), Machines(lake, code, tmp_path)
+    log, machines = log_of(code, rows), Machines(engine_name, lake, code, tmp_path)
     land(lake, code, log, 0, 40)
     machines.run()
     land(lake, code, log, 40)
@@ -224,17 +228,19 @@ def current(lake: Lake, code: Operator) -> dict[object, object]:
 
 
 @pytest.mark.feature("D2")
-def test_a_new_reader_begins_at_the_first_row_and_nobody_notices(lake: Lake, tmp_path: Path) -> None:
+def test_a_new_reader_begins_at_the_first_row_and_nobody_notices(
+    engine_name: Engine, lake: Lake, tmp_path: Path
+) -> None:
     """The rows were landed once, before the reader was there: the log, the other's output and its checkpoint stay as they are."""
     first, second, rows = OPERATORS["sessions"], OPERATORS["remembering"], numbers(7)
     log = log_of(first, rows)
     land(lake, first, log, 0, 45)
     land(lake, first, log, 45)
-    Machines(lake, first, tmp_path).run()
+    Machines(engine_name, lake, first, tmp_path).run()
     paths = [lake.input(first.inputs[0]), lake.output(first.name)]
     before = [DeltaTable(path).version() for path in paths]
     files = {path: path.stat().st_mtime_ns for path in Path(lake.root).rglob("*") if path.is_file()}
-    Machines(lake, second, tmp_path).run()
+    Machines(engine_name, lake, second, tmp_path).run()
     assert [DeltaTable(path).version() for path in paths] == before
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert seen(lake, second, "key", "row", "rises", "mean", "history") == Counter(remembered(rows))

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from engines import embedded
@@ -318,11 +319,22 @@ def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
     with pytest.raises(LifecycleError, match="LIFECYCLE-033"):
         savepoints.import_savepoint(moved, str(tmp_path / "exported" / made.manifest.id))
     roll_back(moved, found)
+    before = landed(moved)
     for until, end in ((120, False), (180, True)):
         put(moved, until, end=end)
-    engine.run_unbounded(totals, moved, until_caught_up=True)
+    sizes = list[int]()
+    engine.run_unbounded(totals, moved, until_caught_up=True, on_batch=lambda batch: sizes.append(batch.rows_in))
     assert not differences(moved, truth, *TABLES)
     assert values(moved, "totals__current") == values(truth, "totals__current")
+    assert np.sum(sizes) == landed(moved) - before, "it goes on behind the savepoint and reads nothing again"
+
+
+def landed(lake: Lake) -> int:
+    """Rows of both logs, and their markers."""
+    left, right = (
+        DeltaTable(lake.log(name)).to_pyarrow_table(columns=["_kind"]).num_rows for name in ("left", "right")
+    )
+    return left + right
 
 
 def test_a_lost_checkpoint_is_begun_anew_and_nothing_is_skipped(engine: Computing, lake: Lake, truth: Lake) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 from engines import embedded
@@ -71,6 +72,11 @@ def readers_of(upstream):
 
 def put(lake: Lake, until: int, *, end: bool = False) -> None:
     embedded().land(source([row(minute) for minute in range(until)]), lake, end=end)
+
+
+def landed(lake: Lake) -> int:
+    """Rows of the log, and its markers."""
+    return DeltaTable(lake.log("events")).to_pyarrow_table(columns=["_kind"]).num_rows
 
 
 def rows(lake: Lake, *columns: str) -> list[tuple[object, ...]]:
@@ -390,10 +396,19 @@ def test_what_if_another_version_goes_on_from_a_savepoint_while_the_old_one_does
     made = savepoints.create("totals", running)
     arm = fork(running, made, f"{running.root}-what-if")
     upgrade(version("column"), arm)
+    before = landed(running)
     put(running, 120, end=True)
-    engine.run_unbounded(version("column"), arm, until_caught_up=True)
+    sizes = list[int]()
+    engine.run_unbounded(version("column"), arm, until_caught_up=True, on_batch=lambda one: sizes.append(one.rows_in))
+    assert np.sum(sizes) == landed(running) - before, "it reads nothing again"
     engine.run_unbounded(version(""), running, until_caught_up=True)
     assert rows(arm, "n", "total") == rows(running, "n", "total")
+    own = {lake.root: savepoints.create("totals", lake) for lake in (arm, running)}
+    assert [one.manifest.version for one in own.values()] == [version("column").version, version("").version]
+    for lake in (arm, running):
+        listed = {one.manifest.id for one in savepoints.savepoints(lake, "totals")}
+        assert own[lake.root].manifest.id in listed, "each makes its own"
+        assert not listed & {one.manifest.id for root, one in own.items() if root != lake.root}
     doubled = [one for one in rows(arm, "total", "double") if one[3] is not None]
     assert len(doubled) == 2 * 3
     assert all(twice == 2 * total for *_, total, twice in doubled)

@@ -54,7 +54,7 @@ def by_key(lake: Lake, code: Operator) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.feature("Z6")
+@pytest.mark.feature("V8", "R7", "Z6")
 @pytest.mark.timeout(900)
 def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothing(
     spark: SparkSession, tmp_path: Path

@@ -157,7 +157,7 @@ def test_switched_readings():
     case.end().expect([])
 
 
-@pytest.mark.feature("K5")
+@pytest.mark.feature("C5", "K5")
 def test_card_fraud():
     def paid(minutes, card, place):
         latitude, longitude = {"Berlin": (52.52, 13.40), "Potsdam": (52.39, 13.06), "New York": (40.71, -74.01)}[place]
@@ -176,7 +176,7 @@ def test_card_fraud():
     assert case.results() == [], "forgotten after a day"
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3", "Y3")
 def test_missing_steps():
     def step(hours, order, name):
         return {"at": at(hours * 60), "order_id": order, "step": name}

@@ -332,6 +332,10 @@ FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
         lambda a, b: a.key_by("sensor").connect(b.broadcast()).process(Limits(), schema=Note),
         ["5 above 0", "7 above 0", "9 above 8"],
     ),
+    "rules without a key": (
+        lambda a, b: a.connect(b.broadcast()).process(Limits(), schema=Note),
+        ["5 above 0", "7 above 0", "9 above 8"],
+    ),
     "a window of a key": (
         lambda a, _: a.key_by("sensor").window(fm.Tumbling("1 hour")).process(of_pane, Note),
         ["{'sensor': 'a'}: [5, 9]", "{'sensor': 'b'}: [7]"],
@@ -347,14 +351,12 @@ def test_each_kind_of_process_function_gives_its_rows_in_both_modes(run: Run, na
     build, wanted = FUNCTIONS[name]
 
     def body(left: fm.Stream[Reading], right: fm.Stream[Reading]) -> fm.Stream:
-        if name in {"two inputs", "a join", "rules for every key"}:
-            return build(left, right)
-        return build(left, None)
+        return build(left, right)
 
     def one(left: fm.Stream[Reading]) -> fm.Stream:
         return build(left, None)
 
-    two = name in {"two inputs", "a join", "rules for every key"}
+    two = name.startswith(("two", "a join", "rules"))
     code = fm.operator(body if two else one, name="told")
     left, right = readings((0, "a", 5), (1, "b", 7), (4, "a", 9)), readings((2, "a", 4), (3, "b", 8))
     if name == "two inputs":

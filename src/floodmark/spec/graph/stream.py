@@ -16,7 +16,7 @@ from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.connected import Broadcast
+from floodmark.spec.graph.connected import Broadcast, Connected
 from floodmark.spec.graph.joins import Joins
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.rows.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
@@ -161,6 +161,10 @@ class Stream(Builder, Generic[Row_co]):
     def process(self, function: ProcessFunction, schema: type[Contract], **settings: Any) -> Stream[Any]:
         """A process function over all rows together, without a key; settings as of ``KeyedStream.process``."""
         return KeyedStream(self, ()).process(function, schema, **settings)
+
+    def connect(self, other: Broadcast) -> Connected:
+        """This stream without a key, and the rows of ``rules.broadcast()``, as the two inputs of one function. See ``KeyedStream.connect``."""
+        return KeyedStream(self, ()).connect(other)
 
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """Aggregates over all rows so far. See ``KeyedStream.rolling``."""

@@ -1,16 +1,17 @@
-"""The books' streams in a process of its own, which a test may kill: book_process.py LAKE OPERATOR."""
+"""The books' streams in a process of its own, which a test may kill: book_process.py LAKE OPERATOR ENGINE."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import floodmark as fm
-from floodmark.engines.embedded.sail.session import Sail
-from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.control.processes import engine as engines
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.workspace import Engine, Settings
 
 
 class Number(fm.Contract):
@@ -34,6 +35,12 @@ class Memory(fm.Contract):
     rises: int
     mean: float
     history: list[int]
+
+
+class Remembered(Memory):
+    """The same, and the sum."""
+
+    total: int
 
 
 class Aside(fm.Contract):
@@ -83,6 +90,18 @@ class Remembering(fm.ProcessFunction):
         }
 
 
+class Summing(Remembering):
+    """The same, and the sum."""
+
+    total = fm.ValueState(int)
+
+    def on_element(self, row: Mapping[str, Any], ctx: fm.Context) -> Iterator[Mapping[str, Any]]:
+        """The sum with the row, and what is known."""
+        self.total.update(self.total.get(0) + row["value"])
+        for known in super().on_element(row, ctx):
+            yield {**known, "total": self.total.get()}
+
+
 PARITY = "CASE WHEN value % 2 = 1 THEN 'odd' ELSE 'even' END"
 
 
@@ -111,6 +130,16 @@ def remembering(numbers: fm.Stream[Number]) -> fm.Stream:
     return numbers.key_by("key").process(Remembering(), schema=Memory, sides={"thirds": Aside})
 
 
+def _together(left: fm.Stream[Number], right: fm.Stream[Number]) -> fm.Stream:
+    """All of it, of two sources."""
+    keyed = left.union(right).key_by("key")
+    return keyed.process(Summing(), schema=Remembered, sides={"thirds": Aside}, order="arrival")
+
+
+together: Operator = fm.operator(_together, name="together")
+others: Operator = fm.operator(_together, name="others")
+
+
 @fm.operator
 def sessions(numbers: fm.Stream[Number]) -> fm.Stream:
     """Windows that are open for long."""
@@ -130,18 +159,22 @@ OPERATORS = {
         parity_of_one,
         parity_of_two,
         remembering,
+        together,
         sessions,
         replace(shown_early, isolation="read_uncommitted"),
     )
 }
 
 
-def main(folder: str, name: str) -> None:
+def main(folder: str, name: str, engine: Engine) -> None:
     """Run until caught up, one commit of the input per micro-batch."""
-    sail = Sail(memory=300)
-    run_unbounded(sail, OPERATORS[name], Lake(folder), until_caught_up=True, files_per_batch=1)
-    sail.close()
+    if engine == "spark":
+        from borrowed import borrow
+
+        borrow()
+    computing = engines.computing(Settings(memory=300), engine=engine, app="victim")
+    computing.run_unbounded(OPERATORS[name], Lake(folder), until_caught_up=True, files_per_batch=1)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3], cast("Engine", sys.argv[3]))
