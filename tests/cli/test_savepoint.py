@@ -61,7 +61,7 @@ def made(shop: Path) -> str:
 def test_a_savepoint_is_made_shown_checked_exported_and_deleted(shop: Path, tmp_path: Path) -> None:
     assert "no savepoints" in said(shop, "savepoint", "list")
     name = made(shop)
-    assert re.fullmatch(rf"{OPERATOR}-\d{{8}}T\d{{6}}-\w{{4}}", name)
+    assert re.fullmatch(rf"{OPERATOR}-\d{{8}}T\d{{6}}-[0-9a-z]{{5}}", name)
     listed = said(shop, "savepoint", "list")
     assert name in listed
     assert "to try" in listed

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 HOME = "/home/you"
 """What the page shows for the folder it is run in."""
 FENCE = re.compile(r"^```(?P<kind>\w*) ?(?P<argument>[^\n]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-SAVEPOINT = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}")
+SAVEPOINT = re.compile(r"\d{8}T\d{6}-[0-9a-z]{5}")
 CHANGES = (
     (SAVEPOINT, "<id>"),
     (re.compile(r"@[0-9a-f]{8}"), "@<version>"),

@@ -94,7 +94,7 @@ class Experiment:
         state: ``starting`` until all arms should run, ``paused`` while none should, ``stopped`` or ``promoted`` for good.
         who: the person who started the experiment.
         why: that person's note.
-        began_at: ms UTC.
+        began_at: ms UTC; later than that of each experiment the lake has, whatever the clock says.
         ended_at: ms UTC; None while the experiment runs.
         promoted: name of the promoted arm; empty if no arm was promoted.
         promote: the rule that promotes ``candidate`` automatically; None for no automatic promotion.

@@ -60,7 +60,7 @@ class Manifest:
     """The manifest of a savepoint.
 
     Args:
-        id: ``hourly_departures-20261122T084512-9c1e``.
+        id: ``hourly_departures-20261122T084512-f3k9c``.
         at: time of creation, ms UTC.
         operator: its name.
         version: ``hourly_departures@3f9a2c1b``.

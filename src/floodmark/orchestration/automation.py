@@ -4,25 +4,21 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import dagster as dg
 
-from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import NEVER, Interval, describe, span
-from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
-from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
-from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names
+from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, Upgrades
 from floodmark.spec.windowing.partitions import end as end_of
@@ -133,7 +129,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         known = json.loads(context.cursor or "{}")
         lake, requests = streams.location.lake, list[Any]()
         listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
-        new = list(_readable(lake, there - listed))
+        new = readable(lake, there - listed)
         if new:
             requests.append(SAVEPOINTS.build_add_request([one.id for one in new]))
         if gone := sorted(listed - there):
@@ -150,13 +146,6 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
 
     return look
-
-
-def _readable(lake: Lake, names: Iterable[str]) -> Iterator[Savepoint]:
-    """The savepoints of these names that can be read."""
-    for name in sorted(names):
-        with suppress(StateError, LifecycleError):  # damaged, or partly deleted: cannot be selected
-            yield savepoints.find(lake, name)
 
 
 def _progress(

@@ -6,7 +6,8 @@ A stream never runs inside a Dagster run: a job is a short command to the superv
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,9 +18,10 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.control.processes.package import has_store
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
+from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
 from floodmark.orchestration.session import StepWorkspace
@@ -191,7 +193,7 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
         with failing(name):
             fleet = streams.fleet(context.log.info)
             saved = save(fleet, name, request_of(SavepointRequest, config), fleet.codes() if streams.any else {})
-        _listed(context, saved.made)
+        _listed(context, streams.location.lake, saved.made)
         for savepoint, why in saved.stay.items():
             context.log.info(f"savepoint {savepoint} stays: {why}")
         context.add_output_metadata(
@@ -217,7 +219,8 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
             context.log.info(f"{asset.operator.version}: nothing has changed")
             return
         if action.savepoint:
-            _listed(context, [savepoints.find(streams.location.lake, action.savepoint)])
+            lake = streams.location.lake
+            _listed(context, lake, [savepoints.find(lake, action.savepoint)])
         context.add_output_metadata(action.outcome)
         if failure := action.failure(f"upgrade to {action.version}"):
             with failing():
@@ -284,10 +287,26 @@ def _upgraded(
     return interruptible(work, cancelled.set)
 
 
-def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
-    """Add savepoints to the list of partitions, and report each as a materialization."""
-    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [savepoint.manifest.id for savepoint in made])
-    for savepoint in made:
+def readable(lake: Lake, names: Iterable[str]) -> list["Savepoint"]:
+    """The savepoints of these names that can be read, in the order in which they were made."""
+    from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
+
+    made: list[Savepoint] = []
+    for name in names:
+        with suppress(StateError, LifecycleError):  # damaged, or partly deleted: cannot be selected
+            made.append(savepoints.find(lake, name))
+    return sorted(made, key=savepoints.order)
+
+
+def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoint"]) -> None:
+    """Add savepoints to the list of partitions, after those made before them that no job or sensor has listed yet. Report each as a materialization."""
+    from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
+
+    last = max(map(savepoints.order, made))
+    unlisted = savepoints.names(lake) - set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)))
+    new = [savepoint for savepoint in readable(lake, unlisted) if savepoints.order(savepoint) <= last]
+    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [savepoint.manifest.id for savepoint in new])
+    for savepoint in new:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"
         )

@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("operator")
 @click.option(
-    "--to", "name", metavar="SAVEPOINT", required=True, help="Savepoint of the operator: floodmark savepoint list."
+    "--to",
+    "name",
+    metavar="SAVEPOINT",
+    help="Savepoint of the operator: floodmark savepoint list. Default: the newest.",
 )
 @asked(RollbackRequest)
 @click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
-def rollback(invocation: Invocation, *, operator: str, name: str, request: RollbackRequest, dry_run: bool) -> None:
+def rollback(
+    invocation: Invocation, *, operator: str, name: str | None, request: RollbackRequest, dry_run: bool
+) -> None:
     """Roll the stream of OPERATOR back to a savepoint: state, positions and tables, with every stream that reads it.
 
     Supervised streams are stopped, and started again with the code of their savepoints. Other streams must be stopped already.

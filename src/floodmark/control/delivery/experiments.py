@@ -88,7 +88,7 @@ def start(
         if made is None or not same or made.state != "starting":
             _check(known, name, operator, codes)
             made = replace(
-                _new_experiment(fleet, name, operator, request), promote=rule, candidate=candidate, sample=keys
+                _new_experiment(fleet, name, operator, request, known), promote=rule, candidate=candidate, sample=keys
             )
             experiments.keep(fleet.lake, made)
         crash.point("experiment.after_record")
@@ -119,7 +119,9 @@ def _check(known: Iterable[Experiment], name: str, operator: str, codes: Mapping
         raise LifecycleError(where, "two arms or more", f"{len(codes)} of them", fix, code="LIFECYCLE-093")
 
 
-def _new_experiment(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -> Experiment:
+def _new_experiment(
+    fleet: Fleet, name: str, operator: str, request: ExperimentRequest, known: Iterable[Experiment]
+) -> Experiment:
     lake, codes = fleet.lake, request.arms
     packages = {arm: _package(fleet, name, operator, code) for arm, code in codes.items()}
     origin = (
@@ -139,7 +141,7 @@ def _new_experiment(fleet: Fleet, name: str, operator: str, request: ExperimentR
         state="starting",
         who=getpass.getuser(),
         why=request.note,
-        began_at=time.time_ns() // 1_000_000,
+        began_at=experiments.next_start(known),
         since=origin.manifest.watermark,
     )
 

@@ -13,7 +13,7 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.turns import taking_turn
 from floodmark.control.streams.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.core.time import describe
+from floodmark.core.time import describe, iso
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import cuts, experiments, savepoints, switch
 from floodmark.lake.stream.timeline import Timeline, inputs_at, streams
@@ -74,7 +74,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             check_cutover(fleet.lake, made, chosen, request.cutover)
         old |= {operator: old[operator] | {"next": chosen.package}}
         action = actions.begin(
-            fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=_action_note(name, request.arm)
+            fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=_action_note(made, request.arm)
         )
         try:
             back = _become(fleet, made, chosen, action, request, again)
@@ -126,9 +126,9 @@ def _transfer_note(made: Experiment, arm: Arm) -> str:
     return f"promotion of arm {arm.name} of experiment {made.name}"
 
 
-def _action_note(name: str, arm: str) -> str:
-    """Note of the action of a promotion in the control store."""
-    return f"arm {arm} of experiment {name}"
+def _action_note(made: Experiment, arm: str) -> str:
+    """Note of the action of a promotion in the control store; of each of several experiments with one name it is another one."""
+    return f"arm {arm} of experiment {made.name}, begun {iso(made.began_at)}"
 
 
 def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
@@ -138,7 +138,10 @@ def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
 
 def _is_of(action: Action, made: Experiment, arm: str) -> bool:
     """True if an action promotes an arm of this experiment, and not of an earlier experiment with the same name."""
-    return action.why == _action_note(made.name, arm) and action.began_at * 1000 >= made.began_at
+    written_before = f"arm {arm} of experiment {made.name}"  # by earlier versions of floodmark
+    return action.why == _action_note(made, arm) or (
+        action.why == written_before and action.began_at * 1000 >= made.began_at
+    )
 
 
 def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:

@@ -93,7 +93,7 @@ def _savepoint(operator: str, production: Lake, span: int) -> Savepoint:
     last = checkpoint.last_committed()
     before = (checkpoint.settled(last) if last >= 0 else known[-1].manifest.watermark) - span
     behind = [one for one in known if one.manifest.watermark <= before]
-    return max(behind, key=lambda one: one.manifest.watermark) if behind else known[0]
+    return max(reversed(behind), key=lambda one: one.manifest.watermark) if behind else known[0]
 
 
 def _definitions(operator: str, *lakes: Lake) -> list[Deployed | None]:

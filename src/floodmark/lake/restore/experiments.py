@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+
 from floodmark.core.errors import LifecycleError, closest
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
@@ -33,6 +36,11 @@ def known(lake: Lake) -> list[Experiment]:
     """All experiments of a lake, oldest first."""
     records = [read(lake.internal(_FOLDER, name, _RECORD)) for name in folders(lake.internal(_FOLDER))]
     return sorted((Experiment.parse(one) for one in records if one is not None), key=lambda one: one.began_at)
+
+
+def next_start(known: Iterable[Experiment]) -> int:
+    """Start time of an experiment that begins now, ms UTC: later than that of each known one, whatever the clock says."""
+    return max([time.time_ns() // 1_000_000, *(one.began_at + 1 for one in known)])
 
 
 def find(lake: Lake, name: str) -> Experiment:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +10,6 @@ from typing import Any
 
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
-from floodmark.core.time import from_ms
 from floodmark.lake.folder.copies import copy, files_of, remove
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
@@ -25,8 +22,13 @@ from floodmark.lake.stream.identity import IDENTITY, Identity
 from floodmark.lake.stream.timeline import CHECKPOINT, REACHED, STARTS, TICKS, Timeline
 from floodmark.lake.table import entries, sequences
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, broken, damage
+from floodmark.lifecycle.savepoint_id import latest_of, new_id, operator_of
 
 _PIN = "pinned"
+_DRAFT = ".draft"
+"""Ending of the folder of a savepoint that is being written or deleted."""
+_ABANDONED_MS = 86_400_000
+"""Age of a draft that counts as left by a killed process where no lock tells so, ms."""
 _VERSIONS = "versions"
 """Folder in a savepoint with the list of files of each output at its restored version."""
 
@@ -171,17 +173,20 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
         where = f"savepoint of '{operator}' in {lake.root}"
         raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
     with exclusive(lake, "savepoints", operator, "savepoint"):
-        for leftover in folders(home):
-            if leftover.endswith(".draft"):  # left by a killed process
-                remove(f"{home}/{leftover}")
-        now = max(time.time_ns() // 1_000_000, _newest(lake, operator) + 1)
-        name = name or _unused(home, f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}")
-        draft = Draft(name, f"{home}/{name}.draft", now)
+        clock, latest, taken = time.time_ns() // 1_000_000, -1, folders(home)
+        for folder in taken:
+            at = latest_of(folder.removesuffix(_DRAFT))
+            latest = max(latest, at)
+            if folder.endswith(_DRAFT) and (lake.is_local or at < clock - _ABANDONED_MS):  # left by a killed process
+                remove(f"{home}/{folder}")
+        now = max(clock, latest + 1)
+        name = name or new_id(operator, now)
+        draft = Draft(name, f"{home}/{name}{_DRAFT}", now)
         try:
             yield draft
             remove(f"{home}/{name}")  # at most a folder without a manifest
             files, path = file_system(draft.path)
-            files.move(path, path.removesuffix(".draft"))
+            files.move(path, path.removesuffix(_DRAFT))
             crash.point("savepoint.after_rename")
         except OSError as error:
             remove(draft.path)
@@ -191,19 +196,6 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
         except BaseException:
             remove(draft.path)
             raise
-
-
-def _newest(lake: Lake, operator: str) -> int:
-    """Start time of the operator's last savepoint, ms UTC; -1 without one."""
-    return max((one.manifest.at for one in savepoints(lake, operator)), default=-1)
-
-
-def _unused(home: str, start: str) -> str:
-    """A name that no savepoint in a folder has."""
-    taken = set(folders(home))
-    while (name := f"{start}-{secrets.token_hex(2)}") in taken:
-        pass
-    return name
 
 
 def error_not_started(operator: str, lake: Lake) -> LifecycleError:
@@ -257,14 +249,19 @@ class Unreadable:
 
 
 def survey(lake: Lake, operator: str | None = None) -> tuple[list[Savepoint], list[Unreadable]]:
-    """The readable savepoints of a lake or of one operator, oldest first, and the unreadable ones."""
+    """The readable savepoints of a lake or of one operator in the order in which they were made, oldest first, and the unreadable ones."""
     readable, unreadable = list[Savepoint](), list[Unreadable]()
     for path, content in _manifests(lake, operator):
         try:
             readable.append(_opened(path, content))
         except StateError as error:
             unreadable.append(Unreadable(path, error, read(f"{path}/{_PIN}") is not None))
-    return sorted(readable, key=lambda one: (one.manifest.at, one.manifest.id)), unreadable
+    return sorted(readable, key=order), unreadable
+
+
+def order(savepoint: Savepoint) -> tuple[int, str]:
+    """Sort key of savepoints: the order in which they were made."""
+    return savepoint.manifest.at, savepoint.manifest.id
 
 
 def savepoints(lake: Lake, operator: str | None = None) -> list[Savepoint]:
@@ -309,7 +306,7 @@ def _manifests(lake: Lake, operator: str | None) -> Iterator[tuple[str, bytes]]:
 def _folders(lake: Lake, operator: str | None) -> Iterator[str]:
     home = lake.internal("savepoints")
     for name in [operator] if operator else folders(home):
-        yield from (f"{home}/{name}/{folder}" for folder in folders(f"{home}/{name}") if not folder.endswith(".draft"))
+        yield from (f"{home}/{name}/{folder}" for folder in folders(f"{home}/{name}") if not folder.endswith(_DRAFT))
 
 
 def find(lake: Lake, name: str) -> Savepoint:
@@ -322,19 +319,36 @@ def find(lake: Lake, name: str) -> Savepoint:
     return _opened(*_named(lake, name))
 
 
-def of(lake: Lake, operator: str, name: str) -> Savepoint:
-    """The savepoint of a name, checked to belong to an operator.
+def of(lake: Lake, operator: str, name: str | None) -> Savepoint:
+    """The savepoint of a name, checked to belong to an operator; without a name the operator's newest.
 
     Raises:
         LifecycleError: LIFECYCLE-031, there is no such savepoint, or it belongs to another operator.
         StateError: STATE-020 its format is newer, STATE-021 its manifest is damaged.
     """
+    if name is None:
+        return _newest(lake, operator)
     savepoint = find(lake, name)
     if savepoint.manifest.operator != operator:
         fix = f"See those of '{operator}': floodmark savepoint list {operator}"
         got = f"one of '{savepoint.manifest.operator}'"
         raise LifecycleError(f"savepoint '{name}'", f"one of '{operator}'", got, fix, code="LIFECYCLE-031")
     return savepoint
+
+
+def _newest(lake: Lake, operator: str) -> Savepoint:
+    """The newest savepoint of an operator.
+
+    Raises:
+        LifecycleError: LIFECYCLE-031, there is none.
+    """
+    known = savepoints(lake, operator)
+    if not known:
+        fix = f"Make one before the next change: floodmark savepoint create {operator}"
+        raise LifecycleError(
+            f"lake {lake.root}", f"a savepoint of operator '{operator}'", "none", fix, code="LIFECYCLE-031"
+        )
+    return known[-1]
 
 
 def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
@@ -352,8 +366,9 @@ def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
 
 def _named(lake: Lake, name: str) -> tuple[str, bytes]:
     """(folder, content of the manifest) of the savepoint of a name."""
-    path = f"{_home(lake, name.rsplit('-', 2)[0])}/{name}"
-    content = read(f"{path}/{MANIFEST}") if re.fullmatch(r"\w+-\d{8}T\d{6}-\w{4}", name) else None
+    operator = operator_of(name)
+    path = f"{_home(lake, operator or name)}/{name}"
+    content = None if operator is None else read(f"{path}/{MANIFEST}")
     if content is None:
         known = [place.rsplit("/", 1)[-1] for place, _ in _manifests(lake, None)]
         fix = f"{closest(name, known)}See those there are: floodmark savepoint list"
@@ -404,9 +419,9 @@ def delete(savepoint: Savepoint | Unreadable) -> None:
         fix = f"Take the pin off first: floodmark savepoint pin {name} --off"
         raise LifecycleError(f"savepoint '{name}'", "one that is not pinned", "a pinned one", fix, code="LIFECYCLE-032")
     files, path = file_system(savepoint.path)
-    files.move(path, f"{path}.draft")
+    files.move(path, f"{path}{_DRAFT}")
     crash.point("savepoint.deleting")
-    remove(f"{savepoint.path}.draft")
+    remove(f"{savepoint.path}{_DRAFT}")
 
 
 def export(savepoint: Savepoint, target: str) -> None:
@@ -448,6 +463,11 @@ def import_savepoint(lake: Lake, source: str) -> Savepoint:
     exported = opened(source)
     if exported.manifest.canonical:
         raise broken(f"savepoint {exported.path}", "a canonical one, of which 'floodmark savepoint import' makes one")
+    if operator_of(exported.id) != exported.manifest.operator:
+        raise broken(
+            f"savepoint {exported.path}",
+            f"one named '{exported.id}', which is no id of a savepoint of '{exported.manifest.operator}'",
+        )
     check(exported)
     folder = f"{_home(lake, exported.manifest.operator)}/{exported.manifest.id}"
     if read(f"{folder}/{MANIFEST}") is not None:
