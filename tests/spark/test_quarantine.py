@@ -131,6 +131,10 @@ def test_marks_of_a_replay_that_never_landed_are_taken_back(engine, lake, tmp_pa
 
 def test_replay_into_an_ended_source_is_refused(engine, lake, tmp_path) -> None:
     files = inbox(tmp_path)
+    engine.land(source(files), lake, clock=clock)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-185 .*1 not readable to its end: b\.csv\.gz"):
+        engine.land(source(files), lake, clock=clock, end=True)
+    (tmp_path / "in" / "b.csv.gz").unlink()
     engine.land(source(files), lake, clock=clock, end=True)
     with pytest.raises(LifecycleError, match="LIFECYCLE-011"):
         engine.replay(source(files, Mended), lake, clock=clock)
