@@ -1,4 +1,4 @@
-"""One log, several programs: a spike waits in it, what is thought of later needs no source any more, each program's state is its own."""
+"""One log read three times: a live view, current values, and a replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.stream.timeline import Timeline
 
 HOUR = timedelta(hours=1)
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -88,21 +87,6 @@ def truth(code: fm.Operator) -> Counter[Result]:
     return Counter((key, hour, fold(some)) for (key, hour), some in values.items())
 
 
-@pytest.mark.feature("D4")
-def test_a_spike_waits_in_the_log_and_its_results_are_right_later(embedded: Computing, inbox: Path, lake: Lake) -> None:
-    land(embedded, inbox, lake, range(CALM))
-    embedded.run_unbounded(total, lake, until_caught_up=True)
-    for first in range(CALM, CALM + SPIKE, 500):  # nobody reads meanwhile
-        land(embedded, inbox, lake, range(first, first + 500), end=first + 500 == CALM + SPIKE)
-    sizes = list[int]()
-    embedded.run_unbounded(
-        total, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda batch: sizes.append(batch.rows_in)
-    )
-    assert len(sizes) >= SPIKE // 500, "it is taken in pieces, not at once"
-    assert 500 <= max(sizes) < SPIKE
-    assert results(lake, "total") == truth(total)
-
-
 @pytest.mark.feature("D10", "R10")
 def test_a_live_view_current_values_and_a_replay_read_one_log_and_no_source(
     embedded: Computing, inbox: Path, lake: Lake
@@ -119,18 +103,3 @@ def test_a_live_view_current_values_and_a_replay_read_one_log_and_no_source(
     embedded.run_bounded(total, other, Interval())
     assert results(other, "total") == truth(total)
     assert DeltaTable(lake.log("readings")).version() == log, "readers write nothing to it"
-
-
-@pytest.mark.feature("R5")
-def test_state_belongs_to_one_program_and_comes_back_from_the_log(embedded: Computing, inbox: Path, lake: Lake) -> None:
-    land_all(embedded, inbox, lake)
-    for code in (total, highest):
-        embedded.run_unbounded(code, lake, until_caught_up=True)
-    mine, other = (Timeline.current(lake, name).checkpoint for name in ("total", "highest"))
-    assert mine.path != other.path
-    kept = {path: path.read_bytes() for path in Path(other.path).rglob("*") if path.is_file()}
-    shutil.rmtree(mine.path)
-    embedded.run_unbounded(total, lake, until_caught_up=True, from_scratch=True)
-    assert results(lake, "total") == truth(total)
-    assert kept == {path: path.read_bytes() for path in Path(other.path).rglob("*") if path.is_file()}
-    assert results(lake, "highest") == truth(highest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import floodmark as fm
@@ -169,6 +170,7 @@ OPERATORS = {
 def main(folder: str, name: str, engine: Engine) -> None:
     """Run until caught up, one commit of the input per micro-batch."""
     if engine == "spark":
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "crash"))
         from borrowed import borrow
 
         borrow()

@@ -16,7 +16,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
 from floodmark.lake.table.ranges import unmeasured
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.run import RunResult
+from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import TICK
 from floodmark.testing.log import Log
 
@@ -81,16 +81,17 @@ class LakeCase(ABC):
             shutil.copytree(recorded, ticks.folder(self.operator, self.lake))
 
     @abstractmethod
-    def run_unbounded(self, clock: int | None = None) -> RunResult:
+    def run_unbounded(self, clock: int | None = None, files_per_batch: int | None = None) -> RunResult:
         """Run unbounded until the stream has caught up.
 
         Args:
             clock: processing time to run at, ms; the machine's by default.
+            files_per_batch: most commits of an input that one micro-batch reads.
         """
 
     @abstractmethod
-    def run_bounded(self, interval: Interval | None = None) -> RunResult:
-        """Run bounded over an interval, by default all of time."""
+    def run_bounded(self, interval: Interval | None = None, late_rows: LateRows = "as_landed") -> RunResult:
+        """Run bounded over an interval, by default all of time; late rows as the stream took them, or all on time."""
 
     def outputs(self) -> dict[str, pa.Table]:
         """Output name -> its whole table, sorted by sequence."""
