@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from small_lake import make
 
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
 
 from .conftest import Verb
 
@@ -64,3 +66,16 @@ def test_a_savepoint_that_cannot_be_read_is_listed_and_can_be_deleted(
     assert refused.stderr.startswith("LIFECYCLE-060")
     assert verb("savepoint", "delete", made.id, "--unreadable", *there).exit_code == 0
     assert verb("maintain", *there).exit_code == 0
+
+
+def test_a_lake_that_is_there_is_not_forgotten(verb: Verb, lake: Lake, tmp_path: Path) -> None:
+    forked = fork(lake, savepoints.create("totals", lake), str(tmp_path / "fork"))
+    maintain = ("maintain", "--lake", lake.root, "--forget", forked.root)
+    refused = verb(*maintain)
+    assert refused.exit_code == 1
+    assert "LIFECYCLE-188" in refused.stderr
+    assert verb(*maintain, "--dry-run").exit_code == 2
+    shutil.rmtree(forked.root)
+    assert "LIFECYCLE-063" in verb("maintain", "--lake", lake.root).stdout
+    assert verb(*maintain).exit_code == 0
+    assert "LIFECYCLE-063" not in verb("maintain", "--lake", lake.root).stdout

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import getpass
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -47,6 +48,9 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
 
     A supervisor does the same every `upkeep_minutes` of the settings.
     """
+    if forget is not None and dry_run:
+        msg = "--forget changes what is known of lakes; leave out --dry-run, or --forget"
+        raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.control.processes.package import has_store
@@ -73,9 +77,13 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
 
 def _forget(settings: Settings, streams: Fleet | None, lake: str) -> None:
     from floodmark.control.state import references
-    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.folder.paths import Lake, absolute
     from floodmark.lake.restore import readers
 
+    with suppress(OSError, ValueError):  # a place that does not answer
+        if Lake(absolute(lake)).there:
+            fix = f"Nothing was forgotten. Its streams and savepoints need files of other lakes as long as it is there. Remove it first: rm -r '{lake}'"
+            raise LifecycleError(f"lake {lake}", "one that is gone", "one that is there", fix, code="LIFECYCLE-188")
     known = readers.forget(Lake.of(settings), lake)
     if streams is not None:
         known |= references.forget(streams.home, streams.store, lake)
