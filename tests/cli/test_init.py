@@ -348,6 +348,9 @@ def test_a_text_that_could_mean_null_stays_text_and_is_said(
         ("digits", ["0.1234567890123456789", "0.5"]),
         ("wide", ["12345678901234567.89", "0.5"]),
         ("version", ["1.9", "1.10"]),
+        ("zipCode", ["10115", "20095"]),
+        ("PLZ", ["10115", "20095"]),
+        ("units", ["2", "2", '"2,2"']),
         ("country", ["NA", "DE"]),
     ],
 )
@@ -605,6 +608,25 @@ def test_an_amount_that_can_be_read_in_two_ways_is_not_guessed(verb: Verb, tmp_p
         made = verb("init", f"made{ord(sign)}", "--from", str(file), "--decimal", sign, "--json")
         assert json.loads(made.stdout)["trial"]["set_aside"] == 0
     assert len(readings) == 2
+
+
+def test_decimal_commas_between_commas_and_blanks(verb: Verb, tmp_path: Path) -> None:
+    rows = [f'2024-01-0{n},"{n},50"," ","-{n}.000,25"' for n in range(1, 5)]
+    file = csv_file(tmp_path, "a.csv", "day,gross,tax,net", *rows, '2024-01-05,"7,00",3,"1,00"')
+    looked = look(file)
+    assert (looked.connector.decimal, looked.connector.missing_values) == (".", (" ",))
+    assert kinds(looked) == {"day": "date", "gross": "float", "tax": "int | None", "net": "Decimal"}
+    _, document = init_from(verb, file)
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (5, 0)
+
+
+def test_a_text_with_commas_below_titles_has_its_own_delimiter(tmp_path: Path) -> None:
+    titles = ["Umsatzanzeige;Datei erstellt am: 09.12.2025", "", "IBAN;DE00", "Saldo;66,31;EUR", ""]
+    titles += ["In der Datei sind alle Posten, auch vorgemerkte, nicht die anderen.", ""]
+    rows = [f"0{n}.12.2025;Firma, Ort;Karte {n};-{n},98;EUR;1.{n}00,31;EUR" for n in range(1, 6)]
+    looked = look(csv_file(tmp_path, "a.csv", *titles, "Buchung;Name;Text;Betrag;Waehrung;Saldo;Einheit", *rows))
+    assert (looked.connector.delimiter, looked.connector.skip) == (";", 7)
+    assert [f.type for f in looked.fields] == ["date", "str", "str", "float", "str", "Decimal", "str"]
 
 
 def test_other_columns_decide_what_one_leaves_open(tmp_path: Path) -> None:

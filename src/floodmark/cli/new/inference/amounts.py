@@ -29,6 +29,7 @@ class Amounts:
         misfits: number of values that are no amounts.
         simple: whether nothing but a leading sign stands beside the numbers.
         pointed: whether ``Files(decimal=",")`` reads all the numbers: no separators but commas, and points between thousands.
+        commas: number of values with a comma and no other separator, currency or odd sign; of all values if some have these.
         separators: of all kinds in the numbers.
         example: a value that tells the readings apart.
     """
@@ -38,6 +39,7 @@ class Amounts:
     misfits: int
     simple: bool
     pointed: bool
+    commas: int
     separators: frozenset[str]
     example: str = ""
 
@@ -92,6 +94,9 @@ def amounts(texts: Sequence[str]) -> Amounts | Currencies | None:
         misfits=total - most,
         simple=all(amount.plain for amount in written.values()),
         pointed=all(map(_POINTED.fullmatch, numbers)),
+        commas=total
+        if currencies or any(not a.plain or set(a.number) & set(".'\u2019" + _SPACES) for a in written.values())
+        else sum(rows[text] for text, amount in written.items() if "," in amount.number),
         separators=frozenset(sign for number in numbers for sign in number if not sign.isdecimal()),
         example=example,
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.cli.new.inference.amounts import Amounts, Currencies, amounts
-from floodmark.cli.new.inference.times import named_like_time, written
+from floodmark.cli.new.inference.times import named_like_time, snake, written
 from floodmark.connectors.strictness import exact
 from floodmark.core.errors import ConnectorError
 from floodmark.spec.values.amounts import Amount
@@ -32,6 +32,10 @@ _NUMBERS = (
 )
 _CODE = r"^[-+]?0[0-9]+$|^\+[0-9]{6,}$"
 """Digits that a number would not keep: a postcode or an id with leading zeros, a telephone number with its plus sign."""
+_NUMBER_OF = re.compile(
+    r"(^|_)(zip|zip_?codes?|postal|postal_?code|post_?code|plz|phone|telephone|telefon|tel|mobile|fax|fips|isbn|ean|gtin|upc)($|_)"
+)
+"""Names of fields whose digits are no amount: a later value may begin with a zero or a plus sign."""
 _VERSION = re.compile(r"(^|_)(version|release|revision)($|_)", re.IGNORECASE)
 """Names of fields in which ``1.10`` is not ``1.1``."""
 _DOUBTFUL = r"^[-+]?([1-9][0-9]{0,2}[.][0-9]{3}|0|[1-9][0-9]{0,2})$"
@@ -132,7 +136,8 @@ class Fields:
         models: nested models, inner models first.
         missing: texts that mean null in columns of CSV that hold no text.
         decimal: sign between whole and fraction that the author names, for columns that can be read with either.
-        comma: whether all numbers of a CSV text have a decimal comma.
+        between: delimiter of a CSV text.
+        comma: whether all numbers of a CSV text have a decimal comma, which is not the delimiter.
         left_out: columns that a contract cannot hold, with reasons.
     """
 
@@ -141,6 +146,7 @@ class Fields:
     models: list[Model] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
     decimal: str | None = None
+    between: str = ""
     comma: bool = False
     left_out: list[str] = field(default_factory=list)
     _amounts: dict[str, Amounts] = field(default_factory=dict)
@@ -196,7 +202,8 @@ class Fields:
             raise _undecided(doubtful)
         chosen = {name: decimal if name in doubtful else next(iter(a.readings)) for name, a in self._amounts.items()}
         commas = [self._amounts[name] for name, sign in chosen.items() if sign == ","]
-        self.comma = bool(commas) and "." not in self._signs and all(read.simple and read.pointed for read in commas)
+        alike = bool(commas) and "." not in self._signs and self.between != ","
+        self.comma = alike and all(read.simple and read.pointed for read in commas)
         typed = []
         for looked in fields:
             if (read := self._amounts.get(looked.column)) is not None:
@@ -248,7 +255,8 @@ class Fields:
             return plain
         if (whole := self._of_values(plain, some)) is not None and not whole.misfits:
             return whole
-        tokens = pc.is_in(some, pa.array(sorted(NULL_TEXTS)))
+        blank = pc.equal(pc.utf8_trim_whitespace(some), "")
+        tokens = pc.or_(blank, pc.is_in(some, pa.array(sorted(NULL_TEXTS))))
         others = some.filter(pc.invert(tokens))
         counted = tuple(
             (entry["values"], entry["counts"]) for entry in pc.value_counts(some.filter(tokens)).to_pylist()
@@ -265,6 +273,7 @@ class Fields:
         misfits = size - counted[kind]
         altered = kind != "bool" and (
             pc.any(pc.match_substring_regex(some, _CODE)).as_py()
+            or (kind == "int" and _NUMBER_OF.search(snake(plain.column)))
             or (kind == "float" and (_VERSION.search(plain.name) or _inexact(some)))
         )
         if misfits <= _TOLERATED * size and not altered and not (kind == "int" and self._is_day(plain.name, some)):
@@ -300,7 +309,7 @@ class Fields:
         read = amounts(some.to_pylist())
         if isinstance(read, Currencies):
             return replace(plain, note=f"several currencies ({', '.join(read.names)}), so the amounts stay text")
-        if read is None:
+        if read is None or (self.between == "," and read.commas * 2 < len(some)):  # `2,2` may be two numbers
             return None
         self._amounts[plain.column] = read
         if len(read.readings) == 1 and max(scale for _, scale in read.readings.values()):

@@ -105,7 +105,12 @@ def look(
         Files("inbox", format="text", pattern=pattern)
     files = find(str(path), pattern)
     sample, source = read(files), _source(files.name)
-    inference = Fields(time_formats=time_formats, decimal=decimal, taken={*_IMPORTED, contract_name(source)})
+    inference = Fields(
+        time_formats=time_formats,
+        decimal=decimal,
+        between=sample.dialect.delimiter if sample.dialect else "",
+        taken={*_IMPORTED, contract_name(source)},
+    )
     fields = (
         inference.of_objects(sample.objects)
         if sample.columns is None

@@ -224,8 +224,11 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
         raise ValueError(msg)
     hint = 1 if re.fullmatch(r"sep=.", texts[0], re.IGNORECASE) else 0
     delimiter, skip, has_header = _sniffed(texts[hint:])
-    if tabs or delimiter not in _SIGNS or not any(delimiter in text for text in texts):
-        delimiter = "\t" if tabs else max(_SIGNS, key=lambda sign: _regular(texts[hint:], sign))
+    fields = {sign: _fields(texts[hint:], sign) for sign in _SIGNS}
+    regular = max(fields, key=lambda sign: fields[sign])
+    doubtful = skip * 2 > len(texts) > _FIELDS or fields[regular] > 2 * fields.get(delimiter, 0)
+    if tabs or doubtful or not any(delimiter in text for text in texts):
+        skip, delimiter = 0, "\t" if tabs else regular
         if not any(delimiter in text for text in texts) and _spaced(texts[hint:]):
             delimiter, has_header = " ", False
     titles = _titles(texts[hint:], delimiter)
@@ -242,10 +245,11 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
     return Dialect(delimiter=delimiter, skip=hint + skip)
 
 
-def _regular(texts: Sequence[str], sign: str) -> tuple[int, int]:
-    """(number of lines that have the most common number of a sign, that number): larger for a delimiter than for a sign in texts."""
+def _fields(texts: Sequence[str], sign: str) -> int:
+    """The number of fields between a sign in the lines that have the most common number of that sign; 0 if these are less than half of the lines."""
     counts = Counter(count for text in texts if (count := text.count(sign)))
-    return max(((lines, count) for count, lines in counts.items()), default=(0, 0))
+    most = max(counts.items(), key=lambda pair: (pair[1], pair[0]), default=(0, 0))
+    return most[0] * most[1] if most[1] * 2 >= sum(map(bool, texts)) else 0
 
 
 def _titles(texts: Sequence[str], delimiter: str) -> int:

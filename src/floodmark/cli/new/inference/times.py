@@ -67,8 +67,13 @@ class Written:
 
 def named_like_time(name: str) -> bool:
     """True if a name suggests a time: ``ordered_at``, ``pickupTime``."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace(".", "_").replace("-", "_")
-    return _NAMES.search(snake) is not None or snake.endswith(("time", "date", "_on"))
+    spelled = snake(name)
+    return _NAMES.search(spelled) is not None or spelled.endswith(("time", "date", "_on"))
+
+
+def snake(name: str) -> str:
+    """A name in lower case with underscores between its words: ``pickupTime`` as ``pickup_time``."""
+    return re.sub(r"[ .-]", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()
 
 
 def written(texts: pa.ChunkedArray, preferred: Sequence[str] = ()) -> Written | None:
