@@ -69,7 +69,7 @@ def test_entries_are_those_of_a_dictionary_wherever_micro_batches_are_cut(progra
                     entries.put(Entry((key,), str(key), event, tick))
                     wanted[key,] = str(key), event, tick
             case "drop", [key]:
-                entries.drop((key,))
+                entries.drop(Entry((key,), None))
                 wanted.pop((key,), None)
             case "change", [key, event]:
                 entry = entries.get((key,))
@@ -82,7 +82,7 @@ def test_entries_are_those_of_a_dictionary_wherever_micro_batches_are_cut(progra
                 due = {entry.key for entry in entries.due(progress, clock)}
                 assert due == {key for key, (_, event, tick) in wanted.items() if event <= progress or tick <= clock}
                 for key in due:
-                    entries.drop(key)
+                    entries.drop(Entry(key, None))
                     del wanted[key]
             case _:
                 waits = [(event, tick) for _, event, tick in wanted.values()]
@@ -168,7 +168,7 @@ def test_state_of_the_format_before_is_read_and_written_anew(keys):
     entries = Entries.open(store)
     assert entries.extra == {"clock": 5}
     assert {e.key for e in entries.due(2, 0)} == {(key,) for key in range(min(keys, 3))}
-    entries.drop((0,))
+    entries.drop(Entry((0,), None))
     assert entries.close() == (1 if keys > 1 else NONE, NONE)
     assert store.head is not None
     assert unpack(store.head)[0] == CODEC

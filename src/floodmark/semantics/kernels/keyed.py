@@ -118,11 +118,11 @@ class KeyedKernel(ABC):
         self._take(rows, places, ticks)
         self._reach(progress, END if progress >= END else self.now.clock)
         self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
-        for key, key_state in self.keys.items():
+        for key_state in self.keys.values():
             if key_state.close():
                 self.entries.put(key_state.entry)
             else:
-                self.entries.drop(key)
+                self.entries.drop(key_state.entry)
         self._end()
         event, tick = self.entries.close()
         if self.stage.step.time == "processing":  # windows wait for the clock, or for the end of input
@@ -226,7 +226,12 @@ class KeyedKernel(ABC):
         """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""
         names, step = set(table.column_names), self.stage.step
         count = table.num_rows
-        keys = list(zip(*(_plain(table[k]) for k in self.stage.keys), strict=True)) if self.stage.keys else [()] * count
+        keys = (
+            list(zip(*(plain_keys(table[k]) for k in self.stage.keys), strict=True))
+            if self.stage.keys
+            else [()] * count
+        )
+        self.entries.expect(dict.fromkeys(keys))
         columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
         values = list(zip(*columns, strict=True)) if columns else [()] * count
         rows = table["row"].to_pylist() if "row" in names else [None] * count
@@ -257,7 +262,7 @@ class KeyedKernel(ABC):
     def _key(self, key: tuple[Any, ...]) -> Any:
         key_state = self.keys.get(key)
         if key_state is None:
-            key_state = self.keys[key] = self._opened(self.entries.get(key) or Entry(key, None))
+            key_state = self.keys[key] = self._opened(self.entries.opened(key))
         return key_state
 
     def _opened(self, entry: Entry) -> Any:
@@ -373,7 +378,7 @@ def column(values: Sequence[Any], field: pa.Field) -> pa.Array:
         return fitted(values, field.type)
 
 
-def _plain(values: pa.ChunkedArray) -> list[Any]:
+def plain_keys(values: pa.ChunkedArray) -> list[Any]:
     """Values of a key column, with a single NaN object."""
     key_values: list[Any] = values.to_pylist()
     if pa.types.is_floating(values.type):

@@ -31,7 +31,7 @@ from floodmark.spec.windowing.triggers import own_parts
 from floodmark.spec.windowing.windows import Count, Global, Session
 
 
-class _Window:
+class OpenWindow:
     """One window of one key."""
 
     __slots__ = ("contents", "emitted", "end", "fresh", "held", "index", "start", "trigger")
@@ -42,16 +42,18 @@ class _Window:
         self.emitted: list[tuple[Any, ...]] = []
 
     def dump(self) -> tuple[Any, ...]:
+        """The window as plain data."""
         return self.start, self.end, self.contents, self.trigger, self.fresh, self.held, self.index, self.emitted
 
     @staticmethod
-    def load(data: tuple[Any, ...]) -> _Window:
-        window = _Window(*data[:4])
+    def load(data: tuple[Any, ...]) -> OpenWindow:
+        """The window that ``dump`` returned."""
+        window = OpenWindow(*data[:4])
         window.fresh, window.held, window.index, window.emitted = data[4:]
         return window
 
 
-class _Key:
+class KeyWindows:
     """The state of one key: its windows and its last stamp. ``event`` and ``tick``: earliest progress and clock its timers wait for."""
 
     __slots__ = ("entry", "event", "stamp", "tick", "windows")
@@ -62,19 +64,22 @@ class _Key:
         self.stamp: int = NEVER
         if entry.value:
             windows, self.stamp = entry.value
-        self.windows = [_Window.load(data) for data in windows]
+        self.windows = [OpenWindow.load(data) for data in windows]
         self.event, self.tick = entry.event, entry.tick
 
     def close(self) -> bool:
+        """Write the windows into the entry; False if there are none."""
         self.entry.value = self.dump(), self.stamp
         self.entry.event, self.entry.tick = self.event, self.tick
         return bool(self.windows)
 
     def dump(self) -> list[Any]:
+        """The windows as plain data."""
         return [window.dump() for window in self.windows]
 
     def restore(self, dumped: list[Any]) -> None:
-        self.windows = [_Window.load(data) for data in dumped]
+        """Restore the windows that ``dump`` returned."""
+        self.windows = [OpenWindow.load(data) for data in dumped]
 
 
 @contextmanager
@@ -92,7 +97,7 @@ def _uncollected() -> Iterator[None]:
 class RecordWindowKernel(KeyedKernel):
     """Windows of one key group."""
 
-    state_type = _Key
+    state_type = KeyWindows
     stage: ElementStage
 
     def __init__(self, stage: ElementStage, store: Store) -> None:
@@ -114,12 +119,15 @@ class RecordWindowKernel(KeyedKernel):
     ) -> Emission:
         """Process rows one by one, as ``KeyedKernel``; without a user's code no cycles are searched meanwhile."""
         with _uncollected() if self.acyclic else nullcontext():
-            return super().advance(packed, progress, ticks, reached)
+            emission = super().advance(packed, progress, ticks, reached)
+            self.keys.clear()  # so that the next search for garbage does not look through them
+            self.out.clear()
+            return emission
 
     # ---- rows
 
     def _element(
-        self, key_state: _Key, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+        self, key_state: KeyWindows, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
     ) -> None:
         """Add a row to its windows, those for which its stamp does not drop it."""
         now, lost = self.now, 0
@@ -145,7 +153,7 @@ class RecordWindowKernel(KeyedKernel):
             if last <= stamp:
                 self.late += self._wanted(last)
             if window is None:
-                window = _Window(start, end, self.contents.nothing(), self.machine.begin())
+                window = OpenWindow(start, end, self.contents.nothing(), self.machine.begin())
                 key_state.windows.append(window)
             self.contents.add(window.contents, self.arrived, time, values, row)
             window.fresh, window.held = window.fresh + 1, window.held + 1
@@ -157,7 +165,7 @@ class RecordWindowKernel(KeyedKernel):
             self.refused.append(position)
         self._wait(key_state)
 
-    def _merged(self, key_state: _Key, start: int | None, end: int | None, stamp: int) -> _Window | None:
+    def _merged(self, key_state: KeyWindows, start: int | None, end: int | None, stamp: int) -> OpenWindow | None:
         """The session a row belongs to: the sessions it touches that its stamp has not freed, merged. None if there are none."""
         assert start is not None
         assert end is not None
@@ -187,7 +195,7 @@ class RecordWindowKernel(KeyedKernel):
     def _ticks_first(self) -> bool:
         return self.endless
 
-    def _fire(self, key_state: _Key, progress: int) -> None:
+    def _fire(self, key_state: KeyWindows, progress: int) -> None:
         """Fire a key's timers in time order up to ``progress``, and free windows whose time is over.
 
         At the end of input a period that is under way comes to its end once, if there are new rows; it is not repeated for ever.
@@ -204,7 +212,7 @@ class RecordWindowKernel(KeyedKernel):
                     self._due(key_state, window, END)
             self._wait(key_state)
 
-    def _due(self, key_state: _Key, window: _Window, time: int) -> None:
+    def _due(self, key_state: KeyWindows, window: OpenWindow, time: int) -> None:
         """Fire a window whose timer, or end, progress has reached; free it if its time is over."""
         self.now.watermark = time
         if self.machine.next_event(window.trigger, window) <= time:
@@ -223,7 +231,7 @@ class RecordWindowKernel(KeyedKernel):
                 self._decided(key_state, window, FIRE, last_of(window), time - 1, "late", is_last=True)
             key_state.windows.remove(window)
 
-    def _tick(self, key_state: _Key) -> None:
+    def _tick(self, key_state: KeyWindows) -> None:
         """Fire the windows whose timers the clock has reached."""
         for window in list(key_state.windows):
             if self.machine.next_tick(window.trigger) > self.now.clock:
@@ -236,10 +244,10 @@ class RecordWindowKernel(KeyedKernel):
                 self._decided(key_state, window, decision, event, key_state.stamp, "late" if late else "early")
         self._wait(key_state)
 
-    def _free_at(self, window: _Window) -> int:
+    def _free_at(self, window: OpenWindow) -> int:
         return END if window.end is None else min(window.end - 1 + self.lateness, END)
 
-    def _wait(self, key_state: _Key) -> None:
+    def _wait(self, key_state: KeyWindows) -> None:
         """Set the earliest progress and clock of the key's timers."""
         event, tick = NONE, NONE
         for window in key_state.windows:
@@ -251,8 +259,8 @@ class RecordWindowKernel(KeyedKernel):
 
     def _decided(
         self,
-        key_state: _Key,
-        window: _Window,
+        key_state: KeyWindows,
+        window: OpenWindow,
         decision: int,
         event: int,
         stamp: int,
@@ -276,7 +284,7 @@ class RecordWindowKernel(KeyedKernel):
         if decision & PURGE or (decision & FIRE and self.discards):
             window.contents, window.emitted, window.fresh, window.held = self.contents.nothing(), [], 0, 0
 
-    def _emit(self, key_state: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> bool:
+    def _emit(self, key_state: KeyWindows, window: OpenWindow, pane: Pane, event: int, stamp: int) -> bool:
         """Emit a pane; False if the window has no rows."""
         window.contents = self.contents.evicted(window.contents, "before")
         if self.contents.keeps_rows and not window.contents:
@@ -305,7 +313,7 @@ class RecordWindowKernel(KeyedKernel):
         window.contents = self.contents.evicted(window.contents, "after")
         return True
 
-    def _without_spoiling(self, key_state: _Key, window: _Window, stamp: int) -> bool:
+    def _without_spoiling(self, key_state: KeyWindows, window: OpenWindow, stamp: int) -> bool:
         """Quarantine the rows of a window for which a fold fails; True if there were any."""
         spoiling = dict(self.contents.spoiling(window.contents))
         for position, error in spoiling.items():
@@ -315,7 +323,7 @@ class RecordWindowKernel(KeyedKernel):
         window.held -= len(spoiling)
         return bool(spoiling)
 
-    def _computed(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
+    def _computed(self, window: OpenWindow, pane: Pane) -> list[tuple[Any, ...]]:
         """The rows of a pane; if failures are quarantined, checked to fit the result's columns."""
         rows = self.contents.results(window.contents, pane)
         if self.quarantines:
@@ -336,7 +344,7 @@ class RecordWindowKernel(KeyedKernel):
                 columns.append(column(values, field))
         return self._cut(pa.table(columns, schema=schema))
 
-    def _check_whole(self, key_state: _Key, window: _Window) -> None:
+    def _check_whole(self, key_state: KeyWindows, window: OpenWindow) -> None:
         """Refuse a session that reaches the edge of the rows read, as rows beyond the edge may extend it: EXECUTION-007."""
         cut, session = self.stage.cut, self.step.window
         if cut is None or not isinstance(session, Session) or window.start is None or window.end is None:

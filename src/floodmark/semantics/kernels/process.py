@@ -142,7 +142,7 @@ class _Context:
 
     def __init__(self, kernel: ProcessKernel) -> None:
         self._kernel = kernel
-        self.key_state: _KeyState | None = None
+        self.key_state: KeyCells | None = None
         self.timestamp = self.watermark = NEVER
 
     @property
@@ -170,7 +170,7 @@ class _Context:
         self._kernel.count_dropped(self.timestamp, self.watermark)
 
 
-class _KeyState:
+class KeyCells:
     """The state of one key: its states and timers, its last stamp and its latest event time.
 
     Nothing in its states has outlived its time before ``expiry``. That is said without looking through them after every row; ``loose`` then.
@@ -190,13 +190,16 @@ class _KeyState:
         self.expiry, self.loose = NONE, False
 
     def close(self) -> bool:
+        """Write the timers into the entry; False if there is no state."""
         self.entry.event, self.entry.tick = self.event, self.tick
         return bool(self.states or self.timers)
 
     def dump(self) -> Any:
+        """States and timers."""
         return self.states, self.timers
 
     def restore(self, dumped: Any) -> None:
+        """Restore the states and timers that ``dump`` returned."""
         self.states, self.timers = dumped
 
 
@@ -251,7 +254,7 @@ def _nullable(column: Any) -> Any:
 class ProcessKernel(KeyedKernel):
     """A process function over one key group."""
 
-    state_type = _KeyState
+    state_type = KeyCells
     stage: ProcessStage
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
@@ -319,8 +322,8 @@ class ProcessKernel(KeyedKernel):
             self.store.put(_SHARED, states)
         self.entries.extra["shared"] = bool(states)
 
-    def _opened(self, entry: Entry) -> _KeyState:
-        key_state = _KeyState(entry)
+    def _opened(self, entry: Entry) -> KeyCells:
+        key_state = KeyCells(entry)
         if self.runner.mortal:
             key_state.expiry, key_state.loose = entry.event, True
         if key_state.timers.keys() - self.timers:  # of an older version of the function
@@ -402,7 +405,7 @@ class ProcessKernel(KeyedKernel):
         super()._row(key, position, time, stamp, values, row)
 
     def _element(
-        self, key_state: _KeyState, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+        self, key_state: KeyCells, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
     ) -> None:
         key_state.stamp, key_state.latest = stamp, max(key_state.latest, time)
         self.late += time <= stamp and self._wanted(time)
@@ -422,7 +425,7 @@ class ProcessKernel(KeyedKernel):
         finally:
             self._leave(key_state)
 
-    def _fire(self, key_state: _KeyState, progress: int) -> None:
+    def _fire(self, key_state: KeyCells, progress: int) -> None:
         self.runner.times.ending = progress >= END
         self.runner.times.chains.clear()
         while key_state.event <= progress:
@@ -440,7 +443,7 @@ class ProcessKernel(KeyedKernel):
                     break
             self._due(key_state)
 
-    def _tick(self, key_state: _KeyState) -> None:
+    def _tick(self, key_state: KeyCells) -> None:
         self.runner.times.ending = self.now.clock >= END
         while key_state.tick <= self.now.clock:
             name = min(self.runner.times.clocks & key_state.timers.keys(), key=lambda n: (key_state.timers[n][0], n))
@@ -449,7 +452,7 @@ class ProcessKernel(KeyedKernel):
             self._timer(key_state, name, at, key_state.stamp, event, event)
             self._due(key_state)
 
-    def _timer(self, key_state: _KeyState, name: str, time: int, stamp: int, event: int, now: int) -> None:
+    def _timer(self, key_state: KeyCells, name: str, time: int, stamp: int, event: int, now: int) -> None:
         """Call ``on_timer``; its rows have the event time ``event``."""
         times, clocks = self.runner.times, self.runner.times.clocks
         times.firing = name, time
@@ -463,7 +466,7 @@ class ProcessKernel(KeyedKernel):
             self._leave(key_state)
             times.firing = None
 
-    def _enter(self, key_state: _KeyState, time: int, watermark: int, now: int) -> None:
+    def _enter(self, key_state: KeyCells, time: int, watermark: int, now: int) -> None:
         """Open the handles on a key's states and timers, for a callback."""
         context, runner, states = self.context, self.runner, key_state.states
         context.key_state, context.timestamp, context.watermark = key_state, time, watermark
@@ -471,7 +474,7 @@ class ProcessKernel(KeyedKernel):
             cell.raw, cell.now, cell.open = states.get(name), now, True
         runner.times.times, runner.times.open = key_state.timers, True
 
-    def _leave(self, key_state: _KeyState) -> None:
+    def _leave(self, key_state: KeyCells) -> None:
         runner, states = self.runner, key_state.states
         for name, cell in runner.own:
             if cell.raw is not None:
@@ -485,7 +488,7 @@ class ProcessKernel(KeyedKernel):
                 key_state.expiry, key_state.loose = min(key_state.expiry, runner.cells[name].now + ttl, END), True
         self._due(key_state)
 
-    def _wait(self, key_state: _KeyState) -> None:
+    def _wait(self, key_state: KeyCells) -> None:
         expiries = [state.expires(key_state.states.get(name)) for name, state, _ in self.runner.mortal]
         key_state.expiry, key_state.loose = (
             min((min(at, END) for at in expiries if at is not None), default=NONE),
@@ -493,7 +496,7 @@ class ProcessKernel(KeyedKernel):
         )
         self._due(key_state)
 
-    def _due(self, key_state: _KeyState) -> None:
+    def _due(self, key_state: KeyCells) -> None:
         clocks = self.runner.times.clocks
         event, tick = key_state.expiry, NONE
         for name, times in key_state.timers.items():
@@ -566,7 +569,7 @@ def _keep(states: dict[str, Any], name: str, raw: Any) -> None:
         states[name] = raw
 
 
-def _latest(key_state: _KeyState) -> int:
+def _latest(key_state: KeyCells) -> int:
     """The latest effective time of a key's rows."""
     return max(key_state.stamp + 1, key_state.latest)
 

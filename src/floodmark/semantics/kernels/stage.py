@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from floodmark.semantics.kernels.columnar import Stage
+from floodmark.semantics.kernels.duplicates import DeduplicateKernel, is_deduplication
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.kernels.panes import RecordWindowKernel
 from floodmark.semantics.kernels.process import ProcessKernel
+from floodmark.semantics.kernels.sessions import SessionKernel, has_final_sessions
 from floodmark.semantics.state.store import Store
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
@@ -22,9 +24,9 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
         case Stage():
             return ColumnarWindowKernel(stage, store)
         case ElementStage():
-            return RecordWindowKernel(stage, store)
+            return (SessionKernel if has_final_sessions(stage) else RecordWindowKernel)(stage, store)
         case ProcessStage():
-            return ProcessKernel(stage, store)
+            return (DeduplicateKernel if is_deduplication(stage) else ProcessKernel)(stage, store)
         case JoinStage():
             return JoinKernel(stage, store)
 

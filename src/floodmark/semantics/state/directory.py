@@ -6,7 +6,7 @@ others are chunks of their own. A page is read only to reach a bucket below it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from floodmark.core.time import END
@@ -63,6 +63,21 @@ class Directory:
 
     def __setitem__(self, number: int, item: Item) -> None:
         self._put(1, number, item)
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Read the pages above buckets that are about to be asked for, those of a level at once.
+
+        Args:
+            numbers: of buckets.
+        """
+        below = dict.fromkeys(numbers)
+        for level in range(self._height - 1, 0, -1):
+            width = _WIDTH**level
+            pages = [page for page in dict.fromkeys(n // width for n in below) if (level, page) not in self._pages]
+            stored = [page for page in pages if self._item(level + 1, page)[0]]
+            self.store.expect([level * _BUCKETS + page for page in stored])
+            for page in pages:
+                self._page(level, page)
 
     def grow(self) -> None:
         """Add an empty bucket."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.core.errors import StateError
 from floodmark.semantics.encoding.identity import identity
-from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.encoding.plain import pack, packed_bytes, unpack
 from floodmark.semantics.state.directory import NONE, Directory, combined
 from floodmark.semantics.state.store import Store
 
@@ -43,12 +43,17 @@ class Entry:
         value: plain data.
         event: the progress it waits for.
         tick: the clock it waits for.
+        name: identity of the key; computed if it is not known.
     """
 
     key: tuple[Any, ...]
     value: Any
     event: int = NONE
     tick: int = NONE
+    name: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or identity(self.key)
 
 
 @dataclass(slots=True)
@@ -74,6 +79,8 @@ class Entries:
     _weight: int = 0
     _open: dict[int, _Bucket] = field(default_factory=dict)
     _live: dict[bytes, Entry | None] = field(default_factory=dict)
+    _names: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+    """Identities of keys that are about to be opened."""
 
     @staticmethod
     def open(store: Store) -> Entries:
@@ -105,7 +112,7 @@ class Entries:
         Args:
             stored: by identity of the key.
         """
-        weight = sum(min(_weight(name, entry), _FULL) for name, entry in stored.items())
+        weight = sum(min(_weight(name, entry[2]), _FULL) for name, entry in stored.items())
         while self.directory.size * _FULL < weight:
             self._grow()
         for name, entry in stored.items():
@@ -115,29 +122,36 @@ class Entries:
 
     def get(self, key: tuple[Any, ...]) -> Entry | None:
         """The entry of a key, None if there is none; ``close`` writes its changes."""
-        name = identity(key)
-        if name in self._live:
-            return self._live[name]
-        stored = self._bucket(self._number(name)).entries.get(name) if self.directory.size else None
-        entry = Entry(key, unpack(stored[2])[1], stored[0], stored[1]) if stored else None
-        self._live[name] = entry
-        return entry
+        return self._stored(identity(key), key)
+
+    def expect(self, keys: Iterable[tuple[Any, ...]]) -> None:
+        """Read the buckets of keys that are about to be opened, all at once."""
+        self._names = {key: identity(key) for key in keys}
+        if self.directory.size:
+            self._expect([self._number(name) for name in self._names.values()])
+
+    def opened(self, key: tuple[Any, ...]) -> Entry:
+        """The entry of a key; without one a new entry, which ``put`` adds."""
+        name = self._names.pop(key, b"") or identity(key)
+        return self._stored(name, key) or Entry(key, None, name=name)
 
     def put(self, entry: Entry) -> None:
         """Add an entry."""
-        self._live[identity(entry.key)] = entry
+        self._live[entry.name] = entry
 
-    def drop(self, key: tuple[Any, ...]) -> None:
-        """Remove a key."""
-        self._live[identity(key)] = None
+    def drop(self, entry: Entry) -> None:
+        """Remove an entry."""
+        self._live[entry.name] = None
 
     def due(self, progress: int, clock: int) -> Iterator[Entry]:
         """Every entry that has timers up to ``progress`` or ``clock``."""
-        for number in self.directory.due(progress, clock):
+        numbers = list(self.directory.due(progress, clock))
+        self._expect(numbers)
+        for number in numbers:
             for name, (event, tick, data) in list(self._bucket(number).entries.items()):
                 if event <= progress or tick <= clock:
                     key, value = unpack(data)
-                    self._live.setdefault(name, Entry(_one_nan(key), value, event, tick))
+                    self._live.setdefault(name, Entry(_one_nan(key), value, event, tick, name))
         for entry in list(self._live.values()):
             if entry is not None and (entry.event <= progress or entry.tick <= clock):
                 yield entry
@@ -147,6 +161,7 @@ class Entries:
         for name, entry in self._live.items():
             self._keep(name, entry)
         self._live.clear()
+        self._names.clear()
         for number, bucket in self._open.items():
             if bucket.changed:
                 self._settle(number, bucket)
@@ -158,13 +173,21 @@ class Entries:
             if bucket.stored and (not bucket.entries or bucket.stored > _LARGE):
                 self.store.remove(number)
             if bucket.entries:
-                self.store.put(number, pack(bucket.entries))
+                self.store.put(number, packed_bytes(bucket.entries))
         self._open.clear()
         top = self.directory.close()
         weight, event, tick = combined(top)
         size, top = (self.directory.size, top) if weight else (0, [])
         self.store.put_index(pack((CODEC, self.extra, size, top)) if weight or self.extra else None)
         return event, tick
+
+    def _stored(self, name: bytes, key: tuple[Any, ...]) -> Entry | None:
+        if name in self._live:
+            return self._live[name]
+        stored = self._bucket(self._number(name)).entries.get(name) if self.directory.size else None
+        entry = Entry(key, unpack(stored[2])[1], stored[0], stored[1], name) if stored else None
+        self._live[name] = entry
+        return entry
 
     def _keep(self, name: bytes, entry: Entry | None) -> None:
         if not self.directory.size:
@@ -195,6 +218,14 @@ class Entries:
             bucket = self._open[number] = _Bucket(unpack(data) if data else {}, len(data))
         return bucket
 
+    def _expect(self, numbers: Sequence[int]) -> None:
+        """Open buckets that are about to be read."""
+        self.directory.expect(numbers)
+        closed = [number for number in dict.fromkeys(numbers) if number not in self._open]
+        self.store.expect([number for number in closed if self.directory[number][0]])
+        for number in closed:
+            self._bucket(number)
+
     def _grow(self) -> None:
         self._open[self.directory.size] = _Bucket({}, changed=True)
         self.directory.grow()
@@ -216,8 +247,11 @@ class Entries:
 
     def _settle(self, number: int, bucket: _Bucket) -> None:
         before = self.directory[number]
-        items = [(min(_weight(name, stored), _FULL), *stored[:2]) for name, stored in bucket.entries.items()]
-        after = combined(items)
+        weight, event, tick = 0, NONE, NONE
+        for name, (entry_event, entry_tick, data) in bucket.entries.items():
+            weight += min(_weight(name, data), _FULL)
+            event, tick = min(event, entry_event), min(tick, entry_tick)
+        after = weight, event, tick
         if after != before:
             self.directory[number] = after
         self._weight += after[0] - before[0]
@@ -233,9 +267,9 @@ def _taken_from_lists(store: Store, counts: list[int]) -> dict[bytes, _Stored]:
     return entries
 
 
-def _weight(name: bytes, stored: _Stored) -> int:
+def _weight(name: bytes, data: bytes) -> int:
     """Approximate bytes of an entry in its bucket."""
-    return len(name) + len(stored[2]) + 24
+    return len(name) + len(data) + 24
 
 
 def _one_nan(key: tuple[Any, ...]) -> tuple[Any, ...]:

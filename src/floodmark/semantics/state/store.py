@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +15,9 @@ class Store(Protocol):
 
     def put_index(self, index: bytes | None) -> None:
         """Replace the index; None: the key group has no state and no timers."""
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Announce chunks that are about to be read, once each; a store may read them all at once."""
 
     def get(self, number: int) -> bytes:
         """A chunk."""
@@ -39,6 +43,9 @@ class MemoryStore:
     def put_index(self, index: bytes | None) -> None:
         """Replace the index."""
         self.head = index
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Nothing: all chunks are in memory."""
 
     def get(self, number: int) -> bytes:
         """A chunk."""

@@ -161,6 +161,7 @@ class _Seeder(StatefulProcessor):
                 self.store.settle(deadline)
             else:
                 self.store.put_piece(int(row["number"]), int(row["piece"]), int(row["pieces"]), bytes(row["chunk"]))
+        self.store.write()
 
     def handleInputRows(self, *_: Any, **__: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark's name
         """Emit nothing: there are no input rows."""

@@ -6,6 +6,7 @@ timers also fire for groups without rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 
 from floodmark.core.errors import StateError
 from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
+from floodmark.engines.spark.state.requests import MapRequests
 from floodmark.lake.stream.carrier import SHIFT, progress_of
 from floodmark.semantics.encoding.columns import decode
 from floodmark.semantics.kernels.kernel import Tick
@@ -28,7 +30,7 @@ PIECE = 4_000_000
 class StateStore:
     """A kernel's store in Spark state: the index and its deadline in a value, chunks, cut into pieces, in a map.
 
-    Nothing is read twice in a micro-batch, and each group has at most one timer.
+    Nothing is read twice in a micro-batch, and each group has at most one timer. What is written waits until ``settle``, or until it is much.
 
     Args:
         handle: Spark's, for timers.
@@ -37,12 +39,20 @@ class StateStore:
     """
 
     def __init__(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
-        self.handle, self.head, self.pieces = handle, head, pieces
+        self.handle, self.head, self.pieces = handle, head, MapRequests(pieces)
+        self._begin()
+
+    def _begin(self) -> None:
         self.deadline: int | None = None
         self.fresh: bytes | None = None
+        self.read: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.counts: dict[int, int] = {}
+        self.writes: dict[tuple[int, int], tuple[int, bytes] | None] = {}
+        self.waiting_bytes = 0
 
     def index(self) -> bytes | None:
         """The index; the deadline beside it, which has a timer, is read into ``deadline``."""
+        self._begin()
         entry = self.head.get()
         self.deadline, index = (entry[0], bytes(entry[1])) if entry else (None, None)
         return index
@@ -52,11 +62,12 @@ class StateStore:
         self.fresh = index
 
     def settle(self, deadline: int | None) -> None:
-        """Write the index, and move the timer to the new deadline.
+        """Write the pieces that wait and the index, and move the timer to the new deadline.
 
         Args:
             deadline: the least progress for which state of the group waits; None if its state waits for none.
         """
+        self.write()
         if self.deadline is not None and self.deadline != deadline:
             self.handle.deleteTimer(self.deadline + SHIFT - 1)
         if self.fresh is None:
@@ -65,6 +76,14 @@ class StateStore:
         self.head.update((deadline, self.fresh))
         if deadline is not None and self.deadline != deadline:
             self.handle.registerTimer(deadline + SHIFT - 1)
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Read the first pieces of chunks at once; ``get`` returns them."""
+        self.write()
+        keys = [(number, 0) for number in numbers]
+        for key, entry in zip(keys, self.pieces.values(keys), strict=True):
+            if entry is not None:
+                self.read[key] = int(entry[0]), bytes(entry[1])
 
     def get(self, number: int) -> bytes:
         """Read a chunk, joined from its pieces."""
@@ -79,19 +98,32 @@ class StateStore:
 
     def put_piece(self, number: int, piece: int, pieces: int, part: bytes) -> None:
         """Write one of the pieces of a chunk."""
-        self.pieces.updateValue((number, piece), (pieces, part))
+        self.counts[number] = pieces
+        self.writes[number, piece] = pieces, part
+        self.waiting_bytes += len(part)
+        if self.waiting_bytes > PIECE:
+            self.write()
 
     def remove(self, number: int) -> None:
         """Remove all pieces of a chunk."""
-        for piece in range(self._piece(number, 0)[0]):
-            self.pieces.removeKey((number, piece))
+        count = self.counts.pop(number, None) or self._piece(number, 0)[0]
+        for piece in range(count):
+            self.writes[number, piece] = None
+
+    def write(self) -> None:
+        """Write the pieces that wait."""
+        if self.writes:
+            self.pieces.update(list(self.writes.items()))
+            self.writes, self.waiting_bytes = {}, 0
 
     def _piece(self, number: int, piece: int) -> tuple[int, bytes]:
-        entry = self.pieces.getValue((number, piece))
+        self.write()
+        entry = self.read.pop((number, piece), None) or next(self.pieces.values([(number, piece)]))
         if entry is None:
             fix = "Begin anew with --from-scratch, and report what came before."
             got = f"no piece {piece} of chunk {number}"
             raise StateError("state of a key group", "every chunk its index names", got, fix, code="STATE-004")
+        self.counts[number] = int(entry[0])
         return int(entry[0]), bytes(entry[1])
 
 
