@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from floodmark import BoundedOutOfOrderness, Daily, Expectation, Files, Source, operator_asset, source_asset
+from floodmark import BoundedOutOfOrderness, Expectation, Files, Source, operator_asset, source_asset
 from operators import aircraft
 from operators import flights as operators
 from operators import weather as storms
-from operators.flights import NEW_YORK, Flight
+from operators.flights import DAYS, Flight
 from operators.weather import Weather
-
-DAYS = Daily("2013-01-01", timezone=NEW_YORK, end="2014-01-01")
 
 flights = source_asset(
     Source(

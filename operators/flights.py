@@ -13,6 +13,7 @@ from floodmark import (
     AfterWatermark,
     Calendar,
     Contract,
+    Daily,
     EventTime,
     Global,
     KeepLast,
@@ -32,6 +33,8 @@ from floodmark import (
 )
 
 NEW_YORK = "America/New_York"
+DAYS = Daily("2013-01-01", timezone=NEW_YORK, end="2014-01-01")
+"""The asset partitions of what is computed by day."""
 
 
 class Flight(Contract, key=("scheduled", "carrier", "flight", "origin")):
@@ -75,11 +78,11 @@ def rolling_departures(flights: Stream[Flight]) -> Stream:
 
 @operator
 def daily_carriers(flights: Stream[Flight]) -> Stream:
-    """Per carrier and New York day: flights, mean delay, share cancelled, aircraft. A day has 23, 24 or 25 hours."""
+    """Per carrier and asset partition, a New York day of 23, 24 or 25 hours: flights, mean delay, share cancelled, aircraft."""
     return (
         flights.with_columns(cancelled="CASE WHEN dep_delay IS NULL THEN 1.0 ELSE 0.0 END")
         .key_by("carrier")
-        .window(Calendar("day", NEW_YORK), allowed_lateness="6 hours")
+        .window(Global.per(DAYS), allowed_lateness="6 hours")
         .aggregate(
             flights=count(),
             mean_delay=mean("dep_delay"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,7 @@ from deltalake import DeltaTable
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, from_ms
+from floodmark.engines.frames import fast
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.windowing.partitions import split
 from floodmark.testing.runs import final
@@ -123,3 +125,33 @@ def test_asset_partitions_in_any_order_are_the_stream_and_a_group_by(
     assert {(from_ms(cut.start), from_ms(cut.end)) for cut in cuts} >= {
         (row["window_start"], row["window_end"]) for row in expected
     }
+
+
+@fm.operator
+def sold_per_day_once(sales: fm.Stream[Sale]) -> fm.Stream:
+    """A day's sales, told when it is over; late rows are dropped."""
+    windowed = sales.key_by("shop").window(fm.Global.per(DAYS))
+    return windowed.aggregate(n=fm.count(), total=fm.sum("amount"), largest=fm.max("amount"))
+
+
+@pytest.mark.engines("embedded", "spark")
+@pytest.mark.feature("Z9", "Z37")
+def test_a_day_told_once_is_one_group_by_of_the_engine(
+    engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, planned, compute = Lake(str(tmp_path / "logs")), [], fast.compute
+
+    def counted(step: Any, rows: Any, interval: Interval, *others: Any) -> Any:
+        planned.append(interval)
+        return compute(step, rows, interval, *others)
+
+    watermark = fm.BoundedOutOfOrderness("1 hour")
+    engine.land(fm.Source("sales", contract=Sale, connector=fm.Rows(sales(72)), watermark=watermark), logs, end=True)
+    stream, parts = (Lake(str(tmp_path / name), logs=logs.root) for name in ("stream", "parts"))
+    streamed = engine.run_unbounded(sold_per_day_once, stream, until_caught_up=True)
+    monkeypatch.setattr(fast, "compute", counted)
+    days = [interval for _, interval in split(DAYS, Interval(start=1362700800000, end=1363150800000))]
+    dropped = sum(engine.run_bounded(sold_per_day_once, parts, day).dropped for day in reversed(days))
+    assert written(parts, sold_per_day_once) == written(stream, sold_per_day_once)
+    assert planned == days[::-1]
+    assert dropped == streamed.dropped > 0

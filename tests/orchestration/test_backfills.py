@@ -30,7 +30,7 @@ def days() -> Interval:
     return Interval(start=windows[0].start, end=windows[1].end)
 
 
-@pytest.mark.feature("X1")
+@pytest.mark.feature("X1", "Z37")
 def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_launch_does_nothing(
     engine, flights, flights_lake, landed_log, tmp_path
 ):

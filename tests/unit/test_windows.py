@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
-from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
+from floodmark.core.time import END, NEVER, Interval, from_ms, to_ms, zone
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.table.files import statistics
 from floodmark.semantics.time.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.days import Days, ListedDays
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.values.schema import BOUNDED, SEQUENCES, first_sequence
 from floodmark.spec.windowing.partitions import Daily, Hourly
@@ -372,3 +374,31 @@ def test_hours_as_dagster_writes_them_are_the_same_hours() -> None:
     )
     with pytest.raises(DefinitionError, match="DEFINITION-090"):
         Hourly("2025-03-01-00:30")
+
+
+@pytest.mark.parametrize(
+    ("unit", "place", "offset", "since"),
+    [
+        ("day", "America/New_York", "0 s", "2013-03-01"),
+        ("day", "Pacific/Apia", "0 s", "2011-12-20"),
+        ("day", "Australia/Lord_Howe", "3 hours", "2013-10-01"),
+        ("week", "Europe/Berlin", "0 s", "2013-01-01"),
+        ("month", "Asia/Kolkata", "-90 minutes", "2013-01-01"),
+    ],
+)
+def test_calendar_windows_listed_in_sql_are_those_of_the_kernel(unit, place, offset, since):
+    window, days = fm.Calendar(unit, place, offset), 60
+    start = int(datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp() * 1000) + 7_000_000
+    interval = Interval(start=start, end=start + days * 86_400_000)
+    listed = ListedDays.of(window, interval, 100)
+    drawn = random.Random(3)
+    times = [drawn.randrange(start - 40 * 86_400_000, interval.end + 40 * 86_400_000) for _ in range(400)]
+    times += [boundary + step for boundary in listed.boundaries for step in (-1, 0, 1)]
+    placed = [(time, *Days(window).of_row(time, (), None)[0]) for time in times]
+    expected = [(begin, end) if interval.start < end <= interval.end else (None, None) for _, begin, end in placed]
+    placed_rows = f"SELECT {listed.sql_last_end('t')} AS e, n FROM (SELECT unnest(?) AS t, unnest(?) AS n)"
+    sql = f"SELECT CASE WHEN e IS NOT NULL THEN {listed.sql_start('e')} END, e FROM ({placed_rows}) ORDER BY n"
+    found = duckdb.execute(sql, [times, list(range(len(times)))]).fetchall()
+    assert found == expected
+    assert ListedDays.of(window, Interval(), 100) is None
+    assert ListedDays.of(window, interval, 1) is None

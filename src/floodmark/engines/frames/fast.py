@@ -1,6 +1,7 @@
 """The fast path of bounded runs: windows as plain Spark SQL, for the cases in which SQL is proven to equal the kernel.
 
-These are tumbling, sliding and global windows without refires, over inputs that are not revised, with aggregates that SQL has too.
+These are tumbling, sliding and global windows without refires, and calendar windows over an interval, over inputs that are not revised, with
+aggregates that SQL has too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from floodmark.engines.frames.expressions import Rendering, as_written, connecte
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.days import ListedDays
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.expressions import check
@@ -26,18 +28,24 @@ from floodmark.spec.graph.steps import WindowAggregate
 from floodmark.spec.values.run import LateRows
 from floodmark.spec.values.schema import BOUNDED
 from floodmark.spec.windowing.aggregates import AnyAggregate
-from floodmark.spec.windowing.windows import Global, Sliding, Tumbling
+from floodmark.spec.windowing.windows import Calendar, Global, Sliding, Tumbling
 
 Measured = Callable[[AnyAggregate, str, str, str], str | None]
 """(an aggregate, SQL of its value, the value's type, SQL of an error's text) -> SQL for the session; None if only the kernel can compute the aggregate."""
 
 
-def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows, measured: Measured = sql_of) -> bool:
-    """True if SQL gives the same results as the kernel for a step."""
+_LISTED = 400
+"""Calendar windows of one run that are listed in SQL: the days of a year and some."""
+
+
+def possible(
+    step: WindowAggregate, interval: Interval, *, revisable: bool, late_rows: LateRows, measured: Measured = sql_of
+) -> bool:
+    """True if SQL gives the same results as the kernel for a step over an interval."""
     if not step.columnar:
         return False
     plain = all(measured(a, "v", value_type(step, a), "''") is not None for _, a in step.aggregates)
-    grid = isinstance(step.window, (Tumbling, Sliding, Global))
+    grid = _grid(step, interval) is not None
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
 
@@ -57,9 +65,9 @@ def compute(
         rendering: of expressions, for the session of the frames.
         measured: rendering of aggregates.
     """
-    window, time = step.window, "unix_millis(`_event_time`)"
-    assert isinstance(window, (Tumbling, Sliding, Global))
-    grid = Forever() if isinstance(window, Global) else Grid(window.size, window.slide, window.offset)
+    time = "unix_millis(`_event_time`)"
+    grid = _grid(step, interval)
+    assert grid is not None
     end = f"explode({grid.sql_ends(time)})" if isinstance(grid, Grid) and grid.overlaps else grid.sql_last_end(time)
     placed = with_columns(without_filtered(rows), {"_end": end})
     ended = extent.sql_event_time("_end")
@@ -83,7 +91,7 @@ def compute(
     ]
     grouped = on_time.groupBy(*(f"k{i}" for i in range(len(step.keys))), "_end").agg(*measures)
     bounds = []
-    if isinstance(grid, Grid):
+    if not isinstance(grid, Forever):
         bounds = [
             f"{extent.sql_bound(grid.sql_start('_end'))} AS window_start",
             f"{extent.sql_bound('_end')} AS window_end",
@@ -100,6 +108,19 @@ def compute(
     inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
     side = without_filtered(rows).filter(f"({maybe_dropped(step)}) AND {inside}")
     return result, side, dropped
+
+
+def _grid(step: WindowAggregate, interval: Interval) -> Grid | Forever | ListedDays | None:
+    """The windows of a step in SQL; None if only the kernel can compute them."""
+    match step.window:
+        case Global():
+            return Forever()
+        case Tumbling() | Sliding() as window:
+            return Grid(window.size, window.slide, window.offset)
+        case Calendar() as window if not interval.everything and step.late != "side_output":
+            return ListedDays.of(window, interval, _LISTED)
+        case _:
+            return None
 
 
 def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:

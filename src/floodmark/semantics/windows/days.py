@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from floodmark.core.time import EPOCH, to_ms, zone
+from floodmark.core.time import EPOCH, Interval, to_ms, zone
 from floodmark.semantics.windows.extent import within
 from floodmark.semantics.windows.kinds import Instants, OnePerSlice, Placed
 from floodmark.spec.windowing.windows import Calendar
@@ -68,6 +68,49 @@ class Days(OnePerSlice):
         blocks = np.unique(times // (_BLOCK_DAYS * _DAY)).tolist() if len(times) else [0]
         parts = [_boundaries(self.window, block) for block in blocks]
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDays:
+    """The windows of a calendar that end in an interval, in SQL: their boundaries are listed, as no SQL knows the rules of all zones alike.
+
+    Args:
+        boundaries: the start of the first window, then the end of each, ascending.
+    """
+
+    boundaries: tuple[int, ...]
+
+    @staticmethod
+    def of(window: Calendar, interval: Interval, most: int) -> ListedDays | None:
+        """The windows whose last millisecond lies in an interval; None if there are more than ``most`` or none."""
+        days, boundaries = Days(window), list[int]()
+        moment = interval.start
+        while len(boundaries) <= most:
+            end = int(days.first_end(days.slices(np.array([moment], dtype=np.int64)))[0])
+            if end > interval.end:
+                return ListedDays(tuple(boundaries)) if boundaries else None
+            boundaries = boundaries or [days.start(end)]
+            boundaries.append(end)
+            moment = end
+        return None
+
+    def sql_last_end(self, time: str) -> str:
+        """The end of the window that holds a time; null for a time in none of these windows."""
+        first, last = self.boundaries[0], self.boundaries[-1]
+        searched = self._sql(time, 1, len(self.boundaries) - 1, 0)
+        return f"CASE WHEN ({time}) >= {first} AND ({time}) < {last} THEN {searched} END"
+
+    def sql_start(self, end: str) -> str:
+        """The start of the window that ends there."""
+        return self._sql(f"({end}) - 1", 1, len(self.boundaries) - 1, -1)
+
+    def _sql(self, time: str, low: int, high: int, shift: int) -> str:
+        """By halves: the boundary ``shift`` places from the first of ``low`` to ``high`` that is after a time."""
+        if low == high:
+            return f"CAST({self.boundaries[low + shift]} AS bigint)"
+        middle = (low + high) // 2
+        earlier, later = self._sql(time, low, middle, shift), self._sql(time, middle + 1, high, shift)
+        return f"CASE WHEN ({time}) < {self.boundaries[middle]} THEN {earlier} ELSE {later} END"
 
 
 @lru_cache(maxsize=4096)

@@ -220,7 +220,9 @@ class _Run:
         """Whether plain SQL on Sail gives the same results as the kernel."""
         revisable = any(input_.revisable for input_ in self.operator.inputs)
         fails = any(steps.quarantines(s) for _, result in self.operator.results for s in steps.walk(result))
-        same = fast.possible(step, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate)
+        same = fast.possible(
+            step, self.interval, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate
+        )
         return same and not fails and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:

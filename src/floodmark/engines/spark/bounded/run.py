@@ -184,7 +184,7 @@ def compute(
     if (
         isinstance(step, steps.WindowAggregate)
         and plain
-        and fast.possible(step, revisable=revisable, late_rows=late_rows)
+        and fast.possible(step, interval, revisable=revisable, late_rows=late_rows)
     ):
         rows, side, dropped = fast.compute(step, parent, interval)
         outputs = with_results(operator, step, rows, {"late": side})
