@@ -17,6 +17,7 @@ import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.spec.keyed.matching import History
 from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
@@ -288,6 +289,55 @@ def test_a_version_that_is_back_at_the_instant_of_its_change_is_not_split():
         logs.end()
         versions = [dict(values) for values in standing(numbered, logs, cuts)]
         assert [(v["city"], to_ms(v["valid_from"]), v["valid_to"]) for v in versions] == [("A", 1, None)]
+
+
+def without_the_version_before(self, row, ctx):
+    """``History.on_element`` with the state that older code wrote: it does not hold the version before the instant."""
+    yield from _on_element(self, row, ctx)
+    state = self.current.get()
+    if state is not None:
+        self.current.update({name: value for name, value in state.items() if name != "before"})
+
+
+_on_element = History.on_element
+
+
+def resumed(monkeypatch, changes: list[tuple[int, str, str]], cut: int) -> Counter:
+    """The versions after ``changes`` of one key, those before ``cut`` by the older code."""
+    logs = Logs({"changes": Log(numbered.inputs[0].schema)})
+    for number, (time, city, change) in enumerate(changes):
+        row = {"at": from_ms(time), "id": 1, "city": city, "change": change, "number": number}
+        logs.row("changes", row, time)
+        logs.logs["changes"].watermark = time - 1
+    logs.end()
+    with monkeypatch.context() as patched:
+        patched.setattr(History, "on_element", without_the_version_before)
+        older = MemoryRun(numbered)
+        rows = older.batch(logs.tables(0, cut))[""].to_pylist()
+    rows += MemoryRun(numbered, older.savepoint()).batch(logs.tables(cut))[""].to_pylist()
+    found: Counter = Counter()
+    for row in rows:
+        if row["_kind"] in {ROW, RETRACTION}:
+            until = row["valid_to"] and to_ms(row["valid_to"])
+            found[row["city"], to_ms(row["valid_from"]), until] += 1 if row["_kind"] == ROW else -1
+    return +found if min(found.values()) >= 0 else found
+
+
+def test_a_history_resumes_from_the_state_of_older_code(monkeypatch):
+    changes = [(1, "A", "insert"), (4, "B", "insert"), (4, "C", "insert"), (7, "C", "insert"), (9, "C", "delete")]
+    changes += [(12, "A", "insert"), (12, "B", "insert"), (15, "B", "delete"), (15, "D", "insert")]
+    expected = resumed(monkeypatch, changes, 0)
+    assert expected == Counter({("A", 1, 4): 1, ("C", 4, 9): 1, ("B", 12, 15): 1, ("D", 15, None): 1})
+    for cut in range(1, len(changes) + 1):
+        assert resumed(monkeypatch, changes, cut) == expected, cut
+
+
+def test_a_version_that_older_code_has_split_stays_split(monkeypatch):
+    back = [(1, "A", "insert"), (5, "B", "insert"), (5, "A", "insert"), (8, "C", "insert"), (9, "D", "insert")]
+    later = Counter({("C", 8, 9): 1, ("D", 9, None): 1})
+    for cut in range(1, 5):  # the changes of an instant are processed together, once progress has reached it
+        assert resumed(monkeypatch, back, cut) == later + Counter({("A", 1, 8): 1})
+    assert resumed(monkeypatch, back, 5) == later + Counter({("A", 1, 5): 1, ("A", 5, 8): 1})
 
 
 def test_a_late_change_of_an_instant_counts_only_with_a_greater_number():

@@ -198,6 +198,23 @@ def test_unrecorded_arrival_makes_no_difference_once_rows_come_by_event_time(row
     assert panes(shuffled, [*steps, END]) == panes(entries, [END])
 
 
+@pytest.mark.parametrize("starts", list(itertools.permutations([0, 40, 80])))
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+def test_a_merge_retracts_sessions_in_their_order_whichever_began_first(starts, order):
+    operator = build(fm.Session("value", per_row=True), allowed_lateness="1 second", order=order)
+    log = Log(operator.inputs[0].schema)
+    log.move(300)
+    for start in starts:
+        log.row({"at": from_ms(start), "key": "a", "value": 10}, start)
+        log.move(log.watermark + 1)
+    log.row({"at": from_ms(5), "key": "a", "value": 100}, 5)
+    log.end()
+    for cuts in [(), (2,), (1, 3)]:
+        found, _ = run(operator, log, cuts, restart=True)
+        retracted = [start for _, start, *_, kind in found["a"] if kind < ROW]
+        assert retracted == [from_ms(start) for start in (0, 40, 80)]
+
+
 @pytest.mark.feature("W5", "L1")
 @given(values=st.lists(st.integers(0, 50), min_size=1), n=st.integers(1, 7))
 def test_a_count_trigger_fires_at_every_nth_row(values, n):

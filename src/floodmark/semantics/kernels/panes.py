@@ -185,6 +185,9 @@ class RecordWindowKernel(KeyedKernel):
             first.index = max(first.index, other.index)
             first.emitted += other.emitted
             key_state.windows.remove(other)
+        if len(touched) > 1:  # retracted in order of the windows, whichever of them began first
+            keys = len(self.step.keys)
+            first.emitted.sort(key=lambda row: row[keys : keys + 2])
         first.start, first.end = min(first.start, start), max(first.end, end)  # type: ignore[type-var]
         if before != (first.start, first.end):
             first.trigger = self.machine.merged([w.trigger for w in touched], first, self.now)
