@@ -154,10 +154,14 @@ class State(Declared):
     def _unstamped(self, raw: Any) -> Any:
         return raw if self.ttl is None else raw[1]
 
+    def _is_visible(self, item: Any) -> bool:
+        """Whether a stored value has not expired before the time of the row or timer."""
+        return self.ttl is None or bool(item[0] + self.ttl >= self._cell().now)
+
     def _visible(self) -> Any:
         """The raw value without the parts that expire before the time of the row or timer. The cell keeps those parts: earlier timers see them."""
         cell = self._cell()
-        return self.live(cell.raw, cell.now - 1)
+        return cell.raw if self.ttl is None else self.live(cell.raw, cell.now - 1)
 
     def live(self, raw: Any, watermark: int) -> Any:
         """The part of a raw value that has not expired at ``watermark``; None if there is none."""
@@ -283,7 +287,11 @@ class MapState(State):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key; ``default`` if the map lacks the key."""
-        return _copied(self._unstamped(self._cell().raw[key])) if key in self else default
+        raw = self._cell().raw
+        if raw is None or key not in raw:
+            return default
+        item = raw[key]
+        return _copied(self._unstamped(item)) if self._is_visible(item) else default
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
@@ -296,7 +304,7 @@ class MapState(State):
         item = self._stamped(self._checked(value))
         if cell.raw is None:
             cell.raw = {}
-        elif key not in self:
+        elif self.ttl is not None and key not in self:
             cell.raw.pop(key, None)  # expired: the key is added anew
         cell.raw[key] = item
 
@@ -320,10 +328,8 @@ class MapState(State):
         return [(key, _copied(self._unstamped(item))) for key, item in (self._visible() or {}).items()]
 
     def __contains__(self, key: object) -> bool:
-        cell = self._cell()
-        if cell.raw is None or key not in cell.raw:
-            return False
-        return self.ttl is None or bool(cell.raw[key][0] + self.ttl >= cell.now)
+        raw = self._cell().raw
+        return raw is not None and key in raw and self._is_visible(raw[key])
 
     def __len__(self) -> int:
         return len(self._visible() or ())
