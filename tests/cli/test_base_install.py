@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-NOT_IN_THE_CLIENT = {"pyspark.core", "pyspark.sql.classic"}
-"""Of pyspark's modules, those that pyspark-client does not have."""
+NOT_IN_THE_CLIENT = {"pyspark.core", "pyspark.sql.classic", "pyspark.testing.sqlutils"}
+"""Of pyspark's modules, those that pyspark-client does not have, and one that ends the process there."""
 CLIENT_NEEDS = {
     "pandas",
     "pyarrow",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError, closest
+from floodmark.engines.frames.client import importable
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import PARTITION, STAMPS
 
@@ -93,20 +93,9 @@ def _validated(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Jud
 
 
 def _great_expectations() -> Any:
-    """Import the package, as late as possible.
-
-    The import loads ``pyspark.sql.connect``, whose ``check_dependencies`` (PySpark 4.2) takes a process whose main module has no file, such as
-    that of a Dagster run, for a doctest and ends the process. The main module therefore gets a file for the time of the import.
-    """
-    main = sys.modules["__main__"]
-    nameless = main.__spec__ is None and not hasattr(main, "__file__")
-    if nameless:
-        main.__file__ = sys.executable
-    try:
+    """Import the package, as late as possible; the import loads ``pyspark.sql.connect``."""
+    with importable():
         return import_module("great_expectations")
-    finally:
-        if nameless:
-            del main.__file__
 
 
 def _expectation(gx: Any, expectation: Expectation) -> Any:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.sail.server import Server, check_installed, default_memory
 from floodmark.engines.embedded.sail.shared import FOLDER, SharedServer
+from floodmark.engines.frames.client import importable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -290,7 +291,8 @@ def shared(memory: int | None = None, *, alone: bool = False) -> Sail:
 
 def _connected(server: Server | SharedServer) -> SparkSession:
     """A session whose client fails at once if its server has ended; by default a client retries for ten minutes."""
-    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports while the server starts
+    with importable():
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second while the server starts
 
     try:
         port = server.port
