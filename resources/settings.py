@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from floodmark import Settings
+from floodmark.spec.workspace import Engine
 
 _LAKES = {"dev": "lake", "prod": "lake-prod"}
+_ENGINES: dict[str, Engine] = {"dev": "embedded", "prod": "spark"}
+"""``embedded`` needs no Java."""
 
 
 class Variables(BaseSettings):
@@ -24,8 +25,8 @@ class Variables(BaseSettings):
     """Root of a lake whose logs are read instead of the lake's own logs. Nothing is written there."""
     folder: str = "."
     """The folder that relative paths of sources start from; relative to the workspace."""
-    engine: Literal["spark", "embedded"] = "spark"
-    """The engine that runs operators; ``embedded`` needs no Java."""
+    engine: Engine | None = None
+    """The engine that lands and runs, instead of the environment's."""
     master: str = "local[2]"
     """Spark master."""
     divided: bool = True
@@ -51,7 +52,7 @@ def settings(environment: str) -> Settings:
         logs=variables.logs,
         folder=variables.folder,
         divided=variables.divided,
-        engine=variables.engine,
+        engine=variables.engine or _ENGINES.get(environment, "spark"),
         master=variables.master,
         shuffle_partitions=variables.shuffle_partitions,
     )

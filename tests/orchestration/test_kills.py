@@ -41,6 +41,7 @@ def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFacto
     load = "{module_name: apart, working_directory: .}"
     (folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {load}}}]\n")
     variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent), "PYTHONPATH": str(ROOT)}
+    variables["FLOODMARK_ENGINE"] = "spark"
     with serving(folder, folder / "state", location="apart", **variables) as found:
         yield found
 

@@ -25,6 +25,8 @@ from floodmark.spec.windowing.partitions import end as end_of
 from floodmark.spec.windowing.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
+_GROUP = "streams"
+"""Of the asset of savepoints."""
 _MOST = 200
 """Most asset partitions reported per output and tick of the sensor: Dagster keeps 4 KB of each."""
 _COALESCED_SECONDS = 300
@@ -45,7 +47,7 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         "The job rollback restores a savepoint, and lists the savepoints as its partitions."
     )
     # without partitions: Dagster shows an asset that has none of its partitions missing as materialized, even if there are no partitions
-    spec = dg.AssetSpec(KEY, kinds={"deltalake"}, description=what)
+    spec = dg.AssetSpec(KEY, group_name=_GROUP, kinds={"deltalake"}, description=what)
     schedules = [
         _schedule(asset.operator.name, asset.upgrades, built["upgrade"])
         for asset in workspace.operator_assets

@@ -1,5 +1,7 @@
-"""Experiments in Dagster: jobs that start, stop and promote, and two assets per operator, for the arms and for the report.
+"""Experiments in Dagster: jobs that start, stop and promote, and two assets per operator that has an experiment, for the arms and for the report.
 
+The assets exist when the definitions are loaded and the lake has an experiment of the operator; ``floodmark up`` loads the definitions again
+when that has changed. The jobs exist always.
 ``experiments/OPERATOR/arms`` has a partition per arm, ``EXPERIMENT.ARM``. ``experiments/OPERATOR/report`` has a partition per experiment; to
 materialize a partition is to make the report.
 """
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import iso
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
@@ -32,7 +35,7 @@ _PREFIX = "experiments"
 
 
 def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -> dg.Definitions:
-    """The jobs of experiments, and the assets ``arms`` and ``report`` of each operator.
+    """The jobs of experiments, and the assets ``arms`` and ``report`` of each operator that has an experiment.
 
     Args:
         workspace: the workspace.
@@ -40,10 +43,23 @@ def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -
         names: enum of the operators' names, as of ``operator_names``.
     """
     assets: list[Any] = []
+    tried = _operators_tried(streams.location.lake)
     for operator in workspace.operators:
-        assets += [_arms(operator), _report(operator, streams)]
+        if operator.name in tried:
+            assets += [_arms(operator), _report(operator, streams)]
     built = [_starting(streams, names), _stopping(streams), _promoting(streams)]
     return dg.Definitions(assets=assets, jobs=built)
+
+
+def _operators_tried(lake: Lake) -> frozenset[str]:
+    """Names of the operators that have an experiment; none, with a warning, if the lake cannot be read now."""
+    from floodmark.lake.restore import experiments  # noqa: PLC0415 - slow to import
+
+    try:
+        return experiments.operators(lake)
+    except (FloodmarkError, OSError, ValueError) as error:  # definitions load wherever the lake is
+        dg.get_dagster_logger().warning(f"no assets of experiments: lake {lake.root} cannot be read: {error}")
+        return frozenset()
 
 
 def _arms_key(operator: str) -> dg.AssetKey:

@@ -29,7 +29,8 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import Opened, open_workspace
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.store import fleet, supervisor
-from floodmark.core.errors import ExecutionError, SetupError
+from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError
+from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
     import psutil
@@ -75,7 +76,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         "FLOODMARK_ENVIRONMENT": opened.environment,
         **({"FLOODMARK_LAKE": opened.lake} if invocation.lake else {}),
     }
-    log = home / "dagster.log"
+    log, loaded = home / "dagster.log", _Loaded(Lake.of(opened.workspace.settings))
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     with (
         stopping(console, "Dagster and the streams have stopped") as stop,
@@ -96,7 +97,8 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         while not stop.is_set() and process.poll() is None:
             stop.wait(_POLL_SECONDS)
             if time.monotonic() - watched > patience:
-                reloading = _revive(f"http://{host}:{port}/graphql", process, console, failures)
+                url = f"http://{host}:{port}/graphql"
+                reloading = _revive(url, process, console, failures) or loaded.renew(url, console)
                 watched, patience = time.monotonic(), _RELOAD_SECONDS if reloading else _WATCH_SECONDS
         if not stop.is_set():
             raise _failed(log, process)
@@ -257,6 +259,42 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console, failur
     except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
         console.note(f"Dagster does not answer: {error}")  # Dagster may be stopping; the next check decides
     return False
+
+
+class _Loaded:
+    """Which operators had an experiment when Dagster loaded the definitions, which have assets for those alone.
+
+    Args:
+        lake: of the experiments.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._tried = self._look() or frozenset[str]()
+
+    def renew(self, url: str, console: Console) -> bool:
+        """Reload the definitions if other operators have an experiment now. Returns True if a reload was requested."""
+        tried = self._look()
+        if tried is None or tried == self._tried:
+            return False
+        try:
+            _ask(url, "mutation { reloadWorkspace { __typename } }")
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            console.note(f"Dagster does not answer: {error}")  # the next check asks again
+            return False
+        changed = ", ".join(sorted(tried ^ self._tried))
+        console.note(f"loaded the definitions again, for the assets of experiments: {changed}")
+        self._tried = tried
+        return True
+
+    def _look(self) -> frozenset[str] | None:
+        """None if the lake cannot be read now."""
+        from floodmark.lake.restore import experiments
+
+        try:
+            return experiments.operators(self._lake)
+        except (FloodmarkError, OSError, ValueError):
+            return None
 
 
 def _root_cause(error: dict[str, Any]) -> str:

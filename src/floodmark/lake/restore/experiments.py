@@ -43,6 +43,11 @@ def next_start(known: Iterable[Experiment]) -> int:
     return max([time.time_ns() // 1_000_000, *(one.began_at + 1 for one in known)])
 
 
+def operators(lake: Lake) -> frozenset[str]:
+    """Names of the operators that have an experiment."""
+    return frozenset(one.operator for one in known(lake))
+
+
 def find(lake: Lake, name: str) -> Experiment:
     """The experiment of a name.
 
