@@ -20,7 +20,7 @@ $(SETS): requirements.lock pyproject.toml
 demo: $(if $(filter both,$(ENGINE)),.venv/.spark,.venv/.base)
 	env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m demo $(if $(filter both,$(ENGINE)),--with-spark)
 
-up: .venv/.ready
+up: .venv/.dagster
 	@.venv/bin/python -m demo.inbox inbox
 	env -u PYTHONDONTWRITEBYTECODE .venv/bin/floodmark up
 

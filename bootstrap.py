@@ -59,11 +59,11 @@ class PackageSet:
 
 
 SETS = {
-    "base": PackageSet(extras="demo", megabytes=760, about="the embedded engine: 230 MB to fetch"),
+    "base": PackageSet(extras="demo", megabytes=760, about="the embedded engine: 250 MB to fetch"),
     "dagster": PackageSet(
         extras="demo,dagster",
         megabytes=1100,
-        about="the embedded engine and Dagster: 330 MB to fetch",
+        about="the embedded engine and Dagster: 310 MB to fetch",
         includes=("base",),
     ),
     "spark": PackageSet(
@@ -102,9 +102,11 @@ def main(name: str) -> int:
             if name == "browser" and _chromium():
                 (VENV / ".browser").touch()
     except SetupStoppedError as stopped:
-        _say(
-            f"\nThe set-up of .venv stopped. {stopped}\nRun the same command again then: what has been fetched is kept."
+        _say(f"\nThe set-up of .venv stopped. {stopped}")
+        how = (
+            "" if os.environ.get("INSTALLER") == "pip" else " With INSTALLER=pip before it, pip installs instead of uv."
         )
+        _say(f"Run the same command again then: what has been fetched is kept.{how}")
         return 1
     except KeyboardInterrupt:
         _say("\nStopped. The same command goes on from what has been fetched.")
@@ -165,7 +167,7 @@ def _new_venv_where_needed(chosen: PackageSet) -> None:
     if Path(PYTHON).exists() and not AT_WORK.exists():
         return
     if AT_WORK.exists():
-        _say("an earlier set-up was killed: beginning .venv again")
+        _say("an earlier set-up did not end: beginning .venv again")
         shutil.rmtree(VENV)
     if _free() < chosen.megabytes:
         message = f"No space: {ROOT} has {_free():,.0f} MB free, and {chosen.megabytes:,} MB are needed."
@@ -218,7 +220,7 @@ def _uv() -> str | Path | None:
         return of_machine
     if not uv.exists():
         options = ["--disable-pip-version-check", "--quiet", "--retries", "1", "--only-binary", "uv"]
-        _run("uv", [PYTHON, "-m", "pip", "install", *options, "-c", "requirements.lock", "uv"])
+        _run("uv", [PYTHON, "-m", "pip", "install", *options, "-c", "requirements.lock", "uv"], shows=False)
     return uv
 
 
@@ -284,17 +286,36 @@ def _apt_get(package: str) -> bool:
     return done[-1].returncode == 0
 
 
-def _run(what: str, command: Sequence[str | Path], *, environment: dict[str, str] | None = None) -> None:
+def _run(
+    what: str, command: Sequence[str | Path], *, environment: dict[str, str] | None = None, shows: bool = True
+) -> None:
+    """Run a command of the set-up.
+
+    Args:
+        what: what it makes, for people.
+        command: the command.
+        environment: added to this process's.
+        shows: whether what it prints is shown while it runs; else only in an error that has no other explanation.
+
+    Raises:
+        SetupStoppedError: the command failed.
+    """
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | (environment or {}), stdin=subprocess.DEVNULL, check=False
+        command,
+        cwd=ROOT,
+        env=os.environ | (environment or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=not shows,
+        check=False,
     )
     if done.returncode:
-        message = f"{what[0].upper()}{what[1:]}: exit status {done.returncode}. {_reason()}"
+        printed = done.stderr.decode(errors="replace").strip() if done.stderr else "What was printed above says why."
+        message = f"Installing {what} failed. {_reason() or printed}"
         raise SetupStoppedError(message)
 
 
-def _reason() -> str:
-    """What is wrong with the machine, if that can be seen."""
+def _reason() -> str | None:
+    """What is wrong with the machine; None if nothing is seen."""
     if _is_full():
         return f"No space: {ROOT} has {_free():.0f} MB free."
     index = _of_pip().get("UV_DEFAULT_INDEX", "https://pypi.org/simple/")
@@ -304,7 +325,7 @@ def _reason() -> str:
         pass  # it answers
     except OSError as error:
         return f"No network: {index} cannot be reached ({getattr(error, 'reason', error)})."
-    return "What was printed above says why. To install with pip instead of uv: INSTALLER=pip make ..."
+    return None
 
 
 def _free() -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from filelock import FileLock, Timeout
 
 from floodmark.cli.main import Program
 from floodmark.cli.shell.console import Console
@@ -46,9 +49,17 @@ def demo(
     invocation: Invocation, *, days: int | None, folder: Path, keep: bool, with_spark: bool, open_report: bool
 ) -> None:
     """A year of New York's departures: bounded, unbounded through a kill, and in DuckDB; all answers must agree. Then two predictors as an experiment."""
-    console = Console(as_json=invocation.json)
     folder = folder.absolute()
     _prepare(folder)
+    with _alone(folder):
+        _run(invocation, days, folder, keep=keep, with_spark=with_spark, open_report=open_report)
+
+
+def _run(
+    invocation: Invocation, days: int | None, folder: Path, *, keep: bool, with_spark: bool, open_report: bool
+) -> None:
+    """Run the demo in a folder that is prepared."""
+    console = Console(as_json=invocation.json)
     opened = open_workspace(Invocation(lake=str(folder / "landed")), _ROOT)
     console.lake(str(folder), "demo")
     from demo.places import ENGINES, Places
@@ -61,20 +72,22 @@ def demo(
     # a year of small days: no file for each
     workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
     engines = ENGINES if with_spark else ENGINES[:1]
-    outcome = run_demo(
-        workspace,
-        places,
-        console,
-        days=days,
-        engines=engines,
-        engine=cache(lambda name: computing(opened, console, name)),
-    )
+    try:
+        outcome = run_demo(
+            workspace,
+            places,
+            console,
+            days=days,
+            engines=engines,
+            engine=cache(lambda name: computing(opened, console, name)),
+        )
+    finally:
+        if not keep:  # also of a demo that failed, such as on a full disk
+            _remove_lakes(places)
     for line in lines(outcome):
         console.say(line)
     report = folder / "report.html"
     write_report(report, outcome, workspace)
-    if not keep:
-        _remove_lakes(places)
     for problem in outcome.problems:
         console.say(f"FAILED {problem}")
     verdict = f"all {outcome.answers_compared} answers agree" if not outcome.problems else "they do not agree"
@@ -109,6 +122,28 @@ def _prepare(folder: Path) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).touch()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder, whose lakes a demo removes.
+
+    Raises:
+        LifecycleError: LIFECYCLE-195, another demo is at work there.
+    """
+    lock = FileLock(folder / "_lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        fix = "Wait until it has ended, or give this one another folder: .venv/bin/python -m demo --folder .floodmark/other"
+        raise LifecycleError(
+            f"folder {folder}", "no other demo at work there", "another one", fix, code="LIFECYCLE-195"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+        (folder / "_lock").unlink(missing_ok=True)
 
 
 def _remove_lakes(places: Places) -> None:

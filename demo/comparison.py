@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 RELATIVE = 1e-9
@@ -51,8 +52,7 @@ def compare(
         return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=rows, examples=wrong)
     columns = left.column_names
     inexact = [field.name for field in left.schema if _inexact(field.type)]
-    exact = not keys and not inexact and not any(pa.types.is_nested(field.type) for field in left.schema)
-    if exact and _same(left, right):
+    if _agree(left, right, keys, inexact):
         return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=0)
     identity = [c for c in columns if c in keys] if keys else [c for c in columns if c not in inexact]
     rest = [c for c in columns if c not in identity]
@@ -63,14 +63,34 @@ def compare(
     )
 
 
-def _same(left: pa.Table, right: pa.Table) -> bool:
-    """The short way for large tables: sorted, they are bit-equal."""
-    order = [(name, "ascending") for name in left.column_names]
+def _agree(left: pa.Table, right: pa.Table, keys: Sequence[str], inexact: Sequence[str]) -> bool:
+    """The short way for large tables: True if they agree, sorted. False where they do not, or where the order of rows is not sure."""
+    exact = [name for name in left.column_names if name not in inexact]
+    identity = list(keys) or exact
+    if not set(identity) <= set(exact):
+        return False
+    if left.num_rows != right.num_rows or any(pa.types.is_nested(field.type) for field in left.schema):
+        return False
+    if (keys or inexact) and left.group_by(identity).aggregate([]).num_rows != left.num_rows:
+        return False
     plain = pa.schema(
         [field.with_type(_plain(field.type)).with_nullable(True).remove_metadata() for field in left.schema]
     )
+    order = [(name, "ascending") for name in identity]
     mine, theirs = (table.select(left.column_names).cast(plain).sort_by(order) for table in (left, right))
-    return bool(mine.equals(theirs))
+    same = bool(mine.select(exact).equals(theirs.select(exact)))
+    return same and all(_close(mine[name], theirs[name]) for name in inexact)
+
+
+def _close(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    """Whether floats are equal within the tolerance, one after the other."""
+    if not left.is_null().equals(right.is_null()):
+        return False
+    mine, theirs = (column.drop_null().to_numpy() for column in (left, right))
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        near = abs(mine - theirs) <= RELATIVE * np.maximum(abs(mine), abs(theirs))
+    both_infinite = np.isinf(mine) | np.isinf(theirs)
+    return bool(np.all((mine == theirs) | (near & ~both_infinite) | (np.isnan(mine) & np.isnan(theirs))))
 
 
 def _columns_differ(left: pa.Schema, right: pa.Schema, names: tuple[str, str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from click.testing import CliRunner
+from filelock import FileLock
 
 from demo.__main__ import demo
 from demo.comparison import Comparison
@@ -18,6 +19,19 @@ def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith(f"LIFECYCLE-021 folder {tmp_path}\n")
     assert (tmp_path / "bounded").is_dir()
+
+
+def test_two_demos_do_not_work_in_one_folder_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    with FileLock(folder / "_lock"):
+        (folder / ".floodmark-demo").touch()
+        (folder / "landed").mkdir()
+        result = CliRunner().invoke(demo, ["--folder", str(folder)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"LIFECYCLE-195 folder {folder}\n")
+    assert "another folder: .venv/bin/python -m demo --folder" in result.stderr
+    assert (folder / "landed").is_dir(), "the lakes of the other one"
 
 
 def outcome(differences: int = 0, refired: int = 7, days: int | None = None) -> Outcome:

@@ -60,7 +60,7 @@ class Clone:
         failed = (self.failing != "" and self.failing in text) or (
             text.endswith("import floodmark") and not self.installs()
         )
-        return SimpleNamespace(returncode=int(failed), stdout="", stderr="")
+        return SimpleNamespace(returncode=int(failed), stdout="", stderr=b"")
 
     def free_megabytes(self, free: int) -> None:
         bootstrap.shutil.disk_usage = lambda _: SimpleNamespace(free=free * 1e6)  # type: ignore[assignment]
@@ -115,7 +115,7 @@ def test_a_failure_leaves_what_was_complete_complete(clone: Clone) -> None:
     assert bootstrap.main("dagster") == 1
     assert bootstrap.is_complete("base")
     assert not bootstrap.is_complete("dagster")
-    assert "Packages: exit status 1." in clone.text
+    assert "Installing packages failed." in clone.text
     assert "Run the same command again" in clone.text
 
 

@@ -71,6 +71,21 @@ def test_floats_are_equal_within_a_billionth() -> None:
     assert by_key(table(*ROWS), table(ROWS[0] | {"mean": 1.0 / 3 * (1 + 1e-10)}, ROWS[1])).differences == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "same"),
+    [(float("inf"), True), (float("-inf"), False), (1e308, False), (float("nan"), False), (None, False)],
+)
+def test_infinity_is_equal_to_itself_alone(value: float | None, *, same: bool) -> None:
+    left, right = (table(ROWS[0] | {"mean": mean}, ROWS[1]) for mean in (float("inf"), value))
+    assert (by_key(left, right).differences == 0) is same
+    assert (by_key(right, left).differences == 0) is same
+
+
+def test_a_float_that_identifies_rows_has_no_tolerance() -> None:
+    left, right = (table(ROWS[0] | {"mean": mean}) for mean in (1.0, 1.0 + 1e-12))
+    assert compare(left, right, keys=("mean",)).differences > 0
+
+
 def test_zero_has_no_tolerance() -> None:
     zero, tiny = ROWS[0] | {"mean": 0.0}, ROWS[0] | {"mean": 1e-300}
     assert by_key(table(zero), table(tiny)).differences == 1
