@@ -552,6 +552,14 @@ def test_numbers_since_1970_in_json_are_times_by_the_magnitude_of_all(
     assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)
 
 
+def test_nanoseconds_that_are_left_out_are_said(verb: Verb, tmp_path: Path) -> None:
+    rows = ["2024-04-21T09:19:38.008550852Z,1713691178008550852", "2024-04-21T09:19:39.1Z,1713691179008550852"]
+    text, _ = init_from(verb, csv_file(tmp_path, "a.csv", "at,n", *rows))
+    assert "  at: to the microsecond: the digits behind are left out\n" in text
+    (field,) = [f for f in look(csv_file(tmp_path, "b.csv", "x,ts", "1,1713691178008550852")).fields if f.name == "ts"]
+    assert (field.format, field.note) == ("epoch ns", "to the microsecond: the digits behind are left out")
+
+
 def test_numbers_since_1970_deeper_in_documents_are_times(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"span": {"startTimeUnixNano": "1544712660000000000"}, "n": 1}\n' * 2)
     looked = look(tmp_path / "a.jsonl")

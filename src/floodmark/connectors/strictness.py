@@ -28,8 +28,10 @@ _OWN = {"function-before", "function-wrap"}
 """Kinds of schema that are a function of the author's, which may return a text where a number is expected."""
 _LARGEST_EXACT = 1 << 53
 """Whole numbers up to this are exact as a float."""
-_LONG = re.compile(rb"[0-9][0-9.]{15}")
-"""Text of a number that may have more digits than a float."""
+_FRACTION = re.compile(rb"[0-9]+\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+")
+"""Text of a number that JSON reads as a float."""
+_SAFE = 15
+"""Number of digits up to which a float holds every number."""
 _DIGITS = re.compile(r"\s*[-+]?[0-9]+\.?[0-9]*\s*")
 _DAY = re.compile(r"(19|20)[0-9]{2}((0[1-9]|1[0-2])((0[1-9]|[12][0-9]|3[01])([01][0-9]|2[0-3])?([0-5][0-9]){0,2})?)?")
 """A year, month or day without signs between them, perhaps with a time of day."""
@@ -53,7 +55,7 @@ def check_of(contract: type[Contract], form: Form) -> Callable[[Any], Any]:
     decimals = any(node["type"] == "decimal" for node in _nodes(contract.__pydantic_core_schema__))
 
     def check(text: bytes) -> Any:
-        if decimals and _LONG.search(text) and (row := _with_digits(text)) is not None:
+        if decimals and _longer(text) and (row := _with_digits(text)) is not None:
             return of_dictionaries.validate_python(row)
         try:
             return native.validate_json(text)
@@ -63,26 +65,25 @@ def check_of(contract: type[Contract], form: Form) -> Callable[[Any], Any]:
     return check
 
 
+def _longer(text: bytes) -> bool:
+    """Whether a number in JSON has more digits than a float holds."""
+    return any(len(number) > _SAFE and isinstance(exact(number.decode()), Digits) for number in _FRACTION.findall(text))
+
+
 def _with_digits(text: bytes) -> object:
-    """JSON as Python values, each number with all its digits; None if no number has more digits than a float, or the text is no JSON."""
-    longer = list[Digits]()
-
-    def parsed(text: str) -> float | Digits:
-        number = exact(text)
-        if isinstance(number, Digits):
-            longer.append(number)
-        return number
-
+    """JSON as Python values, each number with all its digits; None if the text is no JSON."""
     try:
-        value = json.loads(text, parse_float=parsed)
+        return json.loads(text, parse_float=exact)
     except ValueError:
         return None
-    return value if longer else None
 
 
 def exact(text: str) -> float | Digits:
     """(text of a number) -> the number as a float if that holds all its digits, else as ``Digits``."""
-    number, digits = float(text), Digits(text)
+    number = float(text)
+    if repr(number) == text:
+        return number
+    digits = Digits(text)
     return number if math.isfinite(number) and Decimal(repr(number)) == digits else digits
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from floodmark.cli.new.inference.fields import Fields, LookedField, Model, in_ascii
 from floodmark.cli.new.inference.files import Found, find
 from floodmark.cli.new.inference.sample import Dialect, Sample, read
-from floodmark.cli.new.inference.times import TOLERATED, epoch_of, named_like_time
+from floodmark.cli.new.inference.times import FINER, TOLERATED, epoch_of, named_like_time
 from floodmark.spec.rows.source import Files
 from floodmark.spec.values.annotations import TimeFormat
 
@@ -134,7 +134,7 @@ def look(
 
 
 def _alternative(field: LookedField) -> str:
-    return field.note if field.note.startswith(("or is it", "several currencies")) else ""
+    return field.note if field.note.startswith(("or is it", "several currencies", FINER)) else ""
 
 
 def _connector(files: Found, dialect: Dialect | None, inference: Fields) -> Files:
@@ -222,7 +222,7 @@ def _is_number(value: object) -> bool:
 
 def _since_1970(field: LookedField, form: str | None) -> LookedField:
     """The field of numbers as times since 1970."""
-    note = "to the microsecond: the digits behind are left out" if form == "epoch ns" else field.note
+    note = FINER if form == "epoch ns" else field.note
     return replace(field, type="datetime", format=form, digits=None, amount=None, note=note)
 
 

@@ -41,6 +41,8 @@ _FIRST, _LAST = 946_684_800, 4_102_444_800
 """2000 to 2100, in seconds since 1970: a number in this range, in a field named like a time, is an instant."""
 _OTHERS_TOLERATED = 0.01
 """Greatest share of values that are no instants of this century in a column of numbers since 1970."""
+FINER = "to the microsecond: the digits behind are left out"
+"""What is said of times with nanoseconds."""
 _NAMES = re.compile(
     r"(^|_)(event_?time|time(stamp)?|ts|at|when|datetime|date|created|occurred|observed|epoch|pickup|pubdate|published)($|_)"
 )
@@ -91,7 +93,9 @@ def written(texts: pa.ChunkedArray, preferred: Sequence[str] = ()) -> Written | 
         hits = pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0
         if hits and size - hits <= TOLERATED * size:
             offset = pc.sum(pc.match_substring_regex(texts, r"(Z|[-+][0-9]{2}:?[0-9]{2})$")).as_py() or 0
-            return Written(type=kind, misfits=size - hits, zoned=kind == "datetime" and offset >= hits)
+            finer = pc.any(pc.match_substring_regex(texts, r"\.[0-9]{7,}")).as_py()
+            note = FINER if finer and kind == "datetime" else ""
+            return Written(type=kind, misfits=size - hits, zoned=kind == "datetime" and offset >= hits, note=note)
     return _other(texts)
 
 
