@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from floodmark.cli.verbs.run import _batch
 from floodmark.spec.values.run import BatchInfo
 
 
+@pytest.mark.feature("R4")
 def test_what_failed_beside_a_micro_batch_is_said_below_it() -> None:
     batch = BatchInfo(
         batch_id=99,

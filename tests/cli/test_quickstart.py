@@ -36,7 +36,7 @@ def sales() -> dict[tuple[str, int], tuple[int, int]]:
     return {(row["country"], row["window_start"].hour): (row["orders"], row["cents"]) for row in rows}
 
 
-@pytest.mark.feature("X1")
+@pytest.mark.feature("X1", "O5")
 def test_every_command_of_the_page_does_what_the_page_says(
     verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,7 +381,13 @@ def test_state_is_divided_among_more_partitions_and_fewer(
 ) -> None:
     lake = begun
     for until, end, partitions in ((120, False, 5), (180, True, 3)):
+        before = divided(spark, lake)
         assert rescale(spark, lake, "totals", partitions)
+        after = divided(spark, lake)
+        assert [row[:2] for row in after] == [row[:2] for row in before], "whole groups move, as they are"
+        assert len({group for group, *_ in after}) == len(after) > 2, "each is in one partition"
+        assert {partition for *_, partition in after} <= set(range(partitions))
+        assert len({partition for *_, partition in after}) > 1
         put(lake, until, end=end)
         engine.run_unbounded(totals, lake, until_caught_up=True)
         checkpoint = Timeline.current(lake, "totals").checkpoint
@@ -389,6 +395,14 @@ def test_state_is_divided_among_more_partitions_and_fewer(
     assert rescale(spark, lake, "totals", 3) is None, "it is divided so already"
     assert not differences(lake, truth, *TABLES)
     assert values(lake, "totals__current") == values(truth, "totals__current")
+
+
+def divided(spark: SparkSession, lake: Lake) -> list[tuple[int, bytes, int]]:
+    """Key group, what its state is, and the state partition it is in."""
+    checkpoint = Timeline.current(lake, "totals").checkpoint
+    reader = spark.read.format("statestore").option("batchId", checkpoint.last_committed())
+    rows = reader.option("stateVarName", "index").load(checkpoint.path).collect()
+    return sorted((row["key"]["group"], bytes(row["value"]["index"]), row["partition_id"]) for row in rows)
 
 
 @operator(name="totals")

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import examples
 import pytest
 from examples import BOUNDS, DISORDER, RELEASED, SECOND, SHUFFLED, SINE, Answer, answer_of, in_both_modes, kept
 from pyspark.sql import SparkSession
 
-from floodmark import Operator
+from floodmark import Aggregate, Operator, Session, Sliding, Stream, count, operator
 from floodmark.core.time import to_ms
+from floodmark.spec.windowing.windows import Window
 from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase
@@ -152,7 +154,7 @@ def test_sliding_minutes_of_all_keys_keep_a_row_once(spark: SparkSession, tmp_pa
     assert sizes[-1] == 0
 
 
-@pytest.mark.feature("W16")
+@pytest.mark.feature("P1", "W16")
 def test_a_function_sees_all_rows_of_a_window(spark: SparkSession, tmp_path: Path) -> None:
     _functions(spark, examples.medians(), median, tmp_path)
 
@@ -171,3 +173,52 @@ def _functions(spark: SparkSession, code: Operator, middle, folder: Path) -> Non
         rows = {(row["example"], row["since"], row["until"]): row["middle"] for row in said.outputs[""]}
         assert rows == pytest.approx(wanted), said.mode
         assert len(rows) == len(said.outputs[""])
+
+
+def spreads(window: Window) -> Operator:
+    """An aggregate of the user's, whose accumulator is neither what goes in nor what comes out."""
+
+    class Spread(Aggregate):
+        type = "string"
+
+        def create(self) -> Any:
+            return []
+
+        def add(self, accumulator: Any, value: Any) -> Any:
+            return self.merge(accumulator, [value])
+
+        def merge(self, left: Any, right: Any) -> Any:
+            both = sorted([*left, *right])
+            return [both[0], both[-1]]
+
+        def result(self, accumulator: Any) -> Any:
+            return f"{accumulator[0]:.0f} to {accumulator[-1]:.0f}"
+
+    @operator
+    def spreads(events: Stream[examples.Event]) -> Stream:
+        return events.key_by("example").window(window).aggregate(n=count(), spread=Spread("value"))
+
+    return spreads
+
+
+@pytest.mark.feature("W15")
+@pytest.mark.parametrize("window", [Session("1 s"), Sliding("10 s", "5 s")], ids=["sessions", "sliding"])
+def test_an_aggregate_of_ones_own_is_merged(spark: SparkSession, window: Window, tmp_path: Path) -> None:
+    """By sessions that grow together, also over micro-batches, and by windows that overlap; none of these rows is late."""
+    code = spreads(window)
+    log = examples.disorder(code, 4, 150, sensors="abcd", behind=4)
+    if isinstance(window, Sliding):
+        held, _ = examples.in_windows(log, 10 * SECOND, 5 * SECOND)
+        windows = {(example, start, start + 10 * SECOND): values for (example, start), values in held.items()}
+    else:
+        windows = examples.in_sessions(log, SECOND)
+        assert len(windows) > 10 < max(map(len, windows.values())) * 5
+    wanted = {window: (len(values), f"{min(values):.0f} to {max(values):.0f}") for window, values in windows.items()}
+    _, modes = run(spark, code, log, tmp_path)
+    for said in modes:
+        found = {
+            (row["example"], to_ms(row["window_start"]), to_ms(row["window_end"])): (row["n"], row["spread"])
+            for row in said.outputs[""]
+        }
+        assert found == wanted, said.mode
+        assert len(found) == len(said.outputs[""])

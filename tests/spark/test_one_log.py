@@ -190,7 +190,7 @@ def test_rows_count_for_their_hour_whatever_file_they_came_in(engine: Computing,
 
 
 @pytest.mark.engines("embedded", "spark")
-@pytest.mark.feature("D4")
+@pytest.mark.feature("D1", "D4")
 def test_a_spike_waits_in_the_log_and_its_results_are_right_later(engine: Computing, one_log: OneLog) -> None:
     """It is taken in pieces, not at once: Spark does not count what a micro-batch of a program with state has read."""
     assert len(one_log.sizes) >= 3

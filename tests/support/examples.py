@@ -234,6 +234,23 @@ def in_windows(
     return dict(held), dropped
 
 
+def in_sessions(log: Log, gap: int) -> dict[tuple[str, int, int], list[float]]:
+    """(example, start, end) -> values of each session, where no row is late."""
+    mine = defaultdict[str, list[tuple[int, float]]](list)
+    for entry in (entry for entry in log.entries if entry["_kind"] == ROW):
+        mine[entry["example"]].append((entry["_event_time"], entry["value"]))
+    sessions = dict[tuple[str, int, int], list[float]]()
+    for example, rows in mine.items():
+        rows.sort()
+        first = 0
+        for place in range(1, len(rows) + 1):
+            if place == len(rows) or rows[place][0] > rows[place - 1][0] + gap:
+                some = rows[first:place]
+                sessions[example, some[0][0], some[-1][0] + gap] = [value for _, value in some]
+                first = place
+    return sessions
+
+
 @fm.operator
 def folds(events: fm.Stream[Event]) -> fm.Stream:
     """Each five seconds, a tenth past them: every number is folded into those before it."""
