@@ -3,7 +3,7 @@
     python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
-PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
+PySpark in the same run: above 1 is faster. CPU seconds are those of the whole process tree, from its start: on a busy machine compare these. Everything printed is also in ``bench/results.json``.
 """
 
 from __future__ import annotations
@@ -47,17 +47,23 @@ def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent, env=environment
     )
-    peak = [0]
-    watcher = threading.Thread(target=_watch, args=(process.pid, peak), daemon=True)
+    peak: list[int] = [0]
+    cpu: dict[int, float] = {}
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak, cpu), daemon=True)
     watcher.start()
     told, errors = process.communicate()
     if process.returncode:
         raise SystemExit(f"{system} failed:\n{told}\n{errors}")
     watcher.join()
-    return {**json.loads(told.splitlines()[-1]), "peak_memory_mb": round(peak[0] / 1e6)}
+    return {
+        **json.loads(told.splitlines()[-1]),
+        "peak_memory_mb": round(peak[0] / 1e6),
+        "cpu_seconds": sum(cpu.values()),
+    }
 
 
-def _watch(pid: int, peak: list[int]) -> None:
+def _watch(pid: int, peak: list[int], cpu: dict[int, float]) -> None:
+    """Note the peak memory of a process tree, and the CPU seconds of each of its processes."""
     try:
         root = psutil.Process(pid)
         while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
@@ -65,6 +71,7 @@ def _watch(pid: int, peak: list[int]) -> None:
             for one in (root, *root.children(recursive=True)):
                 try:
                     total += one.memory_info().rss
+                    cpu[one.pid] = sum(one.cpu_times()[:2])
                 except psutil.NoSuchProcess:
                     continue
             peak[0] = max(peak[0], total)
@@ -125,6 +132,8 @@ class Results:
             "x raw",
             "steady x",
             "MB",
+            "CPU s",
+            "x CPU",
             "equal",
         )
         self._print(header)
@@ -170,12 +179,15 @@ class Results:
                 else None
             ),
             "peak_memory_mb": told["peak_memory_mb"],
+            "cpu_seconds": round(told["cpu_seconds"], 1),
+            "cpu_ratio_to_raw": base and round(base["cpu_seconds"] / told["cpu_seconds"], 3),
             "answer_equal": told.get("answer_equal"),
         } | {name: round(told[name], 3) for name in MORE if name in told}
         self.rows.append(row)
         self._write()
         names = ("benchmark", "system", "mode", "keys", "micro_batches", "rows_per_second", "steady_batch_seconds")
-        shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb", "answer_equal")]
+        shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb")]
+        shown += [row[n] for n in ("cpu_seconds", "cpu_ratio_to_raw", "answer_equal")]
         self._print(shown)
         for name in MORE:
             if name in row:
@@ -192,7 +204,7 @@ class Results:
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
     def _print(self, cells: Any) -> None:
-        widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 5)
+        widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 6, 6, 5)
         texts = (
             "" if c is None else f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else str(c) for c in cells
         )
@@ -256,13 +268,17 @@ def table(rows: list[Row]) -> str:
         "x raw",
         "steady x raw",
     )
-    lines = [[*names, "peak MB", "equal"]]
+    lines = [[*names, "peak MB", "CPU s", "x raw CPU", "equal"]]
     for row in rows:
         steady, equal = row["steady_batch_seconds"], row["answer_equal"]
         cells = [row["benchmark"], row["system"], row["mode"], f"{row['keys']:,}", str(row["micro_batches"])]
         cells += [f"{row['rows_per_second']:,}", f"{steady} s" if steady else ""]
         cells += [str(row[name] or "") for name in ("ratio_to_raw", "steady_ratio_to_raw")]
-        cells += [f"{row['peak_memory_mb']:,}", "" if equal is None else "yes" if equal else "NO"]
+        cells += [
+            f"{row['peak_memory_mb']:,}",
+            *(str(row.get(name) or "") for name in ("cpu_seconds", "cpu_ratio_to_raw")),
+        ]
+        cells += ["" if equal is None else "yes" if equal else "NO"]
         lines.append(cells)
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

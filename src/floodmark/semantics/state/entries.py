@@ -165,8 +165,8 @@ class Entries:
         for number, bucket in self._open.items():
             if bucket.changed:
                 self._settle(number, bucket)
-        while self._weight > _FULL * self.directory.size:
-            self._split()
+        if self._weight > _FULL * self.directory.size:
+            self._split(-(-self._weight // _FULL))
         for number, bucket in self._open.items():
             if not bucket.changed:
                 continue
@@ -230,27 +230,36 @@ class Entries:
         self._open[self.directory.size] = _Bucket({}, changed=True)
         self.directory.grow()
 
-    def _split(self) -> None:
-        """Add a bucket, which takes its share of the bucket that is split."""
-        size = self.directory.size
-        number = size - (1 << (size.bit_length() - 1))
-        old = self._bucket(number)
-        self._grow()
-        moved = {name: data for name, data in old.entries.items() if self._number(name) == size}
-        for name in moved:
-            del old.entries[name]
-        old.changed |= bool(moved)
-        new = self._open[size]
-        new.entries.update(moved)
-        self._settle(number, old)
-        self._settle(size, new)
+    def _split(self, size: int) -> None:
+        """Add buckets up to a size. Each takes its share of an earlier bucket, which keeps the order of the entries.
+
+        As if they were added one at a time, but each entry moves once: all entries of a new bucket come from one bucket that was there.
+        """
+        before, roots = self.directory.size, dict[int, int]()
+        for number in range(before, size):
+            source = number - (1 << (number.bit_length() - 1))
+            roots[number] = roots.get(source, source)
+        split = {number: self._bucket(number) for number in dict.fromkeys(roots.values())}
+        for _ in roots:
+            self._grow()
+        for number, bucket in split.items():
+            left = {}
+            for name, stored in bucket.entries.items():
+                target = self._number(name)
+                (left if target == number else self._open[target].entries)[name] = stored
+            bucket.changed |= len(left) < len(bucket.entries)
+            bucket.entries = left
+            self._settle(number, bucket)
+        for number in roots:
+            self._settle(number, self._open[number])
 
     def _settle(self, number: int, bucket: _Bucket) -> None:
         before = self.directory[number]
         weight, event, tick = 0, NONE, NONE
         for name, (entry_event, entry_tick, data) in bucket.entries.items():
             weight += min(_weight(name, data), _FULL)
-            event, tick = min(event, entry_event), min(tick, entry_tick)
+            event = entry_event if entry_event < event else event  # noqa: FURB136 - called for every entry, which min() doubles
+            tick = entry_tick if entry_tick < tick else tick  # noqa: FURB136 - as above
         after = weight, event, tick
         if after != before:
             self.directory[number] = after
