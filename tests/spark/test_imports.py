@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import sys
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,3 +30,13 @@ def test_workers_import_the_modules_of_a_workspace_that_is_not_the_current_folde
     finally:
         monkeypatch.undo()
         spark_session()
+
+
+def test_workers_are_forked_with_what_they_import(spark: SparkSession) -> None:
+    def imported(batches):
+        for _ in batches:
+            there = "floodmark.engines.spark.state.host" in sys.modules
+            yield pa.RecordBatch.from_pydict({"there": [there], "frozen": [gc.get_freeze_count() > 0]})
+
+    rows = spark.range(1).mapInArrow(imported, "there boolean, frozen boolean").collect()
+    assert [tuple(row) for row in rows] == [(True, True)]

@@ -65,6 +65,7 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.daemon.module": "floodmark.engines.spark.session.daemon",
     }
 )
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

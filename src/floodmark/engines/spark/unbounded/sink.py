@@ -10,10 +10,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
-from pyspark import StorageLevel
+from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,6 +33,7 @@ from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import SETTLE_SECONDS, check_there, partition_by
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
@@ -39,6 +41,16 @@ from floodmark.spec.graph.operator import Operator, Output, Side
 from floodmark.spec.graph.steps import Step
 from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.values.schema import MARKER, ROW, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a micro-batch commits to one output: rows with a marker, the number of rows, and their files if these are written already."""
+
+    output: Output
+    rows: DataFrame
+    count: int
+    written: Written | None
 
 
 @dataclass(slots=True)
@@ -124,22 +136,16 @@ class Sink:
                 progress = self.progress(number)
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
-                for output in reversed(self.operator.outputs):
-                    rows, count = self._rows(batch, output, number, progress, total)
-                    if output.side and not count and not self._owes_progress(output, progress):
-                        continue
-                    if output.side == "quarantine":
-                        rows = explained(rows, all_attempts(self.operator, self.stage))
-                    name, path = "main" if output is main else "side", self.lake.output(output.table)
-                    fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-                    check_there(path, f"output '{output.table}' of the running stream", fix)
+                for part in self._parts(batch, number, progress, total):
+                    output, rows, count = part.output, part.rows, part.count
+                    name = "main" if output is main else "side"
                     record = self._record_of(output, number, progress)
                     record = replace(record, rows=count, late=total["late"], dropped=total["dropped"])
                     if output.table in self.early and count:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
                     crash.point(f"micro_batch.before_{name}")
-                    self._append(rows, output, self.timeline.app(output.table), number, record)
+                    self._append(rows, output, self.timeline.app(output.table), number, record, part.written)
                     crash.point(f"micro_batch.after_{name}")
                     self._commits[output.table] = time.monotonic(), progress
                     if count or not output.side:
@@ -158,6 +164,40 @@ class Sink:
         )
         self.done.add(info)
         self.on_batch(info)
+
+    def _parts(self, batch: DataFrame, number: int, progress: int, total: Mapping[str, int]) -> list[_Part]:
+        """The outputs to commit, in order, the main one last; the files of several are written beside each other."""
+        part_of = partial(self._part, batch, number, progress, total)
+        outputs = self.operator.outputs[::-1]
+        names = {output.table: self._packed(output) for output in outputs if output.side}
+        few = [output for output in outputs if (name := names.get(output.table)) is None or total.get(name)]
+        if len(few) < 2:  # noqa: PLR2004 - nothing to write beside
+            parts = [part_of(output) for output in outputs]
+        else:
+            with ThreadPoolExecutor(len(few), "outputs") as pool:  # waits for all of them, also if one fails
+                starts = [pool.submit(inheritable_thread_target(batch.sparkSession)(part_of), o) for o in outputs]
+            parts = [start.result() for start in starts]
+        return [part for part in parts if part is not None]
+
+    def _part(
+        self, batch: DataFrame, number: int, progress: int, total: Mapping[str, int], output: Output
+    ) -> _Part | None:
+        """One output's part of a micro-batch; None if there is nothing to commit.
+
+        Its files are written at once if several outputs are: but not for an output to which this process has committed nothing yet, as the
+        micro-batch may be one that an earlier process has committed.
+        """
+        rows, count = self._rows(batch, output, number, progress, total)
+        if output.side and not count and not self._owes_progress(output, progress):
+            return None
+        if output.side == "quarantine":
+            rows = explained(rows, all_attempts(self.operator, self.stage))
+        fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+        check_there(self.lake.output(output.table), f"output '{output.table}' of the running stream", fix)
+        appender, ahead = self._appender(output), self._commits.get(output.table, (0.0, NEVER))[1] > NEVER
+        several = len(self.operator.outputs) > 1
+        ahead &= several and output.table not in self.early and is_local(appender.path)
+        return _Part(output, rows, count, appender.write(rows, partition_by(output)) if ahead else None)
 
     def _owes_progress(self, output: Output, progress: int) -> bool:
         """Whether a side output without rows needs a marker with the stream's progress, for which its readers wait."""
@@ -261,8 +301,17 @@ class Sink:
             engine="spark",
         )
 
-    def _append(self, rows: DataFrame, output: Output, app: str, number: int, record: MicroBatch) -> None:
-        self._appender(output).append(rows, app, number, record, partition_by=partition_by(output))
+    def _append(
+        self,
+        rows: DataFrame,
+        output: Output,
+        app: str,
+        number: int,
+        record: MicroBatch,
+        written: Written | None = None,
+    ) -> None:
+        divided = partition_by(output)
+        self._appender(output).append(rows, app, number, record, partition_by=divided, written=written)
 
     def _appender(self, output: Output) -> Appender:
         return self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
