@@ -243,7 +243,7 @@ class Entries:
         for _ in roots:
             self._grow()
         for number, bucket in split.items():
-            left = {}
+            left: dict[bytes, _Stored] = {}
             for name, stored in bucket.entries.items():
                 target = self._number(name)
                 (left if target == number else self._open[target].entries)[name] = stored
