@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from processes import failure, paths
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "reads_of_a_year.py"
 READ = Path("/proc/self/io")
 BYTES, READS = 20_000, 40
 """Bytes of entries, footers and the names of files replaced since the last upkeep; twice the files of the list of landed units before they are merged."""
@@ -23,33 +28,21 @@ OPERATIONS = {
 }
 
 
-def so_far() -> tuple[int, int]:
-    """Bytes that this process has read, and how often it has asked for some, whether in Python, Arrow or delta-rs."""
-    told = dict(line.split(": ") for line in READ.read_text().splitlines())
-    return int(told["rchar"]), int(told["syscr"])
+def read(folder: Path, commits: int) -> dict[str, tuple[int, int]]:
+    """Operation -> bytes that it reads, and how often it asks for some."""
+    command = [sys.executable, str(PROGRAM), str(folder), str(commits), *sorted(OPERATIONS)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths()}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, failure(done.stderr)
+    reads: dict[str, tuple[int, int]] = json.loads(done.stdout)
+    return reads
 
 
 @pytest.mark.skipif(not READ.exists(), reason="this system does not say what a process reads")
 @pytest.mark.parametrize("many", [500, pytest.param(5_000, marks=pytest.mark.soak)])
-def test_what_is_read_does_not_grow_with_the_commits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
-) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
-    import year
-
-    def read(commits: int) -> dict[str, tuple[int, int]]:
-        year.age(tmp_path, commits, 200)
-        found = {}
-        for name, operation in year.operations(tmp_path):
-            if name not in OPERATIONS:
-                break
-            operation()
-            before = so_far()
-            operation()
-            found[name] = tuple(after - was for after, was in zip(so_far(), before, strict=True))
-        return found
-
-    few, now = read(300), read(many)
+def test_what_is_read_does_not_grow_with_the_commits(tmp_path: Path, many: int) -> None:
+    few, now = read(tmp_path, 300), read(tmp_path, many)
     assert few.keys() == OPERATIONS
     for name, (size, times) in now.items():
         assert size <= few[name][0] + (LIST if name == "start of a landing" else BYTES), (
