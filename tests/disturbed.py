@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import random
 import shutil
 import subprocess
@@ -187,8 +186,13 @@ def main() -> int:
     kinds = [kind for kind in options.only if kind != "user" or os.geteuid() == 0]
     if "clock" in kinds and not FAKETIME.exists():
         parser.error(f"a clock that jumps needs {FAKETIME}: apt-get install faketime, or leave it out with --only")
-    if "user" in kinds:
-        pwd.getpwnam(options.user)
+    if (
+        "user" in kinds
+        and subprocess.run(["runuser", "-u", options.user, "--", sys.executable, "--version"], check=False).returncode
+    ):
+        parser.error(
+            f"user {options.user} cannot run {sys.executable}: let others enter its folders, or leave 'user' out with --only"
+        )
     unsteady: dict[str, list[str]] = defaultdict(list)
     folder = ROOT / "build" / "disturbed"
     folder.mkdir(parents=True, exist_ok=True)
