@@ -3,9 +3,8 @@
     python tests/disturbed.py [--times N] [--seed TEXT] [--only NAME ...] [--user NAME] [GROUP ...]
 
 Each time draws, from the seed, which it prints: the order of the tests; a time zone and a locale; a clock that jumps, forwards and back, by up to
-two days, some twenty times a second (libfaketime; files keep the true time, as on a file server with a clock of its own); four busy processes
-beside the tests; and another user than root, in a copy of the clone that belongs to that user. --only takes some of them: order zone clock load user.
-What a run printed is in build/disturbed. Needs pytest-randomly, and for the clock Debian's faketime.
+two days, some twenty times a second (tests/support/jumping_clock); four busy processes beside the tests; and another user than root, in a copy of the clone that belongs to that user. --only takes some of them: order zone clock load user.
+What a run printed is in build/disturbed.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +35,8 @@ ZONES = (
     "Pacific/Kiritimati",
 )
 LOCALES = ("C", "POSIX", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8")
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+CLOCK = ROOT / "tests" / "support" / "jumping_clock"
 BUSY = 4
-JUMPS_PER_SECOND = 20
-FARTHEST_SECONDS = 2 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +57,17 @@ class Draw:
         about = {"zone": f"zone {self.zone}, locale {self.locale}", "order": f"order {self.seed}"}
         return "; ".join(about.get(kind, kind) for kind in self.kinds)
 
-    def environment(self, clock: Path) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         added = dict(os.environ)
         if "zone" in self.kinds:
             added |= {"TZ": self.zone, "LC_ALL": self.locale}
         if "clock" in self.kinds:
-            added |= {
-                "LD_PRELOAD": str(FAKETIME),
-                "FAKETIME_TIMESTAMP_FILE": str(clock),
-                "FAKETIME_NO_CACHE": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "NO_FAKE_STAT": "1",
-            }
+            added |= {"FLOODMARK_CLOCK": self.seed, "PYTHONPATH": os.pathsep.join([str(CLOCK), *_python_path(added)])}
         return added
 
 
-@contextmanager
-def jumping(clock: Path, seed: str) -> Iterator[None]:
-    """A file that names another offset of the clock some twenty times a second."""
-    draw, stop = random.Random(seed), threading.Event()
-
-    def jump() -> None:
-        while not stop.wait(1 / JUMPS_PER_SECOND):
-            written = clock.with_suffix(".new")
-            written.write_text(f"{draw.uniform(-FARTHEST_SECONDS, FARTHEST_SECONDS):+.3f}")
-            written.replace(clock)
-
-    clock.write_text("+0")
-    clock.chmod(0o644)
-    thread = threading.Thread(target=jump, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    return [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 @contextmanager
@@ -141,15 +113,17 @@ def run(draw: Draw, tests: Sequence[str], user: str, report: Path) -> int:
             if "order" in draw.kinds
             else []
         )
-        environment = draw.environment(report.with_suffix(".clock"))
+        environment = draw.environment()
         if "user" in draw.kinds:
             folder = stack.enter_context(clone_of(user))
             report.unlink(missing_ok=True)
             report.parent.chmod(0o777)
-            environment |= {"HOME": str(folder.parent), "PYTHONPATH": str(folder / "src"), "USER": user}
+            environment |= {
+                "HOME": str(folder.parent),
+                "PYTHONPATH": os.pathsep.join([str(folder / "src"), *_python_path(environment)]),
+                "USER": user,
+            }
             command = ["runuser", "-u", user, "--", *command]
-        if "clock" in draw.kinds:
-            stack.enter_context(jumping(report.with_suffix(".clock"), draw.seed))
         if "load" in draw.kinds:
             stack.enter_context(busy(BUSY))
         with report.with_suffix(".txt").open("w") as output:
@@ -184,8 +158,6 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", default=["tests/unit"], help="folders or files (default tests/unit)")
     options = parser.parse_args()
     kinds = [kind for kind in options.only if kind != "user" or os.geteuid() == 0]
-    if "clock" in kinds and not FAKETIME.exists():
-        parser.error(f"a clock that jumps needs {FAKETIME}: apt-get install faketime, or leave it out with --only")
     if (
         "user" in kinds
         and subprocess.run(["runuser", "-u", options.user, "--", sys.executable, "--version"], check=False).returncode
