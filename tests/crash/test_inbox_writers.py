@@ -44,6 +44,7 @@ print(longest)
 """
 
 
+@pytest.mark.feature("D6")
 @pytest.mark.parametrize("batch", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 11))])
 def test_no_row_is_lost_and_no_end_is_early(tmp_path: Path, batch: int) -> None:
     runs = 20 if batch else 2

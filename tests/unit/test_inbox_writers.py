@@ -106,6 +106,20 @@ RUNS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.feature("D6")
+def test_the_rows_of_an_hourly_file_that_comes_late_are_late_by_the_bound(lake, tmp_path, clock) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for name, minute in (("10.csv", "10:59"), ("11.csv", "11:02"), ("09.csv", "09:30"), ("10b.csv", "11:01")):
+        clock.append(inbox / name, f"{HEAD}2020-01-01T{minute}:00Z,{name}\n")
+        land(no_sail, source(inbox), lake, stop=clock)
+    rows = DeltaTable(lake.log("events")).to_pyarrow_dataset().to_table(filter=ds.field("_kind") == 0).to_pylist()
+    late = [row["key"] for row in rows if row["_event_time"].timestamp() * 1000 <= row["_watermark"]]
+    assert sorted(row["key"] for row in rows) == ["09.csv", "10.csv", "10b.csv", "11.csv"]
+    assert late == ["09.csv"], "the bound is one minute"
+
+
+@pytest.mark.feature("D6")
 @RUNS
 def test_no_row_is_lost_and_no_end_is_early_where_writers_pause_for_less_than_the_age(
     lake, tmp_path, clock, monkeypatch, number

@@ -58,14 +58,15 @@ def test_an_id_says_its_operator_and_its_time() -> None:
     times = sorted({draw.randrange(10**9, 4 * 10**12) for _ in range(200)} | set(range(10**12, 10**12 + 2000)))
     made = [new_id("of_all", at) for at in times]
     assert made == sorted(made, key=lambda name: name.removeprefix("of_all-"))
-    assert [latest_of(name) for name in made] == times
+    assert [latest_of([name]) for name in made] == times
+    assert latest_of([*made, "of_all-99999999T999999-zzzz", "zz"]) == times[-1]
     assert {operator_of(name) for name in made} == {"of_all"}
 
 
 @pytest.mark.parametrize("name", ["7", "totals-7", "20250301", "totals-20250301T000000", "totals-20250301T000000-XY12"])
 def test_a_number_is_no_id(lake: Lake, name: str) -> None:
     assert operator_of(name) is None
-    assert latest_of(name) == -1
+    assert latest_of([name]) == -1
     with pytest.raises(LifecycleError, match="LIFECYCLE-031"):
         savepoints.find(lake, name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from floodmark.core.time import from_ms, to_ms
@@ -33,13 +34,21 @@ def operator_of(savepoint_id: str) -> str | None:
     return None if parts is None else parts["operator"]
 
 
-def latest_of(savepoint_id: str) -> int:
-    """The time in an id, ms UTC, the last one of its second for an id that tells no milliseconds; -1 for a text that is no id."""
-    parts = _ID.fullmatch(savepoint_id)
-    if parts is None:
-        return -1
-    try:
-        second = to_ms(datetime.strptime(parts["second"], _SECOND).replace(tzinfo=UTC))
-    except ValueError:  # digits that are no time
-        return -1
-    return second + (int(parts["end"], len(_DIGITS)) // _PER_MS if len(parts["end"]) == _LENGTH else 999)
+def latest_of(names: Iterable[str]) -> int:
+    """The latest time in ids, ms UTC: of one that tells no milliseconds the last one of its second. Texts that are no ids do not count; -1 without an id.
+
+    Args:
+        names: may be very many.
+    """
+    ids = [parts for name in names if (parts := _ID.fullmatch(name)) is not None]
+    for second in sorted({parts["second"] for parts in ids}, reverse=True):
+        try:
+            at = to_ms(datetime.strptime(second, _SECOND).replace(tzinfo=UTC))
+        except ValueError:  # digits that are no time
+            continue
+        return at + max(_ms_of(parts["end"]) for parts in ids if parts["second"] == second)
+    return -1
+
+
+def _ms_of(end: str) -> int:
+    return int(end, len(_DIGITS)) // _PER_MS if len(end) == _LENGTH else 999

@@ -173,13 +173,11 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
         where = f"savepoint of '{operator}' in {lake.root}"
         raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
     with exclusive(lake, "savepoints", operator, "savepoint"):
-        clock, latest, taken = time.time_ns() // 1_000_000, -1, folders(home)
-        for folder in taken:
-            at = latest_of(folder.removesuffix(_DRAFT))
-            latest = max(latest, at)
-            if folder.endswith(_DRAFT) and (lake.is_local or at < clock - _ABANDONED_MS):  # left by a killed process
-                remove(f"{home}/{folder}")
-        now = max(clock, latest + 1)
+        clock, taken = time.time_ns() // 1_000_000, folders(home)
+        for folder in (folder for folder in taken if folder.endswith(_DRAFT)):
+            if lake.is_local or latest_of([folder.removesuffix(_DRAFT)]) < clock - _ABANDONED_MS:
+                remove(f"{home}/{folder}")  # left by a killed process
+        now = max(clock, latest_of(folder.removesuffix(_DRAFT) for folder in taken) + 1)
         name = name or new_id(operator, now)
         draft = Draft(name, f"{home}/{name}{_DRAFT}", now)
         try:
