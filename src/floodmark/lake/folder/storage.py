@@ -55,8 +55,8 @@ def folders(location: str) -> list[str]:
     files, base = file_system(location)
     if isinstance(files, LocalFileSystem):  # a tenth of the time, as no entry is looked at by itself
         try:
-            with os.scandir(base) as found:
-                names = [entry.name for entry in found if entry.is_dir()]
+            with os.scandir(base) as listing:
+                names = [entry.name for entry in listing if entry.is_dir()]
         except FileNotFoundError:
             names = []
     else:
