@@ -17,7 +17,7 @@ from floodmark.core.time import NEVER
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle import savepoint as manifests
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.orchestration import automation, partitions
+from floodmark.orchestration import automation, jobs, partitions
 
 CUTS = [
     Daily("2013-03-01", timezone="America/New_York"),
@@ -81,7 +81,7 @@ def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monk
 
     monkeypatch.setattr(Manifest, "parse", counted)
     new = savepoints.names(lake) - set(made[:2])
-    assert [one.id for one in automation._readable(lake, new)] == [made[2]]
+    assert [one.id for one in jobs.readable(lake, new)] == [made[2]]
     assert len(read) == 1
 
 
