@@ -66,10 +66,6 @@ def twice(_: Path) -> Any:
     return Workspace(sources=[one, one])
 
 
-WEB_LOG = (
-    '83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 203023 "-" "Mozilla/5.0 (KHTML, like Gecko)"\n'
-)
-
 CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("two statements", built(lambda r: r.filter("n > 1; DROP TABLE x")), "DEFINITION-141", "without a semicolon"),
     ("no such column", built(lambda r: r.filter("m > 1")), "DEFINITION-022", "Columns:"),
@@ -111,8 +107,7 @@ CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("an empty folder", look, "CONNECTOR-080", "Name another folder"),
     ("a workbook", looked("a.xlsx", "x"), "CONNECTOR-081", "Save the sheet as CSV"),
     ("an archive", looked("a.zip", "x"), "CONNECTOR-081", "Unzip it"),
-    ("words", looked("a.log", "some words"), "CONNECTOR-081", "jq -Rc '{line: .}' > a.jsonl"),
-    ("a web log", looked("access_log", WEB_LOG), "CONNECTOR-081", "(?<at>"),
+    ("words", looked("a.log", "some words"), "CONNECTOR-081", "--pattern"),
     ("one object of many lines", looked("a.json", '{"n": 1, "rows": [{"a": 1},\n{"a": 2}]}'), "CONNECTOR-084", "jq -c"),
     ("a cut gzip", looked("a.csv.gz", b"\x1f\x8b\x08"), "CONNECTOR-082", "Mend the file"),
     ("a cut array", looked("a.json", '[{"a": 1}'), "CONNECTOR-082", "Mend the file"),
