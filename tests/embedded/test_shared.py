@@ -89,7 +89,7 @@ def test_a_process_that_is_killed_lets_go_and_the_one_that_started_it_takes_noth
     program = f"""
         import sys
         from pathlib import Path
-        from floodmark.engines.embedded import server
+        from floodmark.engines.embedded.sail import server
         from floodmark.engines.embedded.sail.shared import SharedServer
         server._PROGRAM = Path({str(folder.parent / "child.py")!r})
         print(SharedServer(Path({str(folder)!r}), 300).pid, flush=True)
