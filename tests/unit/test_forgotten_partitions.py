@@ -16,6 +16,7 @@ from logs import trace as trace_of
 from floodmark import Contract, EventTime
 from floodmark.core.time import NEVER
 from floodmark.engines.landing.lander import Lander, reader_of
+from floodmark.engines.landing.looks import Looks
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landing, encode
@@ -182,7 +183,9 @@ def test_a_landing_commit_carries_the_devices_that_are_active(tmp_path) -> None:
     lake, source = Lake(str(tmp_path)), Source("s", contract=Reading, connector=Rows([]), watermark=Ascending())
     last = Landing(source="s")
     units = LandedUnits.load(lake, last)
-    lander = Lander(workers, source, lake, lambda: 0, reader_of(source), last, units, widen=False)  # type: ignore[arg-type]
+    lander = Lander(
+        workers, source, lake, lambda: 0, reader_of(source), last, units, widen=False, looks=Looks(reader_of(source))
+    )  # type: ignore[arg-type]
     lander._write_marker(replace(lander.next(), state=fleet(2000, active=10)), 0)  # type: ignore[arg-type]
     assert len(lander.last.state.partitions) == 10
     assert len(encode(written[0])) < 3000 < len(encode(replace(written[0], state=fleet(2000, active=10)))) / 10
