@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import plain_keys
 from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.store import Store
@@ -51,9 +50,7 @@ class DeduplicateKernel(ProcessKernel):
         if moves or not shaped or any(pc.struct_field(whole, name).null_count for name in self.result.needed):
             super()._rows_and_ticks(table, places, moves)
             return
-        keys = list(zip(*(plain_keys(table[k]) for k in self.stage.keys), strict=True))
-        self.entries.expect(dict.fromkeys(keys))
-        rows = zip(keys, table["t"].to_pylist(), table["w"].to_pylist(), strict=True)
+        rows = zip(self._expected_keys(table), table["t"].to_pylist(), table["w"].to_pylist(), strict=True)
         positions = []
         for position, (key, time, stamp) in enumerate(rows):
             cells: KeyCells = self.keys.get(key) or self._key(key)

@@ -226,14 +226,7 @@ class KeyedKernel(ABC):
         """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""
         names, step = set(table.column_names), self.stage.step
         count = table.num_rows
-        keys = (
-            list(zip(*(plain_keys(table[k]) for k in self.stage.keys), strict=True))
-            if self.stage.keys
-            else [()] * count
-        )
-        self.entries.expect(dict.fromkeys(keys))
-        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
-        values = list(zip(*columns, strict=True)) if columns else [()] * count
+        keys, values = self._expected_keys(table), self._values_of(table)
         rows = table["row"].to_pylist() if "row" in names else [None] * count
         times, stamps = table["t"].to_pylist(), table["w"].to_pylist()
         clocked = step.time == "processing"
@@ -246,6 +239,18 @@ class KeyedKernel(ABC):
                 time, stamp = self.now.clock, self.now.clock - 1
             self.arrived += 1
             self._row(keys[position], position, time, stamp, values[position], rows[position])
+
+    def _expected_keys(self, table: pa.Table) -> list[tuple[Any, ...]]:
+        """The key of each row; the entries of all of them are read at once."""
+        columns = [plain_keys(table[key]) for key in self.stage.keys]
+        keys: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+        self.entries.expect(dict.fromkeys(keys))
+        return keys
+
+    def _values_of(self, table: pa.Table) -> list[tuple[Any, ...]]:
+        """The values of each row that the stage asks for."""
+        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
+        return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
     def _row(
         self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any

@@ -16,7 +16,6 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import plain_keys
 from floodmark.semantics.kernels.panes import KeyWindows, OpenWindow, RecordWindowKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.store import Store
@@ -57,22 +56,14 @@ class SessionKernel(RecordWindowKernel):
         if moves or latest >= END - self.gap - 1:
             super()._rows_and_ticks(table, places, moves)
             return
-        count = table.num_rows
-        keys = (
-            list(zip(*(plain_keys(table[k]) for k in self.stage.keys), strict=True))
-            if self.stage.keys
-            else [()] * count
-        )
-        self.entries.expect(dict.fromkeys(keys))
-        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
-        values: Sequence[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * count
+        keys, values = self._expected_keys(table), self._values_of(table)
         rows = zip(keys, table["t"].to_pylist(), table["w"].to_pylist(), values, strict=True)
         for position, (key, time, stamp, row_values) in enumerate(rows):
             key_state: KeyWindows = self.keys.get(key) or self._key(key)
             if key_state.event <= stamp:
                 self._fire(key_state, stamp)
             self._session(key_state, position, time, stamp, row_values)
-        self.arrived += count
+        self.arrived += table.num_rows
 
     def _session(self, key_state: KeyWindows, position: int, time: int, stamp: int, values: tuple[Any, ...]) -> None:
         """Add a row to the session it belongs to, unless its stamp drops it."""
