@@ -46,7 +46,7 @@ def output_key(output: Output) -> dg.AssetKey:
 
 def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefinition:
     """The asset of a source. Its step lands the rows that are new."""
-    source = asset.source
+    source, defaults = asset.source, landing_defaults(asset)
     spec = dg.AssetSpec(
         source_key(asset),
         description=(source.contract.__doc__ or "").strip() or None,
@@ -62,10 +62,10 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         specs=[spec],
         name=f"land_{source.name}",
         pool=f"source_{source.name}",
-        config_schema=landing_defaults(asset).to_fields_dict(),
+        config_schema=defaults.to_fields_dict(),
     )
     def land_step(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        config = landing_defaults(asset)(**context.op_execution_context.op_config)
+        config = defaults(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
         began = time.monotonic()
         with failing():

@@ -70,7 +70,7 @@ def _holding(landing: Lander, session: Session) -> Mapping[str, Waiting]:
         while any(unit.name not in landing.waiting for unit in landing.left()) and not session.is_over():
             session.run(until_caught_up=True, poll_seconds=0)
     left = {unit.name: landing.waiting.get(unit.name, Waiting(_LIMIT)) for unit in landing.left()}
-    return _of_folder(landing) | left if isinstance(landing.reader, FileReader) else left
+    return _of_folder(landing) | left
 
 
 def _of_folder(landing: Lander) -> dict[str, Waiting]:

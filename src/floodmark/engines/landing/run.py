@@ -22,7 +22,6 @@ from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.logs.landed import LandedUnits
-from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
 from floodmark.spec.rows.source import Source
 
@@ -117,16 +116,14 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, re
         StateError: STATE-010, files have landed in a log that has no landing commit.
     """
     _check_own(lake, source)
-    reader, path = reader_of(source, workspace), lake.log(source.name)
+    reader = reader_of(source, workspace)
     if isinstance(reader, FileReader):
         reader.check_there()
-    last = log.newest(path) if entries.is_table(path) else None
+    last = log.check_log_fits(source, lake)
     if last is None:
         _check_not_lost(lake, source)
-    else:
-        log.check_fits(source, last.definition)
-        if last.ended and not reopen:
-            refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
+    elif last.ended and not reopen:
+        refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
 
 
 def _check_not_lost(lake: Lake, source: Source) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Protocol
 
 from floodmark.engines.landing.lander import Lander
@@ -85,13 +84,18 @@ class LandingResult:
 
 @dataclass(slots=True)
 class Session:
-    """Counts and ends one call of ``land``."""
+    """Counts and ends one call of ``land``. Keeps sums, so that it does not grow with the commits of a landing that goes on."""
 
     landing: Lander
     on_commit: Callable[[Committed], None] | None
     stop: Stop | None
     max_commits: int | None
-    done: list[Landing] = field(default_factory=list)
+    commits: int = 0
+    units: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    left_out: LeftOut = field(default_factory=LeftOut)
+    default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
     _before: Landing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +122,7 @@ class Session:
 
     def is_over(self) -> bool:
         """True if ``stop`` is set or ``max_commits`` is reached."""
-        return self.is_stopped() or (self.max_commits is not None and len(self.done) >= self.max_commits)
+        return self.is_stopped() or (self.max_commits is not None and self.commits >= self.max_commits)
 
     def is_stopped(self) -> bool:
         """True if ``stop`` is set."""
@@ -128,7 +132,12 @@ class Session:
         """Record a commit and call ``on_commit``."""
         if landing is None:
             return
-        self.done.append(landing)
+        self.commits += 1
+        self.units += len(landing.units)
+        self.rows += landing.rows
+        self.quarantined += landing.quarantined
+        self.left_out = self.left_out.plus(landing.left_out)
+        self.default_nulls = self.default_nulls.plus(landing.default_nulls)
         if self.on_commit is not None:
             self.on_commit(
                 Committed(
@@ -148,16 +157,16 @@ class Session:
         last = self.landing.last
         return LandingResult(
             source=last.source,
-            commits=len(self.done),
-            units=sum(len(landing.units) for landing in self.done),
-            rows=sum(landing.rows for landing in self.done),
-            quarantined=sum(landing.quarantined for landing in self.done),
+            commits=self.commits,
+            units=self.units,
+            rows=self.rows,
+            quarantined=self.quarantined,
             watermark=last.state.watermark,
             waiting={name: str(waiting) for name, waiting in sorted(self.landing.waiting.items())},
             ended=last.ended,
             far=newly_far(self.landing.source, self._before, last),
-            left_out=reduce(LeftOut.plus, (landing.left_out for landing in self.done), LeftOut()),
-            default_nulls=reduce(DefaultNulls.plus, (landing.default_nulls for landing in self.done), DefaultNulls()),
+            left_out=self.left_out,
+            default_nulls=self.default_nulls,
         )
 
     def wait(self, seconds: float) -> bool:

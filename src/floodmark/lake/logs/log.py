@@ -146,8 +146,11 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
     return added
 
 
-def check_log_fits(source: Source, lake: Lake) -> None:
+def check_log_fits(source: Source, lake: Lake) -> Landing | None:
     """``check_fits`` with the log that a lake has of a source; a lake without one, and a log without rows, fit.
+
+    Returns:
+        The last landing commit of the log; None before the first.
 
     Raises:
         PlanError: PLAN-010, the definitions differ in a way that the log cannot follow.
@@ -156,6 +159,7 @@ def check_log_fits(source: Source, lake: Lake) -> None:
     last = newest(path) if entries.is_table(path) else None
     if last is not None:
         check_fits(source, last.definition)
+    return last
 
 
 def check_required(operator: Operator, lake: Lake) -> None:
