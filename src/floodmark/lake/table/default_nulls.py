@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_SHOWN = 10
+from floodmark.lake.table.left_out import most_frequent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,4 @@ class DefaultNulls:
         """One line: the texts, their row counts, and how to say what they mean; empty if there are none."""
         if not self.rows:
             return ""
-        most = sorted(self.rows.items(), key=lambda item: (-item[1], item[0]))
-        names = ", ".join(f"{name} ({count:,})" for name, count in most[:_SHOWN])
-        others = f" and {len(most) - _SHOWN} others" if len(most) > _SHOWN else ""
-        return f'read as null: {names}{others}. To say so: Files(..., missing_values=("NA",)); to set such rows aside: missing_values=()'
+        return f'read as null: {most_frequent(self.rows)}. To say so: Files(..., missing_values=("NA",)); to set such rows aside: missing_values=()'

@@ -49,11 +49,15 @@ class LeftOut:
         """
         if not self.rows:
             return ""
-        most = sorted(self.rows.items(), key=lambda item: (-item[1], item[0]))
-        names = ", ".join(f"{name} ({count:,})" for name, count in most[:_SHOWN])
-        others = f" and {len(most) - _SHOWN} others" if len(most) > _SHOWN else ""
         looked_at = f"{self.looked_at:,} rows" + (" looked at" if self.looked_at < rows else "")
         return (
-            f"left out, as {contract} has no such field: {names}{others}, of {looked_at}. To keep them: a field for each, or "
+            f"left out, as {contract} has no such field: {most_frequent(self.rows)}, of {looked_at}. To keep them: a field for each, or "
             f'`unknown: Rescued` for all; to leave them out without a word: class {contract}(Contract, extra="ignore")'
         )
+
+
+def most_frequent(rows: Mapping[str, int]) -> str:
+    """(name -> number of rows) -> the names in most rows, each with its number, and how many others there are."""
+    most = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
+    names = ", ".join(f"{name} ({count:,})" for name, count in most[:_SHOWN])
+    return f"{names} and {len(most) - _SHOWN} others" if len(most) > _SHOWN else names
