@@ -318,7 +318,9 @@ def _reason() -> str | None:
     """What is wrong with the machine; None if nothing is seen."""
     if _is_full():
         return f"No space: {ROOT} has {_free():.0f} MB free."
-    index = _of_pip().get("UV_DEFAULT_INDEX", "https://pypi.org/simple/")
+    index = _index() if Path(PYTHON).exists() else ""
+    if not index:
+        return None
     try:
         urllib.request.urlopen(index, timeout=10).close()  # noqa: S310 - of the user's own settings
     except urllib.error.HTTPError:
@@ -326,6 +328,13 @@ def _reason() -> str | None:
     except OSError as error:
         return f"No network: {index} cannot be reached ({getattr(error, 'reason', error)})."
     return None
+
+
+def _index() -> str:
+    """Where packages come from: as uv or pip is set, else pip's own default."""
+    index = os.environ.get("UV_DEFAULT_INDEX") or _of_pip().get("UV_DEFAULT_INDEX")
+    show = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"  # pip has no public word for it
+    return index or subprocess.run([PYTHON, "-c", show], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _free() -> float:

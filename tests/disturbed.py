@@ -3,7 +3,8 @@
     python tests/disturbed.py [--times N] [--seed TEXT] [--only NAME ...] [--user NAME] [GROUP ...]
 
 Each time draws, from the seed, which it prints: the order of the tests; a time zone and a locale; a clock that jumps, forwards and back, by up to
-two days, some twenty times a second (tests/support/jumping_clock); four busy processes beside the tests; and another user than root, in a copy of the clone that belongs to that user. --only takes some of them: order zone clock load user.
+two days, some twenty times a second (tests/support/jumping_clock); four busy processes beside the tests; and another user than root, in a copy of the
+clone that belongs to that user. --only takes some of them: order zone clock load user.
 What a run printed is in build/disturbed.
 """
 

@@ -60,7 +60,8 @@ class Clone:
         failed = (self.failing != "" and self.failing in text) or (
             text.endswith("import floodmark") and not self.installs()
         )
-        return SimpleNamespace(returncode=int(failed), stdout="", stderr=b"")
+        stdout = "https://index.example/simple/\n" if "simple_url" in text else ""
+        return SimpleNamespace(returncode=int(failed), stdout=stdout, stderr=b"")
 
     def free_megabytes(self, free: int) -> None:
         bootstrap.shutil.disk_usage = lambda _: SimpleNamespace(free=free * 1e6)  # type: ignore[assignment]
@@ -151,7 +152,7 @@ def test_a_network_that_is_away_is_said(clone: Clone, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(bootstrap.urllib.request, "urlopen", away)
     assert bootstrap.main("base") == 1
-    assert "No network: https://pypi.org/simple/ cannot be reached (Name or service not known)." in clone.text
+    assert "No network: https://index.example/simple/ cannot be reached (Name or service not known)." in clone.text
 
 
 def test_pip_installs_where_it_is_asked_for(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +205,19 @@ def test_of_two_at_once_the_second_waits_and_finds_it_complete(clone: Clone) -> 
         (clone.venv / ".base").touch()
     second.join()
     assert clone.installs() == []
+
+
+def test_a_virtual_environment_that_cannot_be_made_is_said(clone: Clone) -> None:
+    clone.failing = "-m venv"
+    run = bootstrap.subprocess.run
+
+    def without_python(command: Sequence[object], **settings: Any) -> SimpleNamespace:
+        if command[0] == bootstrap.PYTHON:
+            raise FileNotFoundError(bootstrap.PYTHON)
+        done: SimpleNamespace = run(command, **settings)
+        (clone.venv / "bin" / "python").unlink(missing_ok=True)
+        return done
+
+    bootstrap.subprocess.run = without_python  # the fixture gives it back
+    assert bootstrap.main("base") == 1
+    assert "Installing a virtual environment failed." in clone.text
