@@ -116,7 +116,7 @@ def raw(query: Callable[[Any], Any], behind: str = "5 seconds") -> Callable[...,
         writer = query(reader.load(f"{folder}/raw").withWatermark("at", behind)).writeStream.format("delta")
         writer = writer.outputMode("append").option("checkpointLocation", f"{out}-checkpoint")
         writer.trigger(availableNow=True).start(str(out)).awaitTermination()
-        return {"seconds": windows.time.perf_counter() - began, "steady_batch_seconds": triggers.steady()}
+        return {"seconds": windows.time.perf_counter() - began, **triggers.steady()}
 
     return run
 
@@ -190,7 +190,14 @@ COMPARED = (
 
 
 def keyed(
-    results: Any, place: Path, measured: Callable[..., dict[str, Any]], rows: int, users: list[int], only: list[str]
+    results: Any,
+    place: Path,
+    measured: Callable[..., Any],
+    in_turn: Callable[..., Any],
+    rows: int,
+    users: list[int],
+    only: list[str],
+    repeats: int,
 ) -> None:
     """Each of them in eight micro-batches, with so many keys; all, or those that are chosen."""
     files = 8
@@ -199,8 +206,8 @@ def keyed(
         measured("generate", folder, place / "none", rows=rows, campaigns=100, files=files, users=number)
         measured("floodmark landing", folder, place / "out")
         for benchmark, *several in [one for one in COMPARED if one[0] in only] or COMPARED:
-            for system in several:
-                told = measured(system, folder, place / "out", micro_batches=files, files=files)
+            runs = in_turn(several, repeats, folder, place / "out", micro_batches=files, files=files)
+            for system, told in zip(several, runs, strict=True):
                 results.add(
                     benchmark, system, "unbounded", told, keys=number, micro_batches=files, rows=rows, raw=several[0]
                 )

@@ -1,8 +1,8 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--repeats 3] [--table]
 
-Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
+Every system runs in a process of its own; the memory is that of the process and all its children. With ``--repeats`` those that are compared run in turn, and each number is the median. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. CPU seconds are those of the whole process tree, from its start: on a busy machine compare these. Everything printed is also in ``bench/results.json``.
 """
 
@@ -12,11 +12,12 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,8 @@ RAW = {"bounded": "spark batch", "unbounded": "spark streaming", "landing": "spa
 FILES = 32
 MORE = ("first_query_seconds", "p99_batch_seconds")
 """What only some systems say."""
+STEADY = ("steady_cpu_seconds", "steady_cpu_java", "steady_cpu_workers", "steady_cpu_driver")
+"""CPU seconds per steady micro-batch, and of them those of Java, of Python workers and of the driver."""
 RESULTS = HERE / "results.json"
 
 Row = dict[str, Any]
@@ -60,6 +63,24 @@ def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
         "peak_memory_mb": round(peak[0] / 1e6),
         "cpu_seconds": sum(cpu.values()),
     }
+
+
+def in_turn(systems: Sequence[str], repeats: int, folder: Path, out: Path, **settings: Any) -> list[Row]:
+    """Run some systems one after the other, so often: of each the median of every number, and whether all its answers are right."""
+    runs = [[measured(system, folder, out, **settings) for system in systems] for _ in range(repeats)]
+    return [_median(several) for several in zip(*runs, strict=True)]
+
+
+def _median(runs: Sequence[Row]) -> Row:
+    numbers = {
+        name
+        for run in runs
+        for name, value in run.items()
+        if isinstance(value, (int, float)) and name != "answer_equal"
+    }
+    median: Row = {name: statistics.median(run[name] for run in runs) for name in sorted(numbers)}
+    equal = {run["answer_equal"] for run in runs}
+    return {**runs[0], **median, "answer_equal": equal.pop() if len(equal) == 1 else False}
 
 
 def _watch(pid: int, peak: list[int], cpu: dict[int, float]) -> None:
@@ -134,6 +155,8 @@ class Results:
             "MB",
             "CPU s",
             "x CPU",
+            "batch CPU",
+            "x CPU",
             "equal",
         )
         self._print(header)
@@ -178,17 +201,24 @@ class Results:
                 if base and steady and base["steady_batch_seconds"]
                 else None
             ),
-            "peak_memory_mb": told["peak_memory_mb"],
+            "peak_memory_mb": round(told["peak_memory_mb"]),
             "cpu_seconds": round(told["cpu_seconds"], 1),
             "cpu_ratio_to_raw": base and round(base["cpu_seconds"] / told["cpu_seconds"], 3),
             "answer_equal": told.get("answer_equal"),
-        } | {name: round(told[name], 3) for name in MORE if name in told}
+        } | {name: round(told[name], 3) for name in (*MORE, *STEADY) if name in told}
+        if base and STEADY[0] in row and STEADY[0] in base:
+            row["steady_cpu_ratio_to_raw"] = round(base[STEADY[0]] / row[STEADY[0]], 3)
         self.rows.append(row)
         self._write()
         names = ("benchmark", "system", "mode", "keys", "micro_batches", "rows_per_second", "steady_batch_seconds")
         shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb")]
-        shown += [row[n] for n in ("cpu_seconds", "cpu_ratio_to_raw", "answer_equal")]
+        shown += [
+            row.get(n)
+            for n in ("cpu_seconds", "cpu_ratio_to_raw", STEADY[0], "steady_cpu_ratio_to_raw", "answer_equal")
+        ]
         self._print(shown)
+        if STEADY[0] in row:
+            print(f"{'':11}{', '.join(f'{name[11:]} {row[name]}' for name in STEADY[1:])}", flush=True)
         for name in MORE:
             if name in row:
                 print(f"{'':11}{name.replace('_', ' ')}: {row[name]}", flush=True)
@@ -204,14 +234,14 @@ class Results:
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
     def _print(self, cells: Any) -> None:
-        widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 6, 6, 5)
+        widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 6, 6, 9, 6, 5)
         texts = (
             "" if c is None else f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else str(c) for c in cells
         )
         print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)), flush=True)
 
 
-def ysb(results: Results, place: Path, rows: int, campaigns: list[int], batches: list[int]) -> None:
+def ysb(results: Results, place: Path, rows: int, campaigns: list[int], batches: list[int], repeats: int) -> None:
     """Views per campaign and ten seconds: all systems."""
     for keys in campaigns:
         folder = place / f"ysb-{keys}"
@@ -220,38 +250,39 @@ def ysb(results: Results, place: Path, rows: int, campaigns: list[int], batches:
             told = measured(system, folder, place / "out")
             results.add("ysb", system, mode, told, keys=keys, micro_batches=FILES, rows=rows)
         for count in batches:
-            for system in ("spark streaming", "floodmark unbounded"):
-                told = measured(system, folder, place / "out", micro_batches=count, files=FILES)
+            systems = ("spark streaming", "floodmark unbounded")
+            runs = in_turn(systems, repeats, folder, place / "out", micro_batches=count, files=FILES)
+            for system, told in zip(systems, runs, strict=True):
                 results.add("ysb", system, "unbounded", told, keys=keys, micro_batches=count, rows=rows)
         shutil.rmtree(folder)
 
 
-def bounded(results: Results, place: Path, rows: int, campaigns: list[int]) -> None:
-    """The same as one batch: the median of three runs of each, in turn, as one takes seconds and a machine has moods."""
+def bounded(results: Results, place: Path, rows: int, campaigns: list[int], repeats: int) -> None:
+    """The same as one batch: the median of at least three runs of each, in turn, as one takes seconds and a machine has moods."""
     for keys in campaigns:
         folder = place / f"bounded-{keys}"
         measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=FILES)
         measured("duckdb", folder, place / "out")
         measured("floodmark landing", folder, place / "out")
         systems = ("spark batch", "floodmark bounded")
-        told = [[measured(system, folder, place / "out") for system in systems] for _ in range(3)]
-        for system, runs in zip(systems, zip(*told, strict=True), strict=True):
-            middle = sorted(runs, key=lambda run: run["seconds"])[1]
-            results.add("bounded", system, "bounded", middle, keys=keys, micro_batches=1, rows=rows)
+        for system, told in zip(systems, in_turn(systems, max(repeats, 3), folder, place / "out"), strict=True):
+            results.add("bounded", system, "bounded", told, keys=keys, micro_batches=1, rows=rows)
         shutil.rmtree(folder)
 
 
-def small(results: Results, place: Path, counts: list[int]) -> None:
+def small(results: Results, place: Path, counts: list[int], repeats: int) -> None:
     """Micro-batches of 1,000 rows: what one costs, with one output and with more; and whether memory grows with their number."""
     for count in counts:
         rows, folder = count * 1000, place / f"small-{count}"
         measured("generate", folder, place / "none", rows=rows, campaigns=100, files=count)
         measured("duckdb", folder, place / "out")
         measured("floodmark landing", folder, place / "out")
-        more = ("floodmark unbounded, 2 outputs", "floodmark unbounded, 3 outputs") if count == counts[0] else ()
-        for system in ("spark streaming", "floodmark unbounded", *more):
-            told = measured(system, folder, place / "out", micro_batches=count, files=count)
-            results.add("small", system, "unbounded", told, keys=100, micro_batches=count, rows=rows)
+        for outputs in ("", ", 2 outputs", ", 3 outputs") if count == counts[0] else ("",):
+            systems = (f"spark streaming{outputs}", f"floodmark unbounded{outputs}")
+            runs = in_turn(systems, repeats, folder, place / "out", micro_batches=count, files=count)
+            for system, told in zip(systems, runs, strict=True):
+                about = {"keys": 100, "micro_batches": count, "rows": rows, "raw": systems[0]}
+                results.add("small", system, "unbounded", told, **about)
         shutil.rmtree(folder)
 
 
@@ -268,7 +299,7 @@ def table(rows: list[Row]) -> str:
         "x raw",
         "steady x raw",
     )
-    lines = [[*names, "peak MB", "CPU s", "x raw CPU", "equal"]]
+    lines = [[*names, "peak MB", "micro-batch CPU", "x raw CPU", "equal"]]
     for row in rows:
         steady, equal = row["steady_batch_seconds"], row["answer_equal"]
         cells = [row["benchmark"], row["system"], row["mode"], f"{row['keys']:,}", str(row["micro_batches"])]
@@ -276,7 +307,7 @@ def table(rows: list[Row]) -> str:
         cells += [str(row[name] or "") for name in ("ratio_to_raw", "steady_ratio_to_raw")]
         cells += [
             f"{row['peak_memory_mb']:,}",
-            *(str(row.get(name) or "") for name in ("cpu_seconds", "cpu_ratio_to_raw")),
+            *(str(row.get(name) or "") for name in (STEADY[0], "steady_cpu_ratio_to_raw")),
         ]
         cells += ["" if equal is None else "yes" if equal else "NO"]
         lines.append(cells)
@@ -292,12 +323,14 @@ def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
 
     numbers = options.keys, options.micro_batches
     benchmarks: dict[str, Callable[[], None]] = {
-        "ysb": lambda: ysb(results, place, options.rows, *numbers),
-        "bounded": lambda: bounded(results, place, options.rows, options.keys),
-        "small": lambda: small(results, place, [20, 60]),
+        "ysb": lambda: ysb(results, place, options.rows, *numbers, options.repeats),
+        "bounded": lambda: bounded(results, place, options.rows, options.keys, options.repeats),
+        "small": lambda: small(results, place, [20, 60], options.repeats),
         "engines": lambda: engines.engines(results, place, measured, options.rows, options.keys),
-        "windows": lambda: windows.ordered(results, place, measured, options.rows // 4),
-        "keyed": lambda: keyed.keyed(results, place, measured, options.rows // 4, options.held, options.only),
+        "windows": lambda: windows.ordered(results, place, measured, in_turn, options.rows // 4, options.repeats),
+        "keyed": lambda: keyed.keyed(
+            results, place, measured, in_turn, options.rows // 4, options.held, options.only, options.repeats
+        ),
         "held": lambda: windows.held_keys(results, place, measured, options.held),
         "backfill": lambda: backfill.year(results, place, measured),
     }
@@ -318,6 +351,9 @@ def main() -> None:
         "--only",
         type=lambda text: text.split(","),
         default=["ysb", "bounded", "small", "engines", "windows", "keyed", "held", "backfill"],
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="runs of each system, in turn with those it is compared with"
     )
     parser.add_argument(
         "--table", action="store_true", help="print the results as docs/benchmarks.md shows them, and measure nothing"

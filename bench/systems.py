@@ -10,6 +10,7 @@ from typing import Any
 
 import data
 import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -29,10 +30,11 @@ MANY = 500
 
 
 class Triggers(StreamingQueryListener):
-    """Seconds of every micro-batch with rows, as Spark measures them."""
+    """Seconds of every micro-batch with rows, as Spark measures them, and CPU seconds of Java, workers and this process until its end."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.cpu: list[dict[str, float]] = []
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing."""
@@ -47,11 +49,33 @@ class Triggers(StreamingQueryListener):
         """Note it."""
         if event.progress.numInputRows >= MANY:
             self.seconds.append(event.progress.durationMs["triggerExecution"] / 1000)
+            self.cpu.append(cpu_seconds())
 
-    def steady(self) -> float | None:
-        """The median of all but the first."""
+    def steady(self) -> dict[str, Any]:
+        """The median of all but the first; and the mean of their CPU seconds, by ``java``, ``workers`` and ``driver``."""
         time.sleep(0.5)  # events come a moment after the query
-        return statistics.median(self.seconds[1:]) if len(self.seconds) > 1 else None
+        if len(self.seconds) < 2:
+            return {"steady_batch_seconds": None}
+        spent = {name: (last - self.cpu[0][name]) / (len(self.cpu) - 1) for name, last in self.cpu[-1].items()}
+        return {
+            "steady_batch_seconds": statistics.median(self.seconds[1:]),
+            "steady_cpu_seconds": sum(spent.values()),
+            **{f"steady_cpu_{name}": seconds for name, seconds in spent.items()},
+        }
+
+
+def cpu_seconds() -> dict[str, float]:
+    """CPU seconds so far of this process, of its Java, and of Python workers."""
+    spent = dict.fromkeys(("driver", "java", "workers"), 0.0)
+    root = psutil.Process()
+    for process in (root, *root.children(recursive=True)):
+        try:
+            times, name = process.cpu_times(), process.name()
+        except psutil.NoSuchProcess:
+            continue
+        part = "driver" if process == root else "java" if name == "java" else "workers"
+        spent[part] += times.user + times.system + (times.children_user + times.children_system) * (part == "workers")
+    return spent
 
 
 def session() -> SparkSession:
@@ -97,7 +121,33 @@ def spark_streaming(folder: Path, out: Path, micro_batches: int, files: int, **_
     counted = plain(views(rows.withWatermark("at", "5 seconds")))
     writer = counted.writeStream.format("delta").outputMode("append").option("checkpointLocation", f"{out}-checkpoint")
     writer.trigger(availableNow=True).start(str(out)).awaitTermination()
-    return {"seconds": time.perf_counter() - began, "steady_batch_seconds": triggers.steady()}
+    return {"seconds": time.perf_counter() - began, **triggers.steady()}
+
+
+def spark_outputs(number: int) -> Callable[..., dict[str, Any]]:
+    """The same answer in several tables, as Delta's documentation writes them: kept, then appended with a transaction id each."""
+
+    def run(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
+        spark, triggers = session(), Triggers()
+        spark.streams.addListener(triggers)
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            batch.persist()
+            parts = {"all": batch}
+            parts |= {f"part_{n}": batch.filter(f"campaign % {number} = {n}") for n in range(1, number)}
+            for name, rows in parts.items():
+                writer = rows.write.format("delta").mode("append").option("txnAppId", f"bench-{name}")
+                writer.option("txnVersion", batch_id).save(f"{out}/{name}")
+            batch.unpersist()
+
+        began = time.perf_counter()
+        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files // micro_batches)
+        counted = plain(views(rows.load(f"{folder}/raw").withWatermark("at", "5 seconds")))
+        writer = counted.writeStream.foreachBatch(write).option("checkpointLocation", f"{out}-checkpoint")
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return {"seconds": time.perf_counter() - began, **triggers.steady()}
+
+    return run
 
 
 def floodmark_landing(folder: Path, **_: Any) -> dict[str, Any]:
@@ -144,7 +194,7 @@ def unbounded(what: Any, folder: Path, out: Path, files: int) -> dict[str, Any]:
     lake = Lake(str(out), logs=str(folder / "lake"))
     began = time.perf_counter()
     run_unbounded(spark, what, lake, until_caught_up=True, files_per_batch=files)
-    return {"seconds": time.perf_counter() - began, "steady_batch_seconds": triggers.steady()}
+    return {"seconds": time.perf_counter() - began, **triggers.steady()}
 
 
 def several(outputs: int) -> Any:
@@ -168,6 +218,8 @@ SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
     "duckdb": duckdb_batch,
     "spark batch": spark_batch,
     "spark streaming": spark_streaming,
+    "spark streaming, 2 outputs": spark_outputs(2),
+    "spark streaming, 3 outputs": spark_outputs(3),
     "spark append": spark_append,
     "floodmark landing": floodmark_landing,
     "floodmark bounded": floodmark_bounded,
@@ -186,6 +238,8 @@ def equal(system: str, folder: Path, out: Path) -> bool | None:
         "floodmark unbounded, 3 outputs": "outputs/views_in_3__all",
         "spark batch": "",
         "spark streaming": "",
+        "spark streaming, 2 outputs": "all",
+        "spark streaming, 3 outputs": "all",
     }
     if system not in tables:
         return None

@@ -124,7 +124,7 @@ def raw(query: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
         writer = query(rows.filter("kind = 'view'")).writeStream.format("delta").outputMode("append")
         writer = writer.option("checkpointLocation", f"{out}-checkpoint")
         writer.trigger(availableNow=True).start(str(out)).awaitTermination()
-        return {"seconds": time.perf_counter() - began, "steady_batch_seconds": triggers.steady()}
+        return {"seconds": time.perf_counter() - began, **triggers.steady()}
 
     return run
 
@@ -197,7 +197,9 @@ SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def ordered(results: Any, place: Path, measured: Callable[..., dict[str, Any]], rows: int) -> None:
+def ordered(
+    results: Any, place: Path, measured: Callable[..., Any], in_turn: Callable[..., Any], rows: int, repeats: int
+) -> None:
     """Sessions and whole contents, in eight micro-batches."""
     folder, files = place / "windows", 8
     measured("generate", folder, place / "none", rows=rows, campaigns=100, files=files)
@@ -206,8 +208,8 @@ def ordered(results: Any, place: Path, measured: Callable[..., dict[str, Any]], 
         ("sessions", ("spark session_window", "floodmark sessions", "embedded sessions")),
         ("contents", ("spark transformWithState", "floodmark whole contents", "embedded whole contents")),
     ):
-        for system in several:
-            told = measured(system, folder, place / "out", micro_batches=files, files=files)
+        runs = in_turn(several, repeats, folder, place / "out", micro_batches=files, files=files)
+        for system, told in zip(several, runs, strict=True):
             results.add(benchmark, system, "unbounded", told, keys=100, micro_batches=files, rows=rows, raw=several[0])
     shutil.rmtree(folder)
 
