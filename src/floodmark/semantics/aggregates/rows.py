@@ -85,7 +85,9 @@ def totals(name: str, aggregate: Builtin, kind: str) -> Fold:
     return of_values(
         lambda: None,
         lambda state, value: value if state is None else plus(state, value),
-        lambda left, right: plus(left, right) if left is not None and right is not None else left or right,
+        lambda left, right: (
+            plus(left, right) if left is not None and right is not None else right if left is None else left
+        ),
         result,
     )
 
