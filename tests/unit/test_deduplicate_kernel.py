@@ -1,4 +1,4 @@
-"""``deduplicate`` without a call per row against the general kernel of process functions: equal rows, state equal byte for byte."""
+"""``deduplicate`` in columns against the general kernel of process functions: equal rows, equal marks, and either reads what the other kept."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from floodmark.semantics.kernels.duplicates import DeduplicateKernel
 from floodmark.semantics.kernels.elements import Cut, ProcessStage
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entries
 from floodmark.semantics.state.store import MemoryStore
 
 WITHIN = 10
@@ -72,28 +74,62 @@ def boundaries(rows, rng, *, ended):
     yield rows.slice(0, 0), END if ended else progress + WITHIN
 
 
-def advanced(kernel_type, stage, batches):
+def advanced(kernel_types, stage, batches):
+    """What comes out of each micro-batch, and the marks of each key behind it; the kernels take turns."""
     store, emitted = MemoryStore(), []
-    for part, progress in batches:
+    for (part, progress), kernel_type in zip(batches, itertools.cycle(kernel_types), strict=False):
         emission = kernel_type(stage, store).advance([{"rows": part}] if part.num_rows else [], progress)
         counts = emission.late, emission.deadline, emission.tick, emission.dropped
         results = emission.results
-        emitted.append((repr(results.to_pylist()), results.schema, counts, store.head, dict(store.chunks)))
+        emitted.append((repr(results.to_pylist()), results.schema, counts, marks_in(store)))
     return emitted
+
+
+def marks_in(store):
+    entries = Entries.open(MemoryStore(dict(store.chunks), store.head))
+    return {entry.name: entry.value[3]["over"] for entry in entries.due(NONE, NONE)}
 
 
 @pytest.mark.parametrize(
     "cut", [None, Cut(interval=Interval(start=1050, end=1300), read=Interval(start=0, end=10_000))]
 )
 @pytest.mark.parametrize("by_time", [False, True])
-@pytest.mark.parametrize("keys", [("text",), ("share", "text")])
+@pytest.mark.parametrize("keys", [("text",), ("share", "text"), ("share",), ("at",)])
 def test_rows_and_state_are_those_of_the_general_kernel(keys, by_time, cut):
     stage = ProcessStage(stage_of(build(*keys)).step, by_time, cut)
     assert type(kernel_of(stage, MemoryStore())) is DeduplicateKernel
     for seed in range(15):
         rng = random.Random(f"{keys} {by_time} {seed}")
         batches = list(boundaries(rows_of(stage, rng), rng, ended=seed % 2))
-        assert advanced(DeduplicateKernel, stage, batches) == advanced(ProcessKernel, stage, batches)
+        general = advanced([ProcessKernel], stage, batches)
+        assert advanced([DeduplicateKernel], stage, batches) == general
+        assert advanced([DeduplicateKernel, ProcessKernel], stage, batches) == general
+        assert advanced([ProcessKernel, DeduplicateKernel], stage, batches) == general
+
+
+def test_of_many_keys_each_comes_out_once_while_its_mark_lasts():
+    """Thousands of keys in many buckets, of which each micro-batch brings old and new ones; marks run out on the way."""
+    stage, store, rng = stage_of(build("value")), MemoryStore(), random.Random(1)
+    last, emitted, wanted = {}, [], []
+    for batch in range(12):
+        values = [rng.randrange(20_000) for _ in range(1500)]
+        times = [1000 + 5 * batch + rng.randrange(3) for _ in values]
+        whole = pa.array([{"at": t * 1000, "value": v} for v, t in zip(values, times, strict=True)])
+        schema = pa.struct(list(arrow_schema(stage.step.parent.schema)))
+        columns = {"k0": pa.array(values), "t": pa.array(times), "w": pa.array([990 + 5 * batch] * len(values))}
+        columns |= {"s": pa.array(range(len(values))), "kind": pa.array([0] * len(values), pa.int32())}
+        columns |= {"row": pa.array(whole.to_pylist(), schema)}
+        results = DeduplicateKernel(stage, store).advance([{"rows": pa.table(columns)}], 990 + 5 * batch).results
+        emitted += list(zip(results["value"].to_pylist(), results["_event_time"].to_pylist(), strict=True))
+        for value, time in zip(values, times, strict=True):
+            if value not in last or last[value] + WITHIN < time:
+                last[value] = time
+                wanted.append((value, time))
+    assert emitted == wanted
+    assert 0 < len(marks_in(store)) < len(set(last))
+    assert max(map(len, store.chunks.values())) < 10_000
+    DeduplicateKernel(stage, store).advance([], END)
+    assert not store.chunks
 
 
 def test_the_rows_of_a_key_that_come_out_are_more_than_the_distance_apart_and_cover_the_others():
@@ -118,6 +154,6 @@ def test_a_missing_value_is_refused_as_by_the_general_kernel():
     rows = rows_of(stage, random.Random(3), values=(1, None))
     for kind in (DeduplicateKernel, ProcessKernel):
         with pytest.raises(FloodmarkError) as caught:
-            advanced(kind, stage, [(rows, END)])
+            advanced([kind], stage, [(rows, END)])
         texts.append(str(caught.value))
     assert texts[0] == texts[1]

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.identity import identity, key_of
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entries, Entry
 from floodmark.semantics.state.store import MemoryStore
@@ -78,6 +78,11 @@ def test_what_is_kept_for_a_key_is_found_however_the_key_is_written(key, same):
     again.put(Entry(same, "newer"))
     again.close()
     assert len(list(Entries.open(store).due(NONE, NONE))) == 1
+
+
+@pytest.mark.parametrize("key", [*SEVERAL, *(key for pair in ONE_KEY for key in pair)], ids=repr)
+def test_the_bytes_say_which_key_it_is(key):
+    assert identity(key_of(identity(key))) == identity(key)
 
 
 def test_different_keys_have_different_bytes():

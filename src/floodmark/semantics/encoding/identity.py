@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +27,27 @@ def identity(key: Sequence[Any]) -> bytes:
         TypeError: a value that no key column holds.
     """
     return b"".join(map(_value, key))
+
+
+def key_of(name: bytes) -> tuple[Any, ...]:
+    """A key with that identity: its values are equal to those of each key with it."""
+    values, offset = [], 0
+    while offset < len(name):
+        value, offset = _read(name, offset)
+        values.append(value)
+    return tuple(values)
+
+
+def _read(name: bytes, offset: int) -> tuple[Any, int]:
+    """The value at an offset, and the offset behind it."""
+    kind = name[offset : offset + 1]
+    if kind in _SINGLE:
+        return _SINGLE[kind], offset + 1
+    if kind == b"d":
+        return struct.unpack_from(">d", name, offset + 1)[0], offset + 9
+    colon = name.index(b":", offset)
+    end = colon + 1 + int(name[offset + 1 : colon])
+    return _READERS[kind](name[colon + 1 : end]), end
 
 
 def _value(value: Any) -> bytes:
@@ -82,3 +103,17 @@ def _decimal(value: Decimal) -> bytes:
     if not short:
         return b"0"
     return f"{'-' if sign else ''}{short.lstrip('0')}e{exponent + len(text) - len(short)}".encode()
+
+
+_SINGLE = {b"n": None, b"t": True, b"f": False}
+_READERS: dict[bytes, Callable[[bytes], Any]] = {
+    b"s": lambda data: data.decode("utf-8", "surrogatepass"),
+    b"i": int,
+    b"D": lambda data: Decimal(data.decode()),
+    b"N": lambda data: _EPOCH + int(data) * _MICROSECOND,
+    b"T": lambda data: _EPOCH.replace(tzinfo=UTC) + int(data) * _MICROSECOND,
+    b"a": lambda data: date.fromordinal(int(data)),
+    b"p": lambda data: int(data) * _MICROSECOND,
+    b"b": bytes,
+    b"l": lambda data: list(key_of(data)),
+}

@@ -1,24 +1,29 @@
-"""The kernel of ``deduplicate``: the same as ``ProcessKernel`` with ``Deduplicate``, without a call of a function for each row.
+"""The kernel of ``deduplicate``: the same as ``ProcessKernel`` with ``Deduplicate``, without an object or a call of a function for each row.
 
-The rows themselves stay in columns: only keys and times are looked at. What comes out, and what lies in state, is byte for byte that of
-``ProcessKernel``.
+The rows stay in columns, and state has marks alone (``state/marks``). What comes out is that of ``ProcessKernel``, and either reads what the
+other has kept. A mark that the stamp of a row of its key has reached says nothing any more; it is removed once progress reaches it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import Any
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
+from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
+from floodmark.semantics.kernels.keyed import plain_keys
+from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.marks import CODEC, Marks, Numbers, Rows, codes_of
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.matching import Deduplicate
 from floodmark.spec.values.schema import ROW
@@ -43,49 +48,95 @@ class DeduplicateKernel(ProcessKernel):
         self.within = function.within
         self.emitted: pa.Table | None = None
 
+    def _opened_entries(self) -> Entries:
+        """The marks, in place of entries: whoever asks them what is due finds nothing to do, as they free themselves."""
+        index = self.store.index()
+        codec, *fields = (CODEC, {}, 0, [], (0, "", "")) if index is None else unpack(index)
+        self.marks = Marks.of_index(self.store, tuple(fields)) if codec == CODEC else _taken(Entries.open(self.store))
+        return cast("Entries", self.marks)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.marks.form = self.layout, _SEEN, _MARKS
+
     def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
         """Process rows in their order; rows of another shape than the result's go the general way."""
         whole = table["row"].combine_chunks()
         shaped = set(self.result.names) <= {field.name for field in whole.type}
         if moves or not shaped or any(pc.struct_field(whole, name).null_count for name in self.result.needed):
+            self.marks.close()
+            self.entries = Entries.open(self.store)
             super()._rows_and_ticks(table, places, moves)
             return
-        rows = zip(self._expected_keys(table), table["t"].to_pylist(), table["w"].to_pylist(), strict=True)
-        positions = []
-        for position, (key, time, stamp) in enumerate(rows):
-            cells: KeyCells = self.keys.get(key) or self._key(key)
-            if cells.event <= stamp:
-                self._fire(cells, stamp)
-            cells.stamp, cells.latest = stamp, max(cells.latest, time)
-            if time <= stamp:
-                self.late += self._wanted(time)
-            if self._marked(cells, time):
-                positions.append(position)
+        names, which = self._named(table)
+        times, stamps = (table[name].to_numpy().astype(np.int64) for name in ("t", "w"))
+        behind = times <= stamps
+        if self.stage.cut is not None:
+            interval = self.stage.cut.interval
+            behind &= (interval.start <= times) & (times < interval.end)
+        self.late += int(behind.sum())
+        codes = codes_of(names)
+        positions, marked = self._originals(which, times, stamps, self.marks.known(names, codes), len(names))
+        self.marks.add(Rows.of([names[key] for key, _ in marked], [mark for _, mark in marked]))
         self.arrived += table.num_rows
-        self.emitted = self._rows(table, whole, np.array(positions, dtype=np.int64))
+        self.emitted = self._rows(table, whole, positions)
 
-    def _marked(self, cells: KeyCells, time: int) -> bool:
-        """Mark a row that is no duplicate; False for a duplicate."""
-        marks = cells.timers.setdefault(_MARKS, [])
-        first = bisect_left(marks, time)
-        if first < len(marks) and marks[first] - 2 * self.within <= time:
-            return False
-        mark = min(max(time + self.within, NEVER), END)
-        rank = bisect_left(marks, mark)
-        if rank == len(marks) or marks[rank] != mark:
-            marks.insert(rank, mark)
-        cells.states[_SEEN] = True
-        cells.event = marks[0]
-        return True
+    def _named(self, table: pa.Table) -> tuple[list[bytes], np.ndarray[Any, np.dtype[np.intp]]]:
+        """The identities of the keys of some rows, and the place among them of the key of each row."""
+        columns = [table[key] for key in self.stage.keys]
+        if len(columns) == 1 and not pa.types.is_nested(columns[0].type):
+            encoded = pc.dictionary_encode(columns[0].combine_chunks(), null_encoding="encode")
+            which, keys = encoded.indices.to_numpy(), [(value,) for value in encoded.dictionary.to_pylist()]
+        else:
+            values = zip(*map(plain_keys, columns), strict=True) if columns else [()] * table.num_rows
+            places = dict[Any, int]()
+            which = np.array([places.setdefault(identity(key), len(places)) for key in values], dtype=np.intp)
+            return list(places), which
+        identities = list(map(identity, keys))
+        names = dict(zip(dict.fromkeys(identities), range(len(identities)), strict=False))
+        if len(names) < len(identities):  # values that are one: -0.0 and 0.0
+            which = np.array([names[name] for name in identities], dtype=np.intp)[which]
+        return list(names), which.astype(np.intp)
 
-    def _fire(self, key_state: KeyCells, progress: int) -> None:
-        """Free the marks that progress has reached, with the last one all state of the key."""
-        marks = key_state.timers.get(_MARKS, [])
-        del marks[: bisect_right(marks, progress)]
-        key_state.event = marks[0] if marks else NONE
-        if not marks:
-            key_state.timers.pop(_MARKS, None)
-            key_state.states.pop(_SEEN, None)
+    def _originals(
+        self,
+        which: np.ndarray[Any, np.dtype[np.intp]],
+        times: Numbers,
+        stamps: Numbers,
+        known: Mapping[int, list[int]],
+        keys: int,
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[tuple[int, int]]]:
+        """Positions of the rows that are no duplicates, and (key, mark) of the marks they set.
+
+        Most rows are decided at once: duplicates of the only mark of their key, and then those that are alone with their key.
+        """
+        only, several = np.full(keys, NEVER, np.int64), np.zeros(keys, bool)
+        for key, instants in known.items():
+            only[key], several[key] = instants[0], len(instants) > 1
+        mark = only[which]
+        duplicate = (mark > stamps) & (times <= mark) & (mark - 2 * self.within <= times) & ~several[which]
+        left = np.flatnonzero(~duplicate)
+        alone = (np.bincount(which[left], minlength=keys) == 1) & ~several
+        simple = alone[which[left]]
+        uncovered, crowded = left[simple], left[~simple].tolist()
+        own = np.clip(times[uncovered] + self.within, NEVER, END)
+        lasting = own > stamps[uncovered]
+        marked = list(zip(which[uncovered][lasting].tolist(), own[lasting].tolist(), strict=True))
+        emitted, marks_by_key = [], dict[int, list[int]]()
+        rows = zip(crowded, which[crowded].tolist(), times[crowded].tolist(), stamps[crowded].tolist(), strict=True)
+        for position, key, time, stamp in rows:
+            marks = marks_by_key.get(key)
+            if marks is None:
+                marks = marks_by_key[key] = list(known.get(key, ()))
+            first = bisect_left(marks, max(time, stamp + 1))
+            if first < len(marks) and marks[first] - 2 * self.within <= time:
+                continue
+            emitted.append(position)
+            new = min(max(time + self.within, NEVER), END)
+            if new > stamp:
+                insort(marks, new)
+                marked.append((key, new))
+        return np.sort(np.concatenate([uncovered, np.array(emitted, dtype=np.int64)])), marked
 
     def _rows(self, table: pa.Table, whole: pa.StructArray, positions: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
         """The rows at some positions as rows of the result."""
@@ -101,3 +152,16 @@ class DeduplicateKernel(ProcessKernel):
 
     def _results(self) -> pa.Table:
         return super()._results() if self.emitted is None else self._cut(self.emitted)
+
+
+def _taken(entries: Entries) -> Marks:
+    """The marks of a group whose keys had entries, which are removed."""
+    times_by_name = {}
+    for entry in list(entries.due(NONE, NONE)):
+        times_by_name[entry.name] = entry.value[3].get(_MARKS, ())
+        entries.drop(entry)
+    entries.close()
+    pairs = [(name, time) for name, times in times_by_name.items() for time in times]
+    marks = Marks.of_index(entries.store, (entries.extra, 0, [], (0, "", "")))
+    marks.add(Rows.of([name for name, _ in pairs], [time for _, time in pairs]))
+    return marks

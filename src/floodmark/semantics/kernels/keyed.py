@@ -107,7 +107,7 @@ class KeyedKernel(ABC):
             reached: progress before the end of input, if the input has ended and that progress is known.
         """
         self.reached = reached
-        self.entries = Entries.open(self.store)
+        self.entries = self._opened_entries()
         self._begin()
         self.now.clock = self.entries.extra.get("clock", NEVER)
         self.keys: dict[tuple[Any, ...], Any] = {}
@@ -146,6 +146,10 @@ class KeyedKernel(ABC):
             failed,
             self._sides(),
         )
+
+    def _opened_entries(self) -> Entries:
+        """The state of the group."""
+        return Entries.open(self.store)
 
     def _begin(self) -> None:  # noqa: B027 - most have nothing to do
         """The group's entries are open."""

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.core.errors import StateError
-from floodmark.semantics.encoding.identity import identity
+from floodmark.core.time import NEVER
+from floodmark.semantics.encoding.identity import identity, key_of
 from floodmark.semantics.encoding.plain import pack, packed_bytes, unpack
 from floodmark.semantics.state.directory import NONE, Directory, combined
+from floodmark.semantics.state.marks import CODEC as MARKS
+from floodmark.semantics.state.marks import Marks
 from floodmark.semantics.state.store import Store
 
 CODEC = 4
@@ -93,6 +96,9 @@ class Entries:
         if index is None:
             return Entries(store, {}, Directory(store))
         codec, extra, *buckets = unpack(index)
+        if codec == MARKS:
+            group = Marks.of_index(store, (extra, *buckets))
+            return Entries(store, extra, Directory(store)).filled(_taken_from_marks(group))
         if codec == _LISTS:
             return Entries(store, extra, Directory(store)).filled(_taken_from_lists(store, buckets[0]))
         if codec != CODEC:
@@ -273,6 +279,16 @@ def _taken_from_lists(store: Store, counts: list[int]) -> dict[bytes, _Stored]:
         if count:
             entries |= unpack(store.get(number))
             store.remove(number)
+    return entries
+
+
+def _taken_from_marks(group: Marks) -> dict[bytes, _Stored]:
+    """The entries of a group that kept marks alone, as a process function has them; its buckets are removed."""
+    layout, state, timer = group.form
+    entries = dict[bytes, _Stored]()
+    for name, times in group.taken().items():
+        value = layout, NEVER, {state: True}, {timer: times}, times[-1]
+        entries[name] = times[0], NONE, pack((key_of(name), value))
     return entries
 
 

@@ -1,0 +1,307 @@
+"""Marks of keys in columns: instants that a key group keeps per key, and nothing else of the key. A kernel reads and writes them without an object per key.
+
+As in ``entries``, marks lie in buckets that are split one at a time as they come (linear hashing), and a micro-batch reads and writes the
+buckets of the keys it touches. A key is its identity; a key with several marks is there several times.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from floodmark.core.errors import StateError
+from floodmark.semantics.encoding.plain import pack
+from floodmark.semantics.state.directory import NONE, Directory, combined
+from floodmark.semantics.state.store import Store
+
+CODEC = 5
+"""Version of the format of buckets and index; ``entries`` has 4 for its own."""
+
+_FULL = 2_048
+"""Average bytes per bucket; a longer mark counts as this many."""
+_LARGE = 1_000_000
+"""As in ``entries``."""
+_HEAD = struct.Struct("<cI")
+_KIND = b"M"
+_FIXED = 16
+"""Bytes of a mark without its key's identity."""
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Codes = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+@dataclass(slots=True)
+class Rows:
+    """Some marks: hash code, instant and identity of the key of each; the identities lie one behind the other."""
+
+    codes: Codes
+    times: Numbers
+    sizes: Codes
+    names: bytes
+
+    @staticmethod
+    def of(names: Sequence[bytes], times: Sequence[int]) -> Rows:
+        """The marks of some keys."""
+        sizes = np.fromiter(map(len, names), np.uint32, len(names))
+        return Rows(codes_of(names), np.array(times, np.int64), sizes, b"".join(names))
+
+    @staticmethod
+    def unpacked(data: bytes) -> Rows:
+        """What ``packed`` made of them."""
+        if not data:
+            return _NOTHING
+        kind, count = _HEAD.unpack_from(data)
+        if kind != _KIND:
+            fix = "Run with the floodmark release that wrote it."
+            raise StateError("state chunk", "marks", f"a chunk of kind {kind!r}", fix, code="STATE-001")
+        codes, times, sizes = (_HEAD.size + count * width for width in (0, 4, 12))
+        return Rows(
+            np.frombuffer(data, np.uint32, count, codes),
+            np.frombuffer(data, np.int64, count, times),
+            np.frombuffer(data, np.uint32, count, sizes),
+            data[_HEAD.size + count * _FIXED :],
+        )
+
+    def packed(self) -> bytes:
+        """The marks as a chunk."""
+        parts = (self.codes, self.times, self.sizes)
+        return b"".join((_HEAD.pack(_KIND, len(self)), *(part.tobytes() for part in parts), self.names))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def where(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+        """Some of them."""
+        names = np.frombuffer(self.names, np.uint8)[np.repeat(chosen, self.sizes)].tobytes()
+        return Rows(self.codes[chosen], self.times[chosen], self.sizes[chosen], names)
+
+    def taken(self, order: np.ndarray[Any, np.dtype[np.intp]]) -> Rows:
+        """All of them, in another order."""
+        ends = np.cumsum(self.sizes, dtype=np.int64)
+        spans = zip((ends - self.sizes)[order].tolist(), ends[order].tolist(), strict=True)
+        names = b"".join([self.names[start:end] for start, end in spans])
+        return Rows(self.codes[order], self.times[order], self.sizes[order], names)
+
+    def item(self) -> tuple[int, int, int]:
+        """Weight, earliest instant and no clock, for the directory."""
+        if not len(self):
+            return 0, NONE, NONE
+        weights = np.minimum(self.sizes.astype(np.int64) + _FIXED, _FULL)
+        return int(weights.sum()), int(self.times.min()), NONE
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """All of several."""
+        if len(parts) == 1:
+            return parts[0]
+        return Rows(
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.times for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            b"".join(part.names for part in parts),
+        )
+
+
+_NOTHING = Rows(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.uint32), b"")
+
+
+def codes_of(names: Sequence[bytes]) -> Codes:
+    """The hash codes of identities of keys."""
+    return np.fromiter(map(zlib.crc32, names), np.uint32, len(names))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    rows: Rows
+    stored: int = 0
+    changed: bool = False
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one key group over a store; open it, work, ``close`` it.
+
+    Args:
+        store: of the group.
+        extra: plain data the kernel keeps beside the marks; written with the index.
+        directory: of the buckets.
+        form: layout of the function's states, and the names of the state and of the timer that marks stand for.
+    """
+
+    store: Store
+    extra: dict[str, Any]
+    directory: Directory
+    form: tuple[int, str, str] = (0, "", "")
+    _weight: int = 0
+    _open: dict[int, _Bucket] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(store: Store, extra: dict[str, Any]) -> Marks:
+        """Of a group without marks."""
+        return Marks(store, extra, Directory(store))
+
+    @staticmethod
+    def of_index(store: Store, index: tuple[Any, ...]) -> Marks:
+        """As they were when last closed, from the index without its codec."""
+        extra, size, top, form = index
+        return Marks(store, extra, Directory(store, size, top), form, combined(top)[0])
+
+    def known(self, names: Sequence[bytes], codes: Codes) -> dict[int, list[int]]:
+        """The marks of some keys: place among the keys -> ascending instants; keys without marks are left out."""
+        if not self.directory.size or not len(names):
+            return {}
+        numbers = np.unique(self._numbers(codes)).tolist()
+        self._expect(numbers)
+        buckets = [bucket for number in numbers if len((bucket := self._bucket(number)).rows)]
+        if not buckets:
+            return {}
+        rows = Rows.joined([bucket.rows for bucket in buckets])
+        places = dict(zip(names, range(len(names)), strict=True))
+        ends = np.cumsum(rows.sizes, dtype=np.int64)
+        marks: dict[int, list[int]] = {}
+        likely = np.flatnonzero(np.isin(rows.codes, codes))
+        starts, stops = (ends - rows.sizes)[likely].tolist(), ends[likely].tolist()
+        for start, stop, time in zip(starts, stops, rows.times[likely].tolist(), strict=True):
+            key = places.get(rows.names[start:stop])
+            if key is not None:
+                marks.setdefault(key, []).append(time)
+        for times in marks.values():
+            times.sort()
+        return marks
+
+    def add(self, rows: Rows) -> None:
+        """Add marks that are not there yet."""
+        if not len(rows):
+            return
+        if not self.directory.size:
+            self._grow()
+        numbers = self._numbers(rows.codes)
+        self._expect(np.unique(numbers).tolist())
+        for number, part in _divided(rows, numbers):
+            bucket = self._bucket(number)
+            bucket.rows, bucket.changed = Rows.joined([bucket.rows, part]), True
+
+    def free(self, progress: int) -> None:
+        """Remove the marks that progress has reached."""
+        due = [number for number in self.directory.due(progress, -1) if number not in self._open]
+        self._expect(due)
+        for number in (*self._open,):
+            bucket = self._open[number]
+            left = bucket.rows.times > progress
+            if not left.all():
+                bucket.rows, bucket.changed = bucket.rows.where(left), True
+
+    def due(self, progress: int, clock: int) -> tuple[()]:
+        """As ``Entries.due``: no key needs to be looked at, its marks are removed."""
+        del clock
+        self.free(progress)
+        return ()
+
+    def all(self) -> Rows:
+        """All marks."""
+        numbers = list(self.directory.due(NONE, NONE))
+        self._expect(numbers)
+        return Rows.joined([_NOTHING, *(bucket.rows for bucket in self._open.values())])
+
+    def taken(self) -> dict[bytes, list[int]]:
+        """Remove all marks from the store: identity of a key -> its instants, ascending."""
+        rows, times_by_name = self.all(), dict[bytes, list[int]]()
+        ends = np.cumsum(rows.sizes, dtype=np.int64)
+        for start, end, time in zip((ends - rows.sizes).tolist(), ends.tolist(), rows.times.tolist(), strict=True):
+            times_by_name.setdefault(rows.names[start:end], []).append(time)
+        self.free(NONE)
+        self.close()
+        return {name: sorted(times) for name, times in times_by_name.items()}
+
+    def close(self) -> tuple[int, int]:
+        """Write changed buckets; returns the earliest mark, and that there is no clock."""
+        for number, bucket in self._open.items():
+            if bucket.changed:
+                self._settle(number, bucket)
+        if self._weight > _FULL * self.directory.size:
+            self._split(-(-self._weight // _FULL))
+        for number, bucket in self._open.items():
+            if not bucket.changed:
+                continue
+            if bucket.stored and (not len(bucket.rows) or bucket.stored > _LARGE):
+                self.store.remove(number)
+            if len(bucket.rows):
+                self.store.put(number, bucket.rows.packed())
+        self._open.clear()
+        top = self.directory.close()
+        weight, event, tick = combined(top)
+        size, top = (self.directory.size, top) if weight else (0, [])
+        self.store.put_index(pack((CODEC, self.extra, size, top, self.form)) if weight or self.extra else None)
+        return event, tick
+
+    def _numbers(self, codes: Codes) -> Numbers:
+        """The bucket of each hash code. Linear hashing: buckets below the split point have one bit more."""
+        size = self.directory.size
+        level = 1 << (size.bit_length() - 1)
+        wide = codes.astype(np.int64)
+        numbers = wide & (2 * level - 1)
+        return np.where(numbers < size, numbers, wide & (level - 1))
+
+    def _bucket(self, number: int) -> _Bucket:
+        bucket = self._open.get(number)
+        if bucket is None:
+            data = self.store.get(number) if self.directory[number][0] else b""
+            bucket = self._open[number] = _Bucket(Rows.unpacked(data), len(data))
+        return bucket
+
+    def _expect(self, numbers: Iterable[int]) -> None:
+        """Open buckets."""
+        closed = [number for number in dict.fromkeys(numbers) if number not in self._open]
+        self.directory.expect(closed)
+        self.store.expect([number for number in closed if self.directory[number][0]])
+        for number in closed:
+            self._bucket(number)
+
+    def _grow(self) -> None:
+        self._open[self.directory.size] = _Bucket(_NOTHING, changed=True)
+        self.directory.grow()
+
+    def _split(self, size: int) -> None:
+        """Add buckets up to a size, as ``Entries`` does; each mark moves once."""
+        before, roots = self.directory.size, dict[int, int]()
+        for number in range(before, size):
+            source = number - (1 << (number.bit_length() - 1))
+            roots[number] = roots.get(source, source)
+        split = dict.fromkeys(roots.values())
+        self._expect(split)
+        for _ in roots:
+            self._grow()
+        for number in split:
+            bucket = self._bucket(number)
+            rows, bucket.rows, bucket.changed = bucket.rows, _NOTHING, True
+            if len(rows):
+                for target, part in _divided(rows, self._numbers(rows.codes)):
+                    self._open[target].rows = part
+        for number in (*split, *roots):
+            self._settle(number, self._open[number])
+
+    def _settle(self, number: int, bucket: _Bucket) -> None:
+        before, after = self.directory[number], bucket.rows.item()
+        if after != before:
+            self.directory[number] = after
+        self._weight += after[0] - before[0]
+
+
+def _divided(rows: Rows, numbers: Numbers) -> list[tuple[int, Rows]]:
+    """Marks by bucket, each bucket's in their order."""
+    order = np.argsort(numbers, kind="stable")
+    rows, numbers = rows.taken(order), numbers[order]
+    bounds = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1], True]).tolist()
+    ends = np.r_[0, np.cumsum(rows.sizes, dtype=np.int64)][bounds].tolist()
+    return [
+        (
+            int(numbers[start]),
+            Rows(rows.codes[start:stop], rows.times[start:stop], rows.sizes[start:stop], rows.names[first:last]),
+        )
+        for start, stop, first, last in zip(bounds[:-1], bounds[1:], ends[:-1], ends[1:], strict=True)
+    ]
