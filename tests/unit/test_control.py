@@ -43,6 +43,7 @@ from floodmark import (
 )
 from floodmark.control.processes import driver as driving
 from floodmark.control.processes import supervisor as supervising
+from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import Data, pack
 from floodmark.control.processes.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
@@ -65,9 +66,12 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
     def tallied(events: Stream[Event]) -> Stream:
         return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
 
+    def stream(lake: Lake) -> OperatorStream:
+        return OperatorStream(tallied, Settings(lake=lake.root))
+
     lake, stop = Lake(str(tmp_path)), threading.Event()
     found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(driving._inputs_there(tallied, lake, stop)))
+    waiting = threading.Thread(target=lambda: found.append(driving._await(stream(lake), stop)))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
@@ -75,7 +79,7 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
     waiting.join(PATIENCE_SECONDS)
     assert found == [True]
     stop.set()
-    assert driving._inputs_there(tallied, Lake(str(tmp_path / "other")), stop) is False
+    assert driving._await(stream(Lake(str(tmp_path / "other"))), stop) is False
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.control.processes.driver import supervised
+from floodmark.control.processes.job import supervised
 from floodmark.control.processes.supervisor import LEASE, describe_driver
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import Store

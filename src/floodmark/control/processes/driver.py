@@ -10,18 +10,13 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from floodmark.control.processes.job import Committed, Job, OperatorStream
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import load
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import CONTROL, Store
-from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
-from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.run import BatchInfo
-
-if TYPE_CHECKING:
-    from floodmark.lake.folder.paths import Lake
+from floodmark.core.errors import FloodmarkError, LifecycleError
 
 BEAT_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
@@ -69,39 +64,20 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    from floodmark.control.processes.engine import computing  # noqa: PLC0415 - engines are slow to import
-    from floodmark.lake.folder.paths import Lake  # noqa: PLC0415 - the same
-
-    settings = workspace.settings
+    job = OperatorStream(operator, workspace.settings)
     _stop_at(stop)
-    if not _inputs_there(operator, Lake.of(settings), stop):
+    if not _await(job, stop):
         return
-    engine = computing(settings, app=f"floodmark {operator.version}")
-    engine.check_deployed(operator, Lake.of(settings))  # before a checkpoint of the other engine is replaced
-    engine.take_over(operator, Lake.of(settings))
-    engine.start(operator)
+    job.start()
     _stop_at(stop)  # Spark has replaced the signal handlers
     _update(store, driver, state="running")
 
-    quarantines = {output.table for output in operator.outputs if output.side == "quarantine"}
+    def record_commit(commit: Committed) -> None:
+        _log(commit.text)
+        meter.count(commit.usage)
+        _update(store, driver, batch=commit.number, progress=commit.progress)
 
-    def record_batch(batch: BatchInfo) -> None:
-        _log(f"{batch}")
-        meter.count(batch, quarantines)
-        _update(store, driver, batch=batch.batch_id, progress=batch.progress)
-
-    try:
-        engine.run_unbounded(operator, Lake.of(settings), stop=stop, on_batch=record_batch)
-    except ExecutionError as error:
-        raise supervised(error, operator.name) from error
-
-
-def supervised(error: ExecutionError, name: str) -> ExecutionError:
-    """Replace the advice in a query's failure (EXECUTION-004) by advice for a supervised stream. Returns other errors unchanged."""
-    if error.code != "EXECUTION-004":
-        return error
-    fix = f"Nothing is lost or double. The supervisor starts it again, five times; then mend the cause: floodmark restart {name}"
-    return ExecutionError(error.where, error.expected, error.got, fix, code=error.code)
+    job.run(stop, record_commit)
 
 
 def _stop_at(stop: threading.Event) -> None:
@@ -109,13 +85,10 @@ def _stop_at(stop: threading.Event) -> None:
         signal.signal(number, lambda *_: stop.set())
 
 
-def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool:
-    """Wait until all input tables exist: a source may not have landed yet, or an upstream stream not have started. Returns False if ``stop`` was set."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - as above
-
+def _await(job: Job, stop: threading.Event) -> bool:
+    """Wait until what a job needs is there. Returns False if ``stop`` was set."""
     logged = ""
-    while missing := [given.table for given in operator.inputs if not DeltaTable.is_deltatable(lake.input(given))]:
-        text = f"waiting for {', '.join(missing)}: nothing is there yet"
+    while text := job.awaits():
         if text != logged:
             _log(logged := text)
         if stop.wait(_LOOK_SECONDS):

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
 from floodmark.lifecycle.usage import Usage
-from floodmark.spec.values.run import BatchInfo
 
 
 @dataclass(slots=True)
 class Meter:
-    """The usage of this driver process: counts of micro-batches, and measured resources."""
+    """The usage of this driver process: sums over its commits, and measured resources."""
 
     _counted: Usage = field(default_factory=Usage)
     _measured: Usage = field(default_factory=Usage)
     """Written by the heartbeat's thread."""
 
-    def count(self, batch: BatchInfo, quarantines: AbstractSet[str]) -> None:
-        """Add a micro-batch.
-
-        Args:
-            batch: the committed micro-batch.
-            quarantines: output tables whose rows count as quarantined.
-        """
-        aside = sum(rows for table, rows in batch.rows.items() if table in quarantines)
-        about = Usage(rows=batch.rows_in, late=batch.late, dropped=batch.dropped, set_aside=aside, busy=batch.seconds)
-        self._counted = self._counted.plus(about)
+    def count(self, usage: Usage) -> None:
+        """Add the usage of a commit."""
+        self._counted = self._counted.plus(usage)
 
     def read(self) -> Usage:
         """The usage so far. Measures processor time and memory now."""
