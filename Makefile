@@ -1,4 +1,4 @@
-# make demo | demo ENGINE=both | up | test | test-fast | soak | bench | parity | lint | docs | clean | setup.
+# make demo | demo ENGINE=both | up | up SPEED=1day/s | test | test-fast | soak | bench | parity | lint | docs | clean | setup.
 # Each sets up in .venv what it needs, once (bootstrap.py): demo and up without Java and without Spark.
 .PHONY: demo up test test-fast soak bench parity lint docs clean setup
 SHELL := /bin/bash
@@ -20,8 +20,10 @@ $(SETS): requirements.lock pyproject.toml
 demo: $(if $(filter both,$(ENGINE)),.venv/.spark,.venv/.base)
 	env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m demo $(if $(filter both,$(ENGINE)),--with-spark)
 
+# make up SPEED=1day/s: the year's files arrive while it runs, as fast as that; without SPEED all of them are there
 up: .venv/.dagster
-	@.venv/bin/python -m demo.inbox inbox
+	@mkdir -p inbox/flights inbox/weather
+	@$(if $(SPEED),.venv/bin/python -m demo.feed inbox "$(SPEED)" & trap "kill $$! 2>/dev/null" EXIT;,.venv/bin/python -m demo.inbox inbox &&) \
 	env -u PYTHONDONTWRITEBYTECODE .venv/bin/floodmark up
 
 test: .venv/.browser

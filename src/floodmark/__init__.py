@@ -1,6 +1,7 @@
 """floodmark: one operator definition, bounded or unbounded, over Delta tables, with the same answer."""
 
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
+from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
@@ -112,6 +113,7 @@ __all__ = [
     "Purging",
     "ReducingState",
     "Rescued",
+    "Restart",
     "Rollout",
     "Rows",
     "Savepoints",

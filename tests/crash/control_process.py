@@ -19,9 +19,12 @@ from floodmark.control.state.records import Driver
 from floodmark.control.streams import actions, turns
 from floodmark.control.streams.verification import Verification
 from floodmark.lake.restore import savepoints
+from floodmark.spec.assets.restart import Restart
 
 DRIVER = Path(__file__).parent.parent / "support" / "local_driver.py"
 LEASE_SECONDS = 1.5
+KILLED = Restart.exponential("50 ms", budget=None)
+"""Kills are what this is about."""
 PATHS = os.environ.get("PYTHONPATH", "")
 """The driver is the test's, not the package's."""
 
@@ -31,7 +34,6 @@ def main(action: str, lake: str, root: str, *names: str) -> None:
     supervisor.LEASE_SECONDS = turns.LEASE_SECONDS = LEASE_SECONDS
     supervisor.SILENT_SECONDS, supervisor.GRACE_SECONDS, supervisor.POLL_SECONDS = 3.0, 5.0, 0.05
     control_store._PATIENCE_SECONDS = 10
-    supervisor.BUDGET = 1000  # kills are what this is about
     version = {one.version: one for one in (TOTALS, WIDER)}
     match action:
         case "supervise":
@@ -49,7 +51,7 @@ def main(action: str, lake: str, root: str, *names: str) -> None:
                 ]
 
             one = supervisor.Supervisor(
-                store=streams.store, home=streams.home, holder=f"{os.getpid()}", command=command, backoff=0.05
+                store=streams.store, home=streams.home, holder=f"{os.getpid()}", command=command, restart=KILLED
             )
             one.run(threading.Event())
         case "upgrade":

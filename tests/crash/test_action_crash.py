@@ -37,6 +37,7 @@ from floodmark.lake.restore.rollback import prepare
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Stop, kind, recorded
+from floodmark.spec.assets.restart import Restart
 
 if TYPE_CHECKING:
     pass
@@ -64,7 +65,12 @@ def begin(tmp_path: Path) -> Begin:
             return [sys.executable, str(FAKE), found.store.url, str(driver.id), crashes]
 
         supervisor = Supervisor(
-            store=found.store, home=root, holder="test", command=command, say=lambda _: None, backoff=0.1
+            store=found.store,
+            home=root,
+            holder="test",
+            command=command,
+            say=lambda _: None,
+            restart=Restart.exponential("100 ms"),
         )
         over = threading.Event()
         watch = threading.Thread(target=supervisor.run, args=(over,))

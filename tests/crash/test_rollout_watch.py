@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rolled_shop import MEAN, OLD, OPERATOR, Shop, running, until
 
-from floodmark.control.processes.supervisor import BUDGET
+from floodmark.spec.assets.restart import BUDGET
 
 ROLLOUT = 'rollout=Rollout(shadow="0 s", watch="1 day", forward_only=True, catch_up="{catch_up}", promote=PromoteWhen(lag="30 s", every="1 s")),'
 EXPECTED = '[Expectation("column_values_to_be_between", column="orders", min_value=1)]'

@@ -69,9 +69,10 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engin
             one = found.operator(name)
             engine.run_unbounded(one, lake, until_caught_up=True)
             fleet.start([one])
+        fleet.start([found.source("events")])
         first = looked(definitions, instance)
         hours = [f"2020-01-01-0{hour}:00" for hour in range(3)]
-        assert told(first) == [("of_all", None), *(("per_hour", hour) for hour in hours)]
+        assert told(first) == [("events", None), ("of_all", None), *(("per_hour", hour) for hour in hours)]
         assert {event.metadata["by"].value for event in first.asset_events} == {"the stream"}
         second = looked(definitions, instance, first.cursor)
         assert told(second) == []
@@ -95,7 +96,7 @@ def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
     definitions = build_definitions(workspace(tmp_path), root=tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         for job, op, config, code in (
-            ("stop", "stop_stream", {"operator": "per_hour"}, "LIFECYCLE-050"),
+            ("stop", "stop_streams", {"streams": ["per_hour"]}, "LIFECYCLE-050"),
             ("savepoint", "save_stream", {"operator": "of_all"}, "LIFECYCLE-030"),
             ("upgrade", "upgrade_stream", {"operator": "per_hour"}, "LIFECYCLE-050"),
         ):
@@ -106,9 +107,9 @@ def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
             failure = done.failure_data_for_node(op)
             assert failure is not None
             assert code in str(failure.user_failure_data.description), job
-        with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Operators_.* got per_huor"):
+        with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Streams_.* got per_huor"):
             definitions.resolve_job_def("start").execute_in_process(
-                instance=instance, run_config={"ops": {"start_stream": {"config": {"operator": "per_huor"}}}}
+                instance=instance, run_config={"ops": {"start_streams": {"config": {"streams": ["per_huor"]}}}}
             )
         instance.add_dynamic_partitions("floodmark_savepoints", ["per_hour-1"])
         gone = definitions.resolve_job_def("rollback").execute_in_process(
@@ -154,7 +155,7 @@ def test_two_workspaces_in_one_process_have_each_their_operators(tmp_path: Path)
         found = Workspace(sources=[events], operators=operators, settings=Settings(lake="lake")).at(str(tmp_path))
         job = build_definitions(found, root=tmp_path).resolve_job_def("start")
         for one in theirs:
-            dg.validate_run_config(job, {"ops": {"start_stream": {"config": {"operator": one.name}}}})
+            dg.validate_run_config(job, {"ops": {"start_streams": {"config": {"streams": [one.name, "events"]}}}})
 
 
 def test_a_schedule_of_upgrades_is_off_and_says_when(tmp_path: Path) -> None:

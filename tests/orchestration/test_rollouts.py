@@ -53,6 +53,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workspace(tmp_path_factory.mktemp("trials"))
 
 
+STARTED = {"ops": {"start_streams": {"config": {"streams": [OPERATOR]}}}}
+"""Not its source, which the tests land."""
+
+
 @pytest.fixture(scope="module")
 def watched(shop: Path) -> Watched:
     """Its stream."""
@@ -63,7 +67,7 @@ def watched(shop: Path) -> Watched:
 def server(shop: Path, watched: Watched) -> Iterator[Server]:
     """Its Dagster, and the stream has written something."""
     with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as server:
-        assert server.ended(server.launch_job("start", {})) == "SUCCESS"
+        assert server.ended(server.launch_job("start", STARTED)) == "SUCCESS"
         until(lambda: watched.batch is not None, SECONDS)
         yield server
 
@@ -237,7 +241,7 @@ def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(t
     shop = workspace(tmp_path)
     watched, state = Watched(shop), shop / ".floodmark" / "dagster"
     with serving(shop, state, supervise=True) as server:
-        assert server.ended(server.launch_job("start", {})) == "SUCCESS"
+        assert server.ended(server.launch_job("start", STARTED)) == "SUCCESS"
         until(lambda: watched.batch is not None, SECONDS)
         old = watched.version
         edit(shop, *MORE)

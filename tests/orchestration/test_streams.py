@@ -144,9 +144,13 @@ def running(store: Store, version: str) -> bool:
     return newest is not None and newest.state == "running" and newest.version == version
 
 
+STARTED = {"ops": {"start_streams": {"config": {"streams": [OPERATOR]}}}}
+"""Not its source, which the tests land."""
+
+
 def started(server: Server, store: Store) -> Deployment:
     """The stream, once it has written something."""
-    assert server.ended(server.launch_job("start", {})) == "SUCCESS", "the only operator need not be named"
+    assert server.ended(server.launch_job("start", STARTED)) == "SUCCESS"
     first = deployment(store)
     until(lambda: running(store, first.version) and drivers(store)[0].batch is not None, SECONDS)
     return first

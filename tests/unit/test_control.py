@@ -32,6 +32,7 @@ from floodmark import (
     Ascending,
     BoundedOutOfOrderness,
     Files,
+    Restart,
     Settings,
     Source,
     Stream,
@@ -46,7 +47,7 @@ from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import Data, pack
-from floodmark.control.processes.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
+from floodmark.control.processes.supervisor import DEFAULT, LEASE, Supervisor, crashed
 from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Deployment, Driver, StreamId
 from floodmark.control.state.store import Store
@@ -56,6 +57,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.source import DeltaTable as TableOfOthers
 
 PATIENCE_SECONDS = 300
+BUDGET = DEFAULT.budget or 0
+QUICK = Restart.exponential("50 ms")
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 
 
@@ -71,15 +74,17 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
 
     lake, stop = Lake(str(tmp_path)), threading.Event()
     found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(driving._await(stream(lake), stop)))
+    waits: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(driving._await(stream(lake), stop, waits.append)))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
     write_deltalake(lake.input(tallied.inputs[0]), pa.table({"key": ["a"]}))
     waiting.join(PATIENCE_SECONDS)
     assert found == [True]
+    assert waits == ["waiting for events: nothing is there yet", ""]
     stop.set()
-    assert driving._await(stream(Lake(str(tmp_path / "other"))), stop) is False
+    assert driving._await(stream(Lake(str(tmp_path / "other"))), stop, waits.append) is False
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +115,7 @@ def supervisor(store: Store, tmp_path: Path) -> Iterator[Callable[..., Superviso
         def command(driver: Driver) -> list[str]:
             return [sys.executable, str(FAKE), store.url, str(driver.id), what]
 
-        return Supervisor(store=store, home=tmp_path, holder=holder, command=command, say=lambda _: None, backoff=0.05)
+        return Supervisor(store=store, home=tmp_path, holder=holder, command=command, say=lambda _: None, restart=QUICK)
 
     yield make
     for driver in store.drivers(HERE):
@@ -242,13 +247,18 @@ def test_kills_count_as_crashes_and_each_start_waits_longer(store, supervisor):
     found = store.drivers(HERE)[::-1]
     assert [driver.reason for driver in found] == ["killed by SIGKILL"] * BUDGET
     waits = [after.started_at - before.ended_at for before, after in itertools.pairwise(found)]
-    assert all(wait > delay(crashes, one.backoff) - 0.01 for crashes, wait in enumerate(waits, 1))
+    assert all(wait > (QUICK.pause_seconds(crashes) or 0) - 0.01 for crashes, wait in enumerate(waits, 1))
 
 
 def test_what_no_restart_can_mend_is_not_started_again(store, tmp_path):
     said = []
     one = Supervisor(
-        store=store, home=tmp_path, holder="one", command=lambda _: ["false"], say=said.append, backoff=0.0
+        store=store,
+        home=tmp_path,
+        holder="one",
+        command=lambda _: ["false"],
+        say=said.append,
+        restart=Restart.exponential("0 s"),
     )
     deploy(store)
     newest = store.begin(store.deployment(HERE), "/log")
@@ -258,11 +268,6 @@ def test_what_no_restart_can_mend_is_not_started_again(store, tmp_path):
         assert one.tick()
     assert [found.id for found in store.drivers(HERE)] == [newest.id]
     assert said == [f"totals: crashed: {reason}", "totals cannot go on by itself"]
-
-
-@pytest.mark.parametrize(("crashes", "seconds"), [(1, 1), (2, 2), (4, 8), (7, 60), (30, 60)])
-def test_each_crash_doubles_the_wait_up_to_a_minute(crashes, seconds):
-    assert delay(crashes, 1.0) == seconds
 
 
 def test_crashes_that_are_long_ago_or_of_an_earlier_deployment_do_not_count(store):
@@ -281,7 +286,12 @@ def test_crashes_that_are_long_ago_or_of_an_earlier_deployment_do_not_count(stor
 def test_a_stream_that_was_left_is_not_begun_again_because_time_has_passed(store, tmp_path):
     said = []
     one = Supervisor(
-        store=store, home=tmp_path, holder="one", command=lambda _: ["false"], say=said.append, backoff=0.0
+        store=store,
+        home=tmp_path,
+        holder="one",
+        command=lambda _: ["false"],
+        say=said.append,
+        restart=Restart.exponential("0 s"),
     )
     deploy(store)
     deployment, ago = store.deployment(HERE), time.time() - 7200

@@ -46,7 +46,7 @@ def fleet(workspace: Workspace, tmp_path: Path) -> Fleet:
 def start(workspace: Workspace, root: Path) -> tuple[dg.ExecuteInProcessResult, dict[str, str]]:
     """The job's outcome, and the tags of its run."""
     job = build_definitions(workspace, root=root).resolve_job_def("start")
-    config = {"ops": {"start_stream": {"config": {"operator": "per_hour", "wait_seconds": 20}}}}
+    config = {"ops": {"start_streams": {"config": {"streams": ["per_hour"], "wait_seconds": 20}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
         run = instance.get_run_by_id(done.run_id)
@@ -55,7 +55,7 @@ def start(workspace: Workspace, root: Path) -> tuple[dg.ExecuteInProcessResult, 
 
 
 def reason(done: dg.ExecuteInProcessResult) -> str:
-    failure = done.failure_data_for_node("start_stream")
+    failure = done.failure_data_for_node("start_streams")
     assert failure is not None
     assert failure.user_failure_data is not None
     return str(failure.user_failure_data.description)
@@ -86,7 +86,7 @@ def test_start_without_a_supervisor_fails_and_nothing_is_deployed(workspace, fle
 
 def test_a_wait_of_less_than_nothing_is_refused_in_words(workspace: Workspace, tmp_path: Path) -> None:
     definitions, wrong = build_definitions(workspace, root=tmp_path), {"wait_seconds": -3}
-    start_config = {"ops": {"start_stream": {"config": {"operator": "per_hour", **wrong}}}}
+    start_config = {"ops": {"start_streams": {"config": {"streams": ["per_hour"], **wrong}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         job = definitions.resolve_job_def("start")
         done = job.execute_in_process(instance=instance, run_config=start_config, raise_on_error=False)
@@ -126,10 +126,10 @@ def test_a_stream_whose_operator_was_removed_from_the_code_can_be_stopped(
     job = build_definitions(workspace, root=tmp_path).resolve_job_def("stop")
     with dg.DagsterInstance.ephemeral() as instance:
         for name, code in (("removed", ""), ("removd", "DEFINITION-074")):
-            config = {"ops": {"stop_stream": {"config": {"operator": name}}}}
+            config = {"ops": {"stop_streams": {"config": {"streams": [name]}}}}
             done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
             assert done.success == (not code)
-            failure = done.failure_data_for_node("stop_stream")
+            failure = done.failure_data_for_node("stop_streams")
             assert code in str(failure and failure.user_failure_data and failure.user_failure_data.description)
     assert fleet.deployments(["removed"])["removed"].desired == "stopped"
 
@@ -195,10 +195,13 @@ def test_a_stream_whose_process_was_killed_stops_without_a_supervisor(fleet):
             PlanError("a", "b", "c", "floodmark run x --force", code="PLAN-002"),
             "If a stream writes the table, launch the job",
         ),
-        (LifecycleError("a", "b", "c", "floodmark start x", code="LIFECYCLE-050"), "job start with operator: per_hour"),
+        (
+            LifecycleError("a", "b", "c", "floodmark start x", code="LIFECYCLE-050"),
+            "job start with streams: [per_hour]",
+        ),
         (
             LifecycleError("a", "b", "c", "Start it: floodmark run x", code="LIFECYCLE-030"),
-            "job start with operator: per_hour",
+            "job start with streams: [per_hour]",
         ),
         (LifecycleError("a", "b", "c", "Wait until it has", code="LIFECYCLE-030"), "Wait until it has"),
         (LifecycleError("a", "b", "c", "Wait until it is done", code="LIFECYCLE-003"), "Wait until it is done"),
@@ -217,7 +220,7 @@ def test_a_backfill_beside_a_stream_names_the_job_that_stops_it(tmp_path: Path) 
     with (
         pytest.raises(
             dg.Failure,
-            match="LIFECYCLE-003 .* the job stop with operator: per_hour, then this again, and the job start",
+            match="LIFECYCLE-003 .* the job stop with streams: .per_hour., then this again, and the job start",
         ),
         exclusive(lake, "operators", "per_hour", "run", role=STREAM),
         failing("per_hour"),

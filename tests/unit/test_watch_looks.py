@@ -11,7 +11,6 @@ from small_lake import TOTALS, make
 
 from floodmark import PromoteWhen, Rollout
 from floodmark.control.delivery import experiments, rollouts, standing
-from floodmark.control.processes.supervisor import BUDGET
 from floodmark.control.state.rollout import Record, Rollouts, State
 from floodmark.control.streams import actions
 from floodmark.control.streams.fleet import Fleet
@@ -20,6 +19,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lifecycle.watch import LAG, STREAM, Memory
+from floodmark.spec.assets.restart import BUDGET
 
 DECLARED = Rollout(watch="1 day", catch_up="10 minutes", promote=PromoteWhen(lag="30 s"))
 MINUTE = 60_000

@@ -35,7 +35,7 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     Args:
         workspace: the sources and operators.
         lake: the lake with their tables.
-        awaits: operator whose stream should run -> text of ``state`` for its outputs without any commit.
+        awaits: operator or source whose stream should run -> text of ``state`` for its tables without any commit.
 
     Shape: each entry has ``kind``, ``name``, ``table`` and ``state`` in words. Once the table has a commit, a source also has ``progress``
     (ISO 8601 or words), ``commits``, ``rows`` and ``quarantined`` (totals), ``ended``, ``last_run`` (if the log still has the commit),
@@ -45,7 +45,7 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     reached: dict[str, int] = {}
     entries = []
     for source in workspace.sources:
-        entry, progress = _source(source, lake)
+        entry, progress = _source(source, lake, awaits.get(source.name))
         reached[source.name] = progress
         entries.append(entry)
     for operator in workspace.operators:
@@ -56,14 +56,14 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     return entries
 
 
-def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
+def _source(source: Source, lake: Lake, awaits: str | None) -> tuple[dict[str, Any], int]:
     base = {"kind": "source", "name": source.name, "table": lake.log(source.name)}
     path = lake.log(source.name)
     commit, last = next(history.standing_of(path, Landing, LOOK_BACK), (None, None))
     if last is None and entries.is_table(path):
         last = log.remembered(path)
     if last is None:
-        return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
+        return base | {"state": awaits or f"nothing landed yet: floodmark land {source.name}"}, NEVER
     quarantined = last.set_aside if last.set_aside >= 0 else _count(lake.quarantine(source.name))
     entry: dict[str, Any] = {
         "state": "ended" if last.ended else "open",

@@ -7,15 +7,15 @@ from floodmark.core.errors import FloodmarkError
 _REBUILD = "launch the job upgrade with rebuild: true, which computes everything beside the stream and switches"
 _FIXES = {
     "LIFECYCLE-003": (
-        "Its stream holds it: launch the job stop with operator: {name}, then this again, and the job start when it is done. "
+        "Its stream holds it: launch the job stop with streams: [{name}], then this again, and the job start when it is done. "
         "A stream that runs in a terminal is stopped there, with Ctrl-C."
     ),
     "LIFECYCLE-005": (
         "Let the stream of '{name}' get further first: materialize its sources (job start lets the stream run), and launch this again. "
         "Or choose earlier partitions."
     ),
-    "LIFECYCLE-030": "Launch the job start with operator: {name}, and this again once the stream has committed a micro-batch.",
-    "LIFECYCLE-050": "Launch the job start with operator: {name}.",
+    "LIFECYCLE-030": "Launch the job start with streams: [{name}], and this again once the stream has committed a micro-batch.",
+    "LIFECYCLE-050": "Launch the job start with streams: [{name}].",
     "LIFECYCLE-053": "Start one in a terminal: floodmark supervise, or floodmark up, which brings one along. Then launch this again.",
     "LIFECYCLE-054": "Wait for the run that does it, or terminate that run. One that was killed is over 15 seconds later.",
     "PLAN-002": (
@@ -30,6 +30,10 @@ _FIXES = {
 }
 _ONLY = {"LIFECYCLE-003": "It is the stream", "LIFECYCLE-030": "Start it"}
 """Code with several causes -> the beginning of the command line's advice on the cause that ``_FIXES`` is about."""
+_LANDS = (
+    "Its stream lands its rows as they come: there is nothing to launch. To land by hand, launch the job stop with streams: [{name}] first, "
+    "and the job start when it is done."
+)
 _ANEW = "Launch the job upgrade with rebuild: true, which computes everything beside the stream and switches."
 _FORWARD = "Accept it: launch the job upgrade with forward_only: true. Or: "
 
@@ -39,11 +43,11 @@ def advice(error: FloodmarkError, operator: str) -> str:
 
     Args:
         error: the error of a step or a job.
-        operator: the operator of the step or job; empty if unknown.
+        operator: the operator or source of the step or job; empty if unknown.
     """
     if error.code == "PLAN-011":
         return (_FORWARD if "--forward-only" in error.fix else "") + _ANEW
     fix = _FIXES.get(error.code)
     if fix is None or not operator or not error.fix.startswith(_ONLY.get(error.code, "")):
         return error.fix
-    return fix.format(name=operator)
+    return (_LANDS if error.where.startswith("source ") else fix).format(name=operator)

@@ -68,7 +68,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         config = defaults(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
         began = time.monotonic()
-        with failing():
+        with failing(source.name):
             check_wait(f"asset '{source.name}'", config.wait_seconds)
             result = interruptible(
                 lambda: computing.land(

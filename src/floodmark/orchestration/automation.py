@@ -14,13 +14,13 @@ from floodmark.core.time import NEVER, Interval, describe, span
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
-from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.commits import Landing, MicroBatch
 from floodmark.orchestration import partitions
-from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.spec.assets.asset import OperatorAsset, Savepoints, Upgrades
+from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.windowing.partitions import end as end_of
 from floodmark.spec.windowing.partitions import first, split
 from floodmark.spec.workspace import Workspace
@@ -127,7 +127,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
-            return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
+            return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
         known = json.loads(context.cursor or "{}")
         lake, requests = streams.location.lake, list[Any]()
         listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
@@ -141,13 +141,34 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
             about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there & listed) + len(new)}
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
         requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
-        deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
+        deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
+        for landed in workspace.source_assets:
+            if landed.source.name in deployed:
+                events += _landed(landed, streams.location, known)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:
                 events += _progress(asset, streams.location, known)
         return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
 
     return look
+
+
+def _landed(asset: SourceAsset, location: StepWorkspace, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
+    """A materialization of what the stream of a source has landed, if there is any since the last one. Updates ``known`` as ``_progress`` does."""
+    name = asset.source.name
+    _, last = next(history.standing_of(location.lake.log(name), Landing, _MOST), (None, None))
+    seen = known.get(name, {"progress": NEVER, "at": 0.0})
+    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= _COALESCED_SECONDS:
+        return
+    known[name] = {"progress": last.progress, "at": time.time()}
+    about: dict[str, Any] = {
+        "by": "the stream",
+        "commits": last.ordinal + 1,
+        "dagster/row_count": last.next_sequence - last.ordinal - 1,  # each commit ends with a marker
+        "quarantined": max(0, last.set_aside),
+        "watermark": describe(last.progress),
+    }
+    yield dg.AssetMaterialization(asset_key=source_key(asset), metadata=about)
 
 
 def _progress(

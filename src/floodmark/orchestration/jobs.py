@@ -121,64 +121,120 @@ def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.Job
 
 def operator_names(workspace: Workspace) -> Any:
     """An enum of the operators' names, which the launchpad shows as a list."""
-    every = {one.name: one.name for one in workspace.operators}
-    # Dagster keeps one config type per name in a process: another workspace's operators must have another name
-    return Enum(f"Operators_{digest(sorted(every))[:8]}", every)
+    return _names("Operators", [one.name for one in workspace.operators])
+
+
+def stream_names(workspace: Workspace) -> Any:
+    """An enum of the names of sources and operators, which the launchpad shows as a list."""
+    return _names("Streams", [one.name for one in workspace.streams])
+
+
+def _names(kind: str, every: list[str]) -> Any:
+    # Dagster keeps one config type per name in a process: another workspace's names must have another type
+    return Enum(f"{kind}_{digest(sorted(every))[:8]}", {name: name for name in every})
 
 
 def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
-    """{name: job} of the jobs that start, stop, save, upgrade and roll back streams.
+    """{name: job} of the jobs that start, stop, restart, save, upgrade and roll back streams.
 
     Args:
         streams: the streams of the workspace.
         names: enum of the operators' names, as of ``operator_names``.
     """
-    built = [_starting(streams, names), _stopping(streams, names), _saving(streams, names)]
+    built = [
+        _starting(streams, stream_names(streams.location.workspace)),
+        _stopping(streams),
+        _restarting(streams),
+        _saving(streams, names),
+    ]
     built += [_upgrading(streams, names), _rolling_back(streams)]
     return {one.name: one for one in built}
 
 
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names)
-        wait_seconds: float = Field(default=60, description="How long to wait until the stream runs.")
+        streams: list[names] = Field(default=[], description="Sources and operators to start. Empty: all of them.")
+        wait_seconds: float = Field(default=60, description="How long to wait until all of them run.")
 
-    @dg.op(name="start_stream")
+    @dg.op(name="start_streams")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = tagged(context, config.operator.value)
-        with failing(name):
+        workspace = streams.location.workspace
+        wanted = [one.value for one in config.streams] or [one.name for one in workspace.streams]
+        with failing(tagged(context, ", ".join(wanted))):
             check_wait("job 'start'", config.wait_seconds)
             fleet = streams.fleet(context.log.info)
-            fleet.check_supervised([name])
+            fleet.check_supervised(wanted)
             since = time.time()
-            fleet.start([streams.location.workspace.operator(name)])
-            driver = fleet.await_start(name, since, config.wait_seconds)
+            fleet.start([workspace.stream(name) for name in wanted])
+            _await_all(context, fleet, wanted, since, config.wait_seconds)
+
+    what = "Start streams with the current code, and wait until they run: operators, and sources, whose rows then land as they come. All, unless some are named."
+    return job_of("start", what, act)
+
+
+def _restarting(streams: Streams) -> dg.JobDefinition:
+    chosen_streams = _chosen_streams(streams.location.workspace)
+
+    class Config(dg.Config):
+        streams: list[str] = chosen_streams
+        wait_seconds: float = Field(default=60, description="How long to wait until all of them run.")
+
+    @dg.op(name="restart_streams")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        with failing(tagged(context, ", ".join(config.streams))):
+            check_wait("job 'restart'", config.wait_seconds)
+            fleet = streams.fleet(context.log.info)
+            _stop(context, fleet, config.streams)
+            fleet.check_supervised(config.streams)
+            since = time.time()
+            for name in config.streams:
+                fleet.want(name, "running")
+            _await_all(context, fleet, config.streams, since, config.wait_seconds)
+
+    what = "Stop streams, and start them again from the code that they were started with. Resets the count of crashes: for a stream that was given up."
+    return job_of("restart", what, act)
+
+
+def _stopping(streams: Streams) -> dg.JobDefinition:
+    chosen_streams = _chosen_streams(streams.location.workspace)
+
+    class Config(dg.Config):
+        streams: list[str] = chosen_streams
+
+    @dg.op(name="stop_streams")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        with failing(tagged(context, ", ".join(config.streams))):
+            _stop(context, streams.fleet(context.log.info), config.streams)
+
+    return job_of("stop", "Stop streams, each after the commit that it is writing.", act)
+
+
+def _chosen_streams(workspace: Workspace) -> Any:
+    """The config field of streams that a launch has to name. Texts, not an enum: removed operators are in no list."""
+    every = ", ".join(one.name for one in workspace.streams)
+    says = f"Names of sources and operators, at least one: {every}; or of those that were removed from the code."
+    return Field(description=says)
+
+
+def _await_all(
+    context: dg.OpExecutionContext, fleet: "Fleet", names: Iterable[str], since: float, wait_seconds: float
+) -> None:
+    """Wait until streams run, and log of each whether it does."""
+    until = time.time() + wait_seconds
+    for name in names:
+        driver = fleet.await_start(name, since, max(0.0, until - time.time()))
         if driver is None or driver.state == "starting":
-            context.log.warning(f"{name} has not started within {config.wait_seconds:.0f} s: floodmark logs {name}")
+            waits = f": {driver.reason}" if driver is not None and driver.reason else ""
+            context.log.warning(f"{name} has not started within {wait_seconds:.0f} s{waits}: floodmark logs {name}")
         else:
             context.log.info(f"{name} runs as process {driver.pid}; its log: {driver.log}")
 
-    return job_of("start", "Start a stream with the current code, and wait until the stream runs.", act)
 
-
-def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
-    every = [one.value for one in names]
-    says = f"Operator of the stream: {', '.join(every)}; or an operator that was removed from the code."
-
-    class Config(dg.Config):
-        operator: str = whose(every, says)  # a text, not an enum: removed operators are in no list
-
-    @dg.op(name="stop_stream")
-    def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = tagged(context, config.operator)
-        with failing(name):
-            fleet = streams.fleet(context.log.info)
-            fleet.check_idle([fleet.named(name)])
-            drivers = fleet.stop([name])
-        for name, driver in drivers.items():
-            context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
-
-    return job_of("stop", "Stop a stream at its next micro-batch boundary.", act)
+def _stop(context: dg.OpExecutionContext, fleet: "Fleet", names: list[str]) -> None:
+    known = [fleet.named(name) for name in names]
+    fleet.check_idle(known)
+    for name, driver in fleet.stop(known).items():
+        context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
 
 def _saving(streams: Streams, names: Any) -> dg.JobDefinition:

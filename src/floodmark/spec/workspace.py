@@ -14,6 +14,7 @@ import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset, check_operator, check_source
+from floodmark.spec.assets.restart import Restart
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
 
@@ -211,6 +212,11 @@ class Workspace:
         """The source of that name; DEFINITION-074, which lists all names, if there is none."""
         return _named(name, self.sources, "source", self.operators, "It is an operator: floodmark run")
 
+    def source_asset(self, name: str) -> SourceAsset:
+        """The asset of the source of that name; DEFINITION-074 as for ``source``."""
+        source = self.source(name)
+        return next(one for one in self.source_assets if one.source is source)
+
     def operator(self, name: str) -> Operator:
         """The operator of that name; DEFINITION-074, which lists all names, if there is none."""
         return _named(name, self.operators, "operator", self.sources, "It is a source: floodmark land")
@@ -219,6 +225,27 @@ class Workspace:
         """The asset of the operator of that name; DEFINITION-074 as for ``operator``."""
         operator = self.operator(name)
         return next(one for one in self.operator_assets if one.operator is operator)
+
+    @property
+    def streams(self) -> tuple[Source | Operator, ...]:
+        """All that can run as a stream: every source, and every operator, upstream first."""
+        return (*self.sources, *self.operators)
+
+    def stream(self, name: str) -> Source | Operator:
+        """The source or operator of that name, each of which can run as a stream; DEFINITION-074, which lists all names, if there is none."""
+        known = {one.name: one for one in self.streams}
+        if name in known:
+            return known[name]
+        fix = f"{closest(name, known)}There are: {', '.join(known) or 'none'}."
+        expected = "the name of one of its sources or operators"
+        raise DefinitionError("workspace", expected, repr(name), fix, code="DEFINITION-074")
+
+    def restart_of(self, name: str) -> Restart | None:
+        """The restart strategy declared for the source or operator of that name; None for none."""
+        for source in self.source_assets:
+            if source.source.name == name:
+                return source.restart
+        return next((one.restart for one in self.operator_assets if one.operator.name == name), None)
 
     def _check_names(self) -> None:
         names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])

@@ -52,19 +52,24 @@ def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
 
 
 def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """(a row per started stream, operator -> state of its outputs that have no commit). Both are empty if no stream was ever started.
+    """(a row per started stream, operator or source -> state of its tables that have no commit). Both are empty if no stream was ever started.
 
     Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state) and ``state`` in words.
     """
-    from floodmark.control.processes.supervisor import awaited, describe_driver
+    from floodmark.control.processes.supervisor import awaited, describe_driver, given_up
 
     there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:
         return rows, awaits
     supervised = there.supervised
     for deployment in there.here:
-        driver = next(iter(there.store.drivers(deployment.stream, 1)), None)
+        drivers = there.store.drivers(deployment.stream)
+        driver = next(iter(drivers), None)
         state = "not started yet" if driver is None else describe_driver(driver)
+        if given_up(deployment, drivers):
+            state += (
+                f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
+            )
         rows.append(
             {"stream": deployment.operator, "version": deployment.version, "wanted": deployment.desired, "state": state}
         )

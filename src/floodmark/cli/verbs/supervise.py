@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,69 +39,81 @@ def supervise(invocation: Invocation) -> None:
 
 
 @click.command()
-@click.argument("operators", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All sources and operators of the workspace.")
 @shared
 @pass_invocation
-def start(invocation: Invocation, operators: tuple[str, ...]) -> None:
-    """Start the streams of OPERATORS with a package of the current code. Later changes of files do not affect the streams."""
+def start(invocation: Invocation, names: tuple[str, ...], *, everything: bool) -> None:
+    """Start the streams of NAMES, operators and sources, with a package of the current code. The stream of a source lands its rows as they come.
+
+    Later changes of files do not affect the streams.
+    """
+    _check_names(names, everything=everything)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")  # the driver would report it in its log alone
-    streams, chosen = fleet(opened, console.say), [opened.workspace.operator(name) for name in operators]
-    package = streams.start(chosen)
+    workspace = opened.workspace
+    streams = fleet(opened, console.say)
+    package = streams.start(workspace.streams if everything else [workspace.stream(name) for name in names])
     _supervised(streams)
-    console.document({"lake": opened.lake, "package": package, "started": [one.version for one in chosen]})
+    started = [one.version for one in streams.here if one.package == package and (everything or one.operator in names)]
+    console.document({"lake": opened.lake, "package": package, "started": started})
 
 
 @click.command()
-@click.argument("operators", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All streams that were started here.")
 @click.option(
     "--wait", type=click.FloatRange(min=0), default=150.0, show_default=True, help="Seconds until they have stopped."
 )
 @shared
 @pass_invocation
-def stop(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
-    """Stop the streams of OPERATORS, each at its next micro-batch boundary."""
+def stop(invocation: Invocation, names: tuple[str, ...], *, everything: bool, wait: float) -> None:
+    """Stop the streams of NAMES, operators and sources, each after the commit that it is writing."""
+    _check_names(names, everything=everything)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    names = _stop(fleet(opened, console.say), operators, wait)
-    console.document({"lake": opened.lake, "stopped": names})
+    streams = fleet(opened, console.say)
+    stopped = _stop(streams, _started(streams) if everything else names, wait)
+    console.document({"lake": opened.lake, "stopped": stopped})
 
 
 @click.command()
-@click.argument("operators", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All streams that were started here and should run.")
 @click.option(
     "--wait", type=click.FloatRange(min=0), default=150.0, show_default=True, help="Seconds until they have stopped."
 )
 @shared
 @pass_invocation
-def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
-    """Restart the streams of OPERATORS from their deployed package. Resets the count of crashes."""
+def restart(invocation: Invocation, names: tuple[str, ...], *, everything: bool, wait: float) -> None:
+    """Restart the streams of NAMES, operators and sources, from their deployed package. Resets the count of crashes."""
+    _check_names(names, everything=everything)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     streams = fleet(opened, console.say)
-    names = _stop(streams, operators, wait)
-    for name in names:
+    restarted = _stop(streams, _started(streams, running=True) if everything else names, wait)
+    for name in restarted:
         streams.want(name, "running")
         console.say(f"{name} should run")
     _supervised(streams)
-    console.document({"lake": opened.lake, "restarted": names})
+    console.document({"lake": opened.lake, "restarted": restarted})
 
 
 @click.command()
-@click.argument("operator")
+@click.argument("stream", metavar="NAME")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until Ctrl-C.")
 @shared
 @pass_invocation
-def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
-    """Show the end of the log of OPERATOR's last driver."""
+def logs(invocation: Invocation, stream: str, *, follow: bool) -> None:
+    """Show the end of the log of the last driver of NAME, an operator or a source."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.control.processes.supervisor import describe_driver
 
     streams = fleet(opened, console.say)
-    name = streams.named(operator)
+    name = streams.named(stream)
     driver = streams.driver(name)
     if driver is None:
         raise _silent(streams, name)
@@ -126,7 +139,7 @@ def _silent(streams: Fleet, name: str) -> LifecycleError:
     if awaits is None:
         return error_never_started(name, streams.elsewhere(name))
     fix = f"Try again when it has one: floodmark status, then floodmark logs {name}"
-    return LifecycleError(f"operator '{name}'", "a driver, whose log this is", awaits, fix, code="LIFECYCLE-050")
+    return LifecycleError(f"stream '{name}'", "a driver, whose log this is", awaits, fix, code="LIFECYCLE-050")
 
 
 def _supervised(streams: Fleet) -> None:
@@ -134,14 +147,25 @@ def _supervised(streams: Fleet) -> None:
         streams.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
 
 
-def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
+def _check_names(names: tuple[str, ...], *, everything: bool) -> None:
+    if bool(names) == everything:
+        msg = "name the operators and sources, or give --all"
+        raise click.UsageError(msg)
+
+
+def _started(streams: Fleet, *, running: bool = False) -> list[str]:
+    """Names of the streams that were started here; with ``running`` of those that should run."""
+    return [one.operator for one in streams.here if one.desired == "running" or not running]
+
+
+def _stop(streams: Fleet, names: Sequence[str], wait: float) -> list[str]:
     from floodmark.control.processes.supervisor import describe_driver
 
-    names = [streams.named(name) for name in operators]
-    streams.check_idle(names)
-    for name, driver in streams.stop(names, wait).items():
+    known = [streams.named(name) for name in names]
+    streams.check_idle(known)
+    for name, driver in streams.stop(known, wait).items():
         streams.say(f"{name}: {'not running' if driver is None else describe_driver(driver)}")
-    return names
+    return known
 
 
 def _tail(path: Path, since: int | None) -> tuple[str, int]:

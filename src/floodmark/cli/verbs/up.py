@@ -28,7 +28,7 @@ from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import Opened, open_workspace
 from floodmark.cli.shell.signals import stopping
-from floodmark.cli.shell.store import fleet, supervisor
+from floodmark.cli.shell.store import fleet, known, supervisor
 from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError
 from floodmark.lake.folder.paths import Lake
 
@@ -90,6 +90,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
                 return
             raise _failed(log, process)
         console.say(f"Dagster is at http://{host}:{port} ({time.monotonic() - began:.1f} s); Ctrl-C stops it")
+        _say_streams(opened, f"http://{host}:{port}", console)
         console.note(f"its log: {log}")
         console.document({"lake": opened.lake, "url": f"http://{host}:{port}", "log": str(log)})
         sys.stdout.flush()
@@ -124,6 +125,24 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
     finally:
         over.set()
         thread.join()
+
+
+def _say_streams(opened: Opened, url: str, console: Console) -> None:
+    """Print where all streams can be started, if none was."""
+    here = known(opened, console.note)
+    if here is None and opened.workspace.streams and (location := _location(opened.root)):
+        console.say(f"no stream runs yet; start all: {url}/locations/{location}/jobs/start/playground, then Launch run")
+        console.say("  or in a terminal: floodmark start --all")
+
+
+def _location(root: Path) -> str:
+    """The name that Dagster gives to the workspace's definitions; empty if ``workspace.yaml`` is another than floodmark's."""
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    with suppress(yaml.YAMLError, KeyError, TypeError, IndexError):
+        module = yaml.safe_load((root / "workspace.yaml").read_text("utf-8"))["load_from"][0]["python_module"]
+        return str(module.get("location_name") or module["module_name"])
+    return ""
 
 
 def _check_installed(root: Path) -> None:

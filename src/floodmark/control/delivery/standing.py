@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from floodmark.control.delivery import experiments
 from floodmark.control.processes import supervisor
 from floodmark.control.processes.engine import computing
-from floodmark.control.processes.supervisor import BUDGET, FINAL, crashed
 from floodmark.control.state.rollout import Record
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
@@ -78,12 +77,10 @@ def _progress(lake: Lake, operator: str) -> int | None:
 def given_up(fleet: Fleet, operator: str) -> str:
     """The reason why a supervisor does not restart a stream; ``""`` if it does."""
     deployment = fleet.deployments([operator]).get(operator)
-    if deployment is None or deployment.desired != "running":
-        return ""
-    crashes = crashed(fleet.store.drivers(fleet.stream(operator)), deployment.changed_at)
-    if crashes and (crashes[0].reason or "").startswith(FINAL):
+    crashes = [] if deployment is None else supervisor.given_up(deployment, fleet.store.drivers(deployment.stream))
+    if crashes and supervisor.is_final(crashes[0]):
         return f"it cannot go on: {crashes[0].reason}"
-    return f"it has crashed {len(crashes)} times: {crashes[0].reason}" if len(crashes) >= BUDGET else ""
+    return f"it {supervisor.describe_crashes(crashes)}" if crashes else ""
 
 
 def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...], Memory]:

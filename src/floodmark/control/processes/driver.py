@@ -7,11 +7,12 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from floodmark.control.processes.job import Committed, Job, OperatorStream
+from floodmark.control.processes.job import Committed, Job, job_of
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import load
 from floodmark.control.state.records import Driver
@@ -49,7 +50,7 @@ def main(number: str, packages: str) -> int:
     finally:
         ended.set()
         _update(store, driver, usage=asdict(meter.read()))
-    store.end(driver.id, "stopped", "stopped at a micro-batch boundary")
+    store.end(driver.id, "stopped", f"stopped at a {'commit' if driver.kind == 'source' else 'micro-batch'} boundary")
     return 0
 
 
@@ -59,14 +60,19 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         fix = f"floodmark start {driver.operator}"
         raise LifecycleError(f"driver of '{driver.operator}'", "a deployment", "none", fix, code="LIFECYCLE-050")
     workspace = load(packages / deployment.package, deployment.environment, deployment.root, deployment.lake)
-    operator = workspace.operator(driver.operator)
-    if operator.version != deployment.version:
+    job = job_of(workspace, deployment)
+    if job.version != deployment.version:
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
-        raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    job = OperatorStream(operator, workspace.settings)
+        raise LifecycleError(where, deployment.version, job.version, fix, code="LIFECYCLE-051")
+
+    def record_wait(text: str) -> None:
+        if text:
+            _log(text)
+        _update(store, driver, reason=text or None)
+
     _stop_at(stop)
-    if not _await(job, stop):
+    if not _await(job, stop, record_wait):
         return
     job.start()
     _stop_at(stop)  # Spark has replaced the signal handlers
@@ -77,7 +83,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         meter.count(commit.usage)
         _update(store, driver, batch=commit.number, progress=commit.progress)
 
-    job.run(stop, record_commit)
+    job.run(stop, record_commit, record_wait)
 
 
 def _stop_at(stop: threading.Event) -> None:
@@ -85,14 +91,16 @@ def _stop_at(stop: threading.Event) -> None:
         signal.signal(number, lambda *_: stop.set())
 
 
-def _await(job: Job, stop: threading.Event) -> bool:
+def _await(job: Job, stop: threading.Event, on_wait: Callable[[str], None]) -> bool:
     """Wait until what a job needs is there. Returns False if ``stop`` was set."""
-    logged = ""
+    waiting = ""
     while text := job.awaits():
-        if text != logged:
-            _log(logged := text)
+        if text != waiting:
+            on_wait(waiting := text)
         if stop.wait(_LOOK_SECONDS):
             return False
+    if waiting:
+        on_wait("")
     return True
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.sail.server import check_installed
@@ -51,6 +52,14 @@ class Computing(Protocol):
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """Land the pending units of a source; as ``engines.landing.run.land``."""
+        ...
+
+    def check_landing(self, source: Source, lake: Lake) -> None:
+        """Check what the landing of a source requires, without a session; as ``engines.landing.run.check_start``.
+
+        Raises:
+            CapabilityError: CAPABILITY-031 or CAPABILITY-033, only Spark can land the source.
+        """
         ...
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
@@ -150,6 +159,12 @@ class OnSpark:
         from floodmark.engines.spark.landing.run import land
 
         return land(spark, source, lake, **how)
+
+    def check_landing(self, source: Source, lake: Lake) -> None:
+        """As ``Computing``."""
+        from floodmark.engines.landing.run import check_start
+
+        check_start(source, lake, Path(self.settings.folder))
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
         """As ``Computing``."""
@@ -260,6 +275,14 @@ class OnEmbedded:
         from floodmark.engines.embedded.landing.run import land
 
         return land(self.sail, source, lake, **how)
+
+    def check_landing(self, source: Source, lake: Lake) -> None:
+        """As ``Computing``."""
+        from floodmark.engines.embedded.landing.workers import EmbeddedWorkers
+        from floodmark.engines.landing.run import check_start
+
+        EmbeddedWorkers(self.sail).check(source, lake)
+        check_start(source, lake, Path(self.settings.folder))
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
         """As ``Computing``."""

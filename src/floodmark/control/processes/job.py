@@ -1,4 +1,4 @@
-"""Jobs: what a driver runs until it is stopped. The stream of an operator is a job."""
+"""Jobs: what a driver runs until it is stopped: the stream of an operator, or the landing of a source."""
 
 # ruff: noqa: PLC0415 - engines are slow to import
 
@@ -7,16 +7,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from floodmark.core.errors import ExecutionError
+from floodmark.control.state.records import Deployment
+from floodmark.core.errors import ExecutionError, FloodmarkError
+from floodmark.core.time import describe
 from floodmark.lifecycle.usage import Usage
+from floodmark.spec.assets.asset import SourceAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo
-from floodmark.spec.workspace import Settings
+from floodmark.spec.workspace import Settings, Workspace
 
 if TYPE_CHECKING:
     from floodmark.control.processes.engine import Computing
+    from floodmark.engines.landing.session import Committed as Landed
     from floodmark.lake.folder.paths import Lake
 
 
@@ -25,8 +30,8 @@ class Committed:
     """One commit of a job.
 
     Args:
-        number: of the micro-batch.
-        progress: of the outputs after the commit, ms UTC.
+        number: of the micro-batch or landing commit.
+        progress: of the outputs, or watermark of the log, after the commit, ms UTC.
         usage: what the commit adds to the usage of the driver.
         text: the line of the driver's log.
     """
@@ -53,12 +58,15 @@ class Job(Protocol):
         """Check what the start requires, and start the engine."""
         ...
 
-    def run(self, stop: threading.Event, on_commit: Callable[[Committed], None]) -> None:
+    def run(
+        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
+    ) -> None:
         """Run until ``stop`` is set. Ends after the commit that is being written then.
 
         Args:
             stop: set to stop the job.
             on_commit: called after each commit.
+            on_wait: called with what a running job waits for, for people; with an empty text once the wait is over.
         """
         ...
 
@@ -104,8 +112,11 @@ class OperatorStream:
         self._engine.take_over(self.operator, self._lake)
         self._engine.start(self.operator)
 
-    def run(self, stop: threading.Event, on_commit: Callable[[Committed], None]) -> None:
+    def run(
+        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
+    ) -> None:
         """As ``Job``."""
+        del on_wait
         assert self._engine is not None
         quarantines = {output.table for output in self.operator.outputs if output.side == "quarantine"}
 
@@ -122,9 +133,94 @@ class OperatorStream:
             raise supervised(error, self.operator.name) from error
 
 
+_PASSING = {"LIFECYCLE-003": 1.0, "CONNECTOR-002": 1.0}
+"""Code of an error that passes by itself -> seconds until the next try: another landing holds the source; its folder is gone."""
+
+
+@dataclass(slots=True)
+class Landing:
+    """The landing of a source, as a job: lands what comes until it is stopped, and never an end of input.
+
+    Args:
+        asset: the source with its settings.
+        settings: settings of the workspace, with absolute paths.
+        version: version in the deployment.
+    """
+
+    asset: SourceAsset
+    settings: Settings
+    version: str
+    _engine: Computing | None = None
+
+    def awaits(self) -> str:
+        """As ``Job``: nothing. A folder that is missing is waited for while the job runs, as it may go missing then."""
+        return ""
+
+    def start(self) -> None:
+        """As ``Job``."""
+        from floodmark.control.processes.engine import computing
+
+        self._engine = computing(self.settings, app=f"floodmark {self.version}")
+        if self._engine.name == "spark":  # before the driver sets its signal handlers
+            self._engine.start()
+
+    def run(
+        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
+    ) -> None:
+        """As ``Job``. Waits while another landing of the source runs, and while the folder of its files is missing."""
+        waiting = ""
+        while not stop.is_set():
+            try:
+                self._land(stop, on_commit, on_wait)
+            except FloodmarkError as error:
+                if error.code not in _PASSING:
+                    raise
+                text = f"waiting: {error.where}: expected {error.expected}, got {error.got}"
+                if text != waiting:
+                    on_wait(waiting := text)
+                stop.wait(_PASSING[error.code])
+
+    def _land(
+        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
+    ) -> None:
+        from floodmark.lake.folder.paths import Lake
+
+        def record_commit(commit: Landed) -> None:
+            usage = Usage(rows=commit.rows, set_aside=commit.quarantined, busy=commit.seconds)
+            text = f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, watermark {describe(commit.watermark)}, {commit.pending:,} to go"
+            on_commit(Committed(number=commit.ordinal, progress=commit.watermark, usage=usage, text=text))
+
+        assert self._engine is not None
+        self._engine.land(
+            self.asset.source,
+            Lake.of(self.settings),
+            until_caught_up=False,
+            stop=stop,
+            poll_seconds=self.asset.poll / 1000,
+            on_commit=record_commit,
+            on_begin=lambda: on_wait(""),
+            workspace=Path(self.settings.folder),
+        )
+
+
+def job_of(workspace: Workspace, deployment: Deployment) -> Job:
+    """The job of a deployment.
+
+    Args:
+        workspace: the workspace of the deployed package.
+        deployment: deployment of the stream.
+
+    Raises:
+        DefinitionError: DEFINITION-074, the package has no such operator or source.
+    """
+    if deployment.kind == "source":
+        return Landing(workspace.source_asset(deployment.operator), workspace.settings, deployment.version)
+    return OperatorStream(workspace.operator(deployment.operator), workspace.settings)
+
+
 def supervised(error: ExecutionError, name: str) -> ExecutionError:
     """Replace the advice in a query's failure (EXECUTION-004) by advice for a supervised stream. Returns other errors unchanged."""
     if error.code != "EXECUTION-004":
         return error
-    fix = f"Nothing is lost or double. The supervisor starts it again, five times; then mend the cause: floodmark restart {name}"
+    fix = f"Nothing is lost or double. The supervisor starts it again, as its restart strategy says; then mend the cause: floodmark restart {name}"
     return ExecutionError(error.where, error.expected, error.got, fix, code=error.code)

@@ -23,6 +23,7 @@ from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.sail.shared import FOLDER
+from floodmark.spec.assets.restart import Restart
 
 LEASE = "supervisor"
 LEASE_SECONDS = 15.0
@@ -32,21 +33,24 @@ SILENT_SECONDS = 60.0
 GRACE_SECONDS = 120.0
 """Time from SIGTERM to SIGKILL for a driver that does not stop."""
 FINAL = (
+    "LIFECYCLE-011",
+    "LIFECYCLE-012",
     "LIFECYCLE-038",
     "LIFECYCLE-042",
     "LIFECYCLE-051",
     "STATE-002",
     "STATE-003",
+    "STATE-010",
     "STATE-041",
+    "PLAN-010",
     "CAPABILITY-031",
+    "CAPABILITY-033",
     "CAPABILITY-035",
 )
 """Codes of failures that a restart cannot fix; a crash's reason begins with its code."""
 
-BUDGET = 5
-"""Crashes within ``WINDOW_SECONDS`` after which a stream is not restarted until its deployment changes."""
-WINDOW_SECONDS = 600.0
-LONGEST_BACKOFF_SECONDS = 60.0
+DEFAULT = Restart.exponential()
+"""Strategy of streams that declare none."""
 
 Command = Callable[[Driver], Sequence[str]]
 
@@ -61,7 +65,8 @@ class Supervisor:
         holder: name of this supervisor.
         command: driver -> command that runs it; by default floodmark's own.
         say: called with lines of progress.
-        backoff: pause after the first crash, s; doubled with each further crash.
+        restart: strategy of streams that declare none.
+        clock: () -> time, s since 1970.
         upkeep: starts periodic upkeep; None for no upkeep.
         looks: starts looks at rollouts; None for no looks.
     """
@@ -71,7 +76,8 @@ class Supervisor:
     holder: str
     command: Command | None = None
     say: Callable[[str], None] = print
-    backoff: float = 1.0
+    restart: Restart = DEFAULT
+    clock: Callable[[], float] = time.time
     upkeep: Periodic | None = None
     looks: Looks | None = None
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -205,19 +211,20 @@ class Supervisor:
 
     def _start(self, deployment: Deployment) -> None:
         drivers = self.store.drivers(deployment.stream)  # read again, with the ends recorded since
-        crashes = crashed(drivers, deployment.changed_at)
-        if crashes and crashes[0].id not in self._reported:
-            self._reported.add(crashes[0].id)
-            self.say(f"{self._name(deployment)}: crashed: {crashes[0].reason}")
-        final = bool(crashes) and (crashes[0].reason or "").startswith(FINAL)
-        if final or len(crashes) >= BUDGET:
-            if crashes[0].id not in self._failed:
-                self._failed.add(crashes[0].id)
-                why = "cannot go on by itself" if final else f"has crashed {len(crashes)} times: {crashes[0].reason}"
-                self.say(f"{self._name(deployment)} {why}")
-            return
-        if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
-            return
+        strategy = deployment.restart or self.restart
+        crashes = crashed(drivers, deployment.changed_at, strategy)
+        if crashes:
+            if crashes[0].id not in self._reported:
+                self._reported.add(crashes[0].id)
+                self.say(f"{self._name(deployment)}: crashed: {crashes[0].reason}")
+            pause = None if is_final(crashes[0]) else strategy.pause_seconds(len(crashes))
+            if pause is None:
+                if crashes[0].id not in self._failed:
+                    self._failed.add(crashes[0].id)
+                    self.say(f"{self._name(deployment)} {describe_crashes(crashes)}")
+                return
+            if self.clock() < (crashes[0].ended_at or 0) + pause:
+                return
         if drivers and is_here(drivers[0]):
             _kill_remains(drivers[0])
         if (
@@ -338,14 +345,16 @@ def describe_driver(driver: Driver) -> str:
     """State of a driver, for people."""
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
-    batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
+    commit = "commit" if driver.kind == "source" else "micro-batch"
+    batch = f"no {commit} yet" if driver.batch is None else f"{commit} {driver.batch}"
     silent = time.time() - driver.heartbeat_at
     heard = f"{batch}, heard of {silent:.0f} s ago"
     if is_here(driver) and driver.pid is not None and not lives(driver):
         return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
     if not is_here(driver) and silent > SILENT_SECONDS:
         return f"silent: machine {driver.host}, process {driver.pid}, {heard}"
-    return f"{driver.state}, process {driver.pid}, {heard}"
+    waiting = f"; {driver.reason}" if driver.reason else ""
+    return f"{driver.state}, process {driver.pid}, {heard}{waiting}"
 
 
 def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) -> str | None:
@@ -384,33 +393,51 @@ def supervisor(
     return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home))
 
 
-def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:
-    """The crashes that count towards the budget: of this deployment, within ``WINDOW_SECONDS`` of the last crash, after any regular stop; newest first.
+def crashed(drivers: Sequence[Driver], since: float, restart: Restart = DEFAULT) -> list[Driver]:
+    """The crashes that count towards the budget: of this deployment, within ``restart.within`` of the last crash, after any regular stop; newest first.
 
     The age of the last crash does not matter: a stream that used up its budget is not restarted just because time passes.
 
     Args:
         drivers: drivers of a stream, newest first.
         since: time of the last change of the deployment, s since 1970.
+        restart: strategy of the stream.
     """
     crashes: list[Driver] = []
     for driver in drivers:
         if driver.state != "crashed" or driver.started_at < since:
             break
-        if crashes and (driver.ended_at or 0) < (crashes[0].ended_at or 0) - WINDOW_SECONDS:
+        if crashes and (driver.ended_at or 0) < (crashes[0].ended_at or 0) - restart.within / 1000:
             break
         crashes.append(driver)
     return crashes
 
 
-def delay(crashes: int, backoff: float) -> float:
-    """Seconds between the last crash and the next start.
+def is_final(crash: Driver) -> bool:
+    """True if no restart can fix the failure that a driver ended with."""
+    return (crash.reason or "").startswith(FINAL)
+
+
+def describe_crashes(crashes: Sequence[Driver]) -> str:
+    """Why a stream is not restarted, as a predicate: (its crashes that count, newest first) -> ``has crashed 5 times: ...``."""
+    if is_final(crashes[0]):
+        return "cannot go on by itself"
+    times = "once" if len(crashes) == 1 else f"{len(crashes)} times"
+    return f"has crashed {times}: {crashes[0].reason}"
+
+
+def given_up(deployment: Deployment, drivers: Sequence[Driver]) -> list[Driver]:
+    """The crashes because of which a supervisor does not restart a stream, newest first; empty if the supervisor does, or the stream should not run.
 
     Args:
-        crashes: number of crashes that count, at least 1.
-        backoff: pause after the first crash, s.
+        deployment: deployment of the stream.
+        drivers: its drivers, newest first.
     """
-    return min(backoff * 2.0 ** (crashes - 1), LONGEST_BACKOFF_SECONDS)
+    restart = deployment.restart or DEFAULT
+    crashes = crashed(drivers, deployment.changed_at, restart)
+    if deployment.desired != "running" or not crashes:
+        return []
+    return crashes if is_final(crashes[0]) or restart.pause_seconds(len(crashes)) is None else []
 
 
 def _kill_remains(driver: Driver) -> None:

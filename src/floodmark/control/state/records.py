@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from floodmark.core.errors import LifecycleError
+from floodmark.spec.assets.restart import Restart
+
+Kind = Literal["operator", "source"]
+"""What a supervised stream is: the stream of an operator, or the landing of a source."""
 
 Desired = Literal["running", "stopped"]
 """Desired state of a stream."""
@@ -20,7 +24,7 @@ class StreamId:
     """Id of a stream in the store. Several lakes may have a stream of the same operator, as with environments, forks and experiments.
 
     Args:
-        operator: name of the operator.
+        operator: name of the operator, or of the source that the stream lands: in a workspace they have different names.
         lake: root of the lake, as in the settings.
     """
 
@@ -42,13 +46,15 @@ class Deployment:
     """The desired state and code of a stream.
 
     Args:
-        operator: name of the operator.
+        operator: name of the operator or source.
         root: folder of the workspace, to which relative paths of its settings refer.
         lake: root of the lake.
         environment: name of the environment whose settings apply.
         package: name of the package with the code.
-        version: version of the operator in the package.
+        version: version of the operator in the package; of a source, its name and the package, as any change of code may change how it lands.
         desired: desired state.
+        kind: what the stream is.
+        restart: when the stream is started again after a crash; None for the supervisor's default.
         changed_at: time of the last change of the deployment, s since 1970.
     """
 
@@ -59,6 +65,8 @@ class Deployment:
     package: str
     version: str
     desired: Desired
+    kind: Kind = "operator"
+    restart: Restart | None = None
     changed_at: float = 0.0
 
     @property
@@ -73,7 +81,7 @@ class Driver:
 
     Args:
         id: id of the record.
-        operator: name of the operator.
+        operator: name of the operator or source.
         lake: root of the lake; None in records of older stores.
         version: version of the operator.
         epoch: number of earlier drivers of the operator.
@@ -83,12 +91,13 @@ class Driver:
         log: path of the file with its output.
         started_at: start time, s since 1970.
         heartbeat_at: time of its last heartbeat by the store's clock, s since 1970.
-        batch: last micro-batch it committed; None for none.
-        progress: progress of its outputs, ms UTC; None for none.
+        batch: last micro-batch, or landing commit, that it committed; None for none.
+        progress: progress of its outputs, or watermark of its log, ms UTC; None for none.
         ended_at: end time, s since 1970; None while it lives.
-        reason: why the driver ended.
+        reason: why the driver ended; while it lives, what it waits for.
         host: name of its machine; None in records of older stores.
         usage: fields of the last reported ``Usage``; None if none was reported.
+        kind: what the stream is.
     """
 
     id: int
@@ -108,6 +117,7 @@ class Driver:
     reason: str | None
     host: str | None = None
     usage: dict[str, Any] | None = None
+    kind: Kind = "operator"
 
     @property
     def stream(self) -> StreamId:

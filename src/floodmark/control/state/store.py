@@ -17,9 +17,11 @@ from typing import Any
 import sqlalchemy as sa
 from filelock import FileLock
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.schema import CreateColumn
 
 from floodmark.control.state.records import Action, Deployment, Desired, Driver, State, StreamId
 from floodmark.core.errors import SetupError
+from floodmark.spec.assets.restart import Restart
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
 """Environment variable with the store's URL, for drivers."""
@@ -43,9 +45,13 @@ _DEPLOYMENTS = sa.Table(
     sa.Column("version", sa.String, nullable=False),
     sa.Column("desired", sa.String, nullable=False),
     sa.Column("changed_at", sa.Float, nullable=False),
+    sa.Column("kind", sa.String, nullable=False, server_default="operator"),
+    sa.Column("restart", sa.JSON),
 )
 _ONE_LAKE = "floodmark_deployments"
 """Table of older stores, which identified a stream by its operator alone."""
+_ADDED = {"kind", "restart"}
+"""Columns that this table lacks."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
     _METADATA,
@@ -66,6 +72,7 @@ _DRIVERS = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("host", sa.String),
     sa.Column("usage", sa.JSON),
+    sa.Column("kind", sa.String, nullable=False, server_default="operator"),
     sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
 )
 _LEASES = sa.Table(
@@ -191,7 +198,7 @@ class Store:
         there = sa.inspect(self._engine)
         lacking = [
             (table, column)
-            for table in (_DRIVERS, _ACTIONS, ROLLOUTS)
+            for table in (_DEPLOYMENTS, _DRIVERS, _ACTIONS, ROLLOUTS)
             for known in [{one["name"] for one in there.get_columns(table.name)}]
             for column in table.columns
             if column.name not in known
@@ -203,15 +210,16 @@ class Store:
             self._engine.begin() as connection,
         ):  # another process was faster
             for table, column in lacking:
-                kind = column.type.compile(connection.dialect)
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
+                column_definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column_definition}"))
             if there.has_table(_ONE_LAKE):
                 self._migrate_deployments(connection)
 
     @staticmethod
     def _migrate_deployments(connection: sa.Connection) -> None:
         """Migrate the deployments of an older store, and set the lake of its drivers and actions."""
-        old = sa.Table(_ONE_LAKE, sa.MetaData(), *(sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns))
+        columns = [sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns if one.name not in _ADDED]
+        old = sa.Table(_ONE_LAKE, sa.MetaData(), *columns)
         for row in connection.execute(old.select()).mappings():
             lake = row["lake"].rstrip("/")
             connection.execute(_DEPLOYMENTS.insert().values(**{**row, "lake": lake}))
@@ -226,6 +234,7 @@ class Store:
         """Set the deployment of a stream."""
         values = {name: getattr(deployment, name) for name in Deployment.__slots__}
         values |= {"lake": deployment.stream.lake, "changed_at": time.time()}
+        values["restart"] = None if deployment.restart is None else deployment.restart.as_json()
         with self.transaction() as connection:
             connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, deployment.stream)))
             connection.execute(_DEPLOYMENTS.insert().values(**values))
@@ -246,7 +255,7 @@ class Store:
         with self.transaction() as connection:
             ordered = _DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator, _DEPLOYMENTS.c.lake)
             rows = connection.execute(ordered).mappings()
-            return [Deployment(**row) for row in rows]
+            return [Deployment(**{**row, "restart": Restart.parse(row["restart"])}) for row in rows]
 
     def deployment(self, stream: StreamId) -> Deployment | None:
         """The deployment of a stream; None if it was never deployed."""
@@ -281,6 +290,7 @@ class Store:
             "log": sa.literal(f"{log}/") + sa.cast(epoch, sa.String) + ".log",
             "started_at": time.time(),
             "host": socket.gethostname(),
+            "kind": deployment.kind,
         }
         with self.transaction() as connection:
             insert = _DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))

@@ -21,6 +21,7 @@ from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Workspace
 
 _POLL_SECONDS = 0.2
@@ -68,31 +69,40 @@ class Fleet:
         """Pack the current code of the workspace. Returns the package's name."""
         return pack(self.root, self.home / "packages", Data.of(self.workspace), self.say)
 
-    def start(self, operators: Iterable[Operator]) -> str:
-        """Pack the current code and deploy streams from it. Returns the package's name.
+    def start(self, streams: Iterable[Operator | Source]) -> str:
+        """Pack the current code and deploy the streams of operators and the landings of sources from it. Returns the package's name.
 
         Raises:
+            ConnectorError: CONNECTOR-002 and 003, the folder of a source is missing, or a file.
+            PlanError: PLAN-010, a source no longer fits its log.
             LifecycleError: LIFECYCLE-034 a rollback of a stream is not finished, 042 a stream has moved, 054 an action on a stream is running, 038 an
                 input was replaced after a stream read it.
             StateError: STATE-003, a stream was started with another definition.
             CapabilityError: CAPABILITY-031 and 035, only Spark can run a stream.
         """
-        chosen = list(operators)
-        self.check_idle(operator.name for operator in chosen)
-        for operator in chosen:  # report now what would make the driver fail at once
-            refuse_while_pending(self.lake, operator.name)
-            refuse_moved(self.lake, operator.name)
-            self.check_engine(operator)
-            timeline = Timeline.current(self.lake, operator.name)
-            if timeline.deployed is not None:
-                timeline.identity.claim(operator)
-                check_read(timeline)
-                check_outputs(timeline)
+        chosen = list(streams)
+        self.check_idle(stream.name for stream in chosen)
+        for stream in chosen:  # report now what would make the driver fail at once
+            if isinstance(stream, Source):
+                computing(self.workspace.settings).check_landing(stream, self.lake)
+            else:
+                self._check_start(stream)
         package = self.pack()
-        for operator in chosen:
-            self.deploy(operator.name, package, operator.version, "running")
-            self.say(f"{operator.version} should run, from package {package}")
+        for stream in chosen:
+            version = stream.version if isinstance(stream, Operator) else f"{stream.name}@{package[:8]}"
+            self.deploy(stream.name, package, version, "running")
+            self.say(f"{version} should run, from package {package}")
         return package
+
+    def _check_start(self, operator: Operator) -> None:
+        refuse_while_pending(self.lake, operator.name)
+        refuse_moved(self.lake, operator.name)
+        self.check_engine(operator)
+        timeline = Timeline.current(self.lake, operator.name)
+        if timeline.deployed is not None:
+            timeline.identity.claim(operator)
+            check_read(timeline)
+            check_outputs(timeline)
 
     def check_engine(self, operator: Operator) -> None:
         """Check that the workspace's engine can run the stream of an operator.
@@ -103,12 +113,12 @@ class Fleet:
         computing(self.workspace.settings).check_deployed(operator, self.lake)
 
     def deploy(self, name: str, package: str, version: str, desired: Desired) -> None:
-        """Record the package, version and desired state of an operator's stream.
+        """Record the package, version and desired state of a stream, and the restart strategy that the workspace declares for it.
 
         Args:
-            name: name of the operator.
+            name: name of the operator or source.
             package: package with its code.
-            version: version of the operator in the package.
+            version: version of the stream.
             desired: ``running`` or ``stopped``.
         """
         deployment = Deployment(
@@ -119,6 +129,8 @@ class Fleet:
             package=package,
             version=version,
             desired=desired,
+            kind="source" if name in {one.name for one in self.workspace.sources} else "operator",
+            restart=self.workspace.restart_of(name),
         )
         self.store.deploy(deployment)
         references.record(self.home, self.store)
@@ -134,17 +146,16 @@ class Fleet:
             holder = self.store.holder(self.stream(name).action)
             if holder is not None:
                 fix = "Wait until it is done, or end it there with Ctrl-C. One that was killed is over 15 s later."
-                where, got = f"operator '{name}'", f"one of {holder}"
+                where, got = f"stream '{name}'", f"one of {holder}"
                 raise LifecycleError(where, "no upgrade or rollback at work", got, fix, code="LIFECYCLE-054")
 
     def named(self, name: str) -> str:
-        """Check the name of an operator of the workspace, or of a removed operator whose stream was started here. Returns the name.
+        """Check the name of an operator or source of the workspace, or of a removed one whose stream was started here. Returns the name.
 
         Raises:
-            DefinitionError: DEFINITION-074, there is no such operator.
+            DefinitionError: DEFINITION-074, there is no such operator or source.
         """
-        gone = name not in {one.name for one in self.workspace.operators} and self.deployments([name])
-        return name if gone else self.workspace.operator(name).name
+        return name if self.deployments([name]) else self.workspace.stream(name).name
 
     def want(self, name: str, desired: Desired) -> None:
         """Set the desired state of a stream.
@@ -172,7 +183,7 @@ class Fleet:
                 elif not self.supervised or time.monotonic() > until:
                     fix = f"Is a supervisor at work? floodmark supervise. What it says: floodmark logs {name}"
                     got = f"process {driver.pid}, which still runs"
-                    raise LifecycleError(f"operator '{name}'", "a stream that stops", got, fix, code="LIFECYCLE-053")
+                    raise LifecycleError(f"stream '{name}'", "one that stops", got, fix, code="LIFECYCLE-053")
                 time.sleep(_POLL_SECONDS)
             last_drivers[name] = driver
         return last_drivers
@@ -248,11 +259,11 @@ class Fleet:
 
     def codes(self) -> dict[str, dict[str, str]]:
         """Operator -> description of the code its stream runs, stored in savepoints."""
-        return {one.operator: {"package": one.package} for one in self.here}
+        return {one.operator: {"package": one.package} for one in self.here if one.kind == "operator"}
 
 
 def error_never_started(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
     """The error LIFECYCLE-050 for a stream that was never started, or only in another lake."""
     fix = f"Start it: floodmark start {name}"
     got = "none" if elsewhere is None else f"one in {elsewhere.lake}"
-    return LifecycleError(f"operator '{name}'", "a stream that was started here", got, fix, code="LIFECYCLE-050")
+    return LifecycleError(f"stream '{name}'", "one that was started here", got, fix, code="LIFECYCLE-050")

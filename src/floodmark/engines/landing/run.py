@@ -18,7 +18,7 @@ from floodmark.engines.landing import closing
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
 from floodmark.engines.landing.session import Committed, LandingResult, Session, Stop
-from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.locks import STREAM, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.logs.landed import LandedUnits
@@ -32,6 +32,7 @@ class How(TypedDict, total=False):
     until_caught_up: bool
     end: bool
     reopen: bool
+    on_begin: Callable[[], None] | None
     on_commit: Callable[[Committed], None] | None
     stop: Stop | None
     max_commits: int | None
@@ -49,6 +50,7 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
     until_caught_up: bool = True,
     end: bool = False,
     reopen: bool = False,
+    on_begin: Callable[[], None] | None = None,
     on_commit: Callable[[Committed], None] | None = None,
     stop: Stop | None = None,
     max_commits: int | None = None,
@@ -67,6 +69,7 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         end: land the end of input last, if looks at the source before and after find nothing left to land: the watermark advances to its
             maximum, every window fires, and no unit can land after that. If ``stop`` is set, the end does not land.
         reopen: first take back the end of input, if there is one.
+        on_begin: called once the source is locked and nothing keeps the landing from starting.
         on_commit: called after each commit.
         stop: checked between commits.
         max_commits: most commits to write.
@@ -85,8 +88,10 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
             units are left to land, the others have landed; 186 a unit has come in while the end landed, and the end cannot be taken back.
     """
     workers.check(source, lake)
-    with locked(lake, source):
+    with locked(lake, source, role="" if until_caught_up else STREAM):
         check_start(source, lake, workspace, reopen=reopen)
+        if on_begin is not None:
+            on_begin()
         landing = Lander.open(workers, source, lake, clock=clock, workspace=workspace)
         session = Session(landing, on_commit, stop, max_commits)
         landing.looks.ending = end
@@ -149,8 +154,14 @@ def _check_own(lake: Lake, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def locked(lake: Lake, source: Source) -> Iterator[None]:
-    """Lock the source of a lake for this process. In a bucket there is no lock: the first of two log commits wins, the other fails."""
+def locked(lake: Lake, source: Source, *, role: str = "") -> Iterator[None]:
+    """Lock the source of a lake for this process. In a bucket there is no lock: the first of two log commits wins, the other fails.
+
+    Args:
+        lake: of the log.
+        source: whose log is written.
+        role: of this process, for others that want the lock: ``STREAM`` for a landing that goes on; by default ``landing``.
+    """
     _check_own(lake, source)
-    with exclusive(lake, "sources", source.name, "landing"):
+    with exclusive(lake, "sources", source.name, "landing", role=role):
         yield

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
+from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.assets.rollout import Rollout
 from floodmark.spec.graph.operator import Isolation, Operator
 from floodmark.spec.graph.steps import WindowAggregate
@@ -21,6 +22,8 @@ from floodmark.spec.windowing.windows import Calendar, Global
 
 Behind = Literal["fail", "wait"]
 Incomplete = Literal["fail", "wait"]
+_SHORTEST_POLL = 10
+"""Shortest time between two looks at a source, ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class SourceAsset:
         ends: whether the source is complete: a landing appends the end of input after the last row.
         incomplete: what a landing with an end does while files are still being written, unfinished or refused: ``"fail"``, or ``"wait"``.
         wait: longest such wait, ms.
+        poll: time between two looks of its supervised landing at the source, ms.
+        restart: when its supervised landing is started again after a crash; None: as ``Restart.exponential()``.
     """
 
     source: Source
@@ -46,6 +51,8 @@ class SourceAsset:
     ends: bool = False
     incomplete: Incomplete = "fail"
     wait: int = 3_600_000
+    poll: int = 1_000
+    restart: Restart | None = None
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
@@ -104,6 +111,7 @@ class OperatorAsset:
         upgrades: when a schedule upgrades its stream; None: only a person does.
         rollout: how a changed version runs beside the stream before it replaces it; None: in place only.
         savepoints: when a schedule creates savepoints of its stream; None: only a person does.
+        restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
     """
 
     operator: Operator
@@ -117,6 +125,7 @@ class OperatorAsset:
     upgrades: Upgrades | None = None
     rollout: Rollout | None = None
     savepoints: Savepoints | None = None
+    restart: Restart | None = None
 
 
 def check_operator(operator: object, where: str) -> Operator:
@@ -148,7 +157,7 @@ def check_source(source: object, where: str) -> Source:
     raise DefinitionError(where, "a source", got, fix, code="DEFINITION-076")
 
 
-def source_asset(
+def source_asset(  # noqa: PLR0913 - settings by name
     source: Source,
     *,
     group: str = "sources",
@@ -158,6 +167,8 @@ def source_asset(
     ends: bool = False,
     incomplete: Incomplete = "fail",
     wait: str = "1 hour",
+    poll: str = "1 second",
+    restart: Restart | None = None,
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -172,9 +183,11 @@ def source_asset(
         incomplete: with ``ends``, while files are still being written, unfinished by their names or refused. ``"fail"``: the complete files
             land, and the step fails; ``"wait"``: the step waits for them.
         wait: longest such wait; then the step fails.
+        poll: of its supervised landing (``floodmark start``): time between two looks at the source, at least 10 ms. A look lists the folder.
+        restart: of its supervised landing: ``Restart.fixed("10 seconds", budget=None)``. The default is ``Restart.exponential()``.
 
     Raises:
-        DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, or a negative wait.
+        DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, a negative wait, a ``poll`` below 10 ms, or no ``Restart``.
     """
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
@@ -185,6 +198,10 @@ def source_asset(
         fix = 'incomplete is "fail" or "wait", wait a span such as "1 hour".'
         got = f"incomplete={incomplete!r}, wait={wait!r}"
         raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-097")
+    poll_ms = span(poll, f"{where}, poll")
+    if poll_ms < _SHORTEST_POLL:
+        fix = 'For example poll="1 second".'
+        raise DefinitionError(f"{where}, poll", "10 ms or more", repr(poll), fix, code="DEFINITION-097")
     return SourceAsset(
         source=source,
         group=group,
@@ -194,6 +211,8 @@ def source_asset(
         ends=ends,
         incomplete=incomplete,
         wait=longest,
+        poll=poll_ms,
+        restart=check_restart(restart, where),
     )
 
 
@@ -210,6 +229,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     upgrades: Upgrades | None = None,
     rollout: Rollout | None = None,
     savepoints: Savepoints | None = None,
+    restart: Restart | None = None,
     isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
@@ -228,6 +248,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             promoted when the rule holds. ``upgrades`` replaces the version in place; at most one of both is set.
         savepoints: ``Savepoints("0 * * * *", keep=24)``: when a schedule creates savepoints of its stream, and how many are retained. The
             schedule is off until it is turned on.
+        restart: ``Restart.exponential(budget=10)``, ``Restart.fixed("10 seconds")`` or ``Restart.never()``: when a supervisor starts its stream again after a
+            crash. The default is ``Restart.exponential()``.
         isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
             writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
@@ -274,6 +296,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         upgrades=upgrades,
         rollout=rollout,
         savepoints=savepoints,
+        restart=check_restart(restart, where),
     )
 
 
