@@ -16,6 +16,7 @@ from floodmark import (
     Calendar,
     Contract,
     Daily,
+    EndOfInput,
     EventTime,
     Expectation,
     Files,
@@ -54,7 +55,12 @@ def per_hour(readings: Stream[Reading]) -> Stream:
 
 @operator
 def at_the_end(readings: Stream[Reading]) -> Stream:
-    return readings.key_by("sensor").window(Global()).aggregate(n=count())
+    return readings.key_by("sensor").window(Global(), trigger=EndOfInput()).aggregate(n=count())
+
+
+@operator
+def so_far(readings: Stream[Reading]) -> Stream:
+    return readings.key_by("sensor").rolling(n=count())
 
 
 @operator
@@ -70,7 +76,8 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
-        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose results"),
+        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-034", "Leave the trigger out"),
+        (lambda: operator_asset(so_far, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose results"),
         (
             lambda: operator_asset(by_the_clock, partitions=Daily("2013-01-01")),
             "DEFINITION-092",

@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from dagster_server import ROOT, Server, serving, until
-from flights import answer, changelog
+from flights import answer, changelog, in_days
 
 from definitions import workspace
 from floodmark.control.processes.engine import Computing
@@ -22,6 +22,7 @@ from floodmark.orchestration.partitions import definition, interval_of
 pytestmark = pytest.mark.spark
 ASSETS = ("hourly_departures", "hourly_departures__late")
 DAYS = ("2013-01-01", "2013-01-03")
+ONE_BY_ONE = ("2013-01-01", "2013-01-02", "2013-01-03")
 MODULE = """
 from pathlib import Path
 import dagster as dg
@@ -118,6 +119,17 @@ def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_
         assert server.ended(launched(server, *DAYS)) == "SUCCESS"
     for day in ("2013-01-01", "2013-01-02", "2013-01-03"):
         exact(embedded, lake, landed_log, day, tmp_path / day)
+
+
+@pytest.mark.feature("Z9", "Z37")
+def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
+    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
+) -> None:
+    operator, stream, days = workspace().operator("daily_carriers"), Lake(str(tmp_path), logs=landed_log.root), list(ONE_BY_ONE)
+    embedded.run_unbounded(operator, stream, until_caught_up=True)
+    assert server.backfilled("daily_carriers", partitions=days) == "COMPLETED_SUCCESS"
+    assert answer(lake, operator, "").num_rows > 30
+    assert in_days(answer(lake, operator, ""), days).equals(in_days(answer(stream, operator, ""), days))
 
 
 @pytest.mark.soak

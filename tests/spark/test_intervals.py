@@ -34,7 +34,7 @@ from floodmark import (
     sum,
 )
 from floodmark.control.processes.engine import Computing
-from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
+from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.lake.folder.paths import Lake
 
@@ -278,10 +278,6 @@ def test_global_closed_by_the_end_of_input_is_a_plain_group_by(
         spark.read.format("delta").load(lake.output("totals")).filter("_kind = 0").select("key", "n", "total", "high")
     )
     assert sorted(mine.collect()) == sorted(plain.collect())
-    with pytest.raises(
-        CapabilityError, match=r"CAPABILITY-002 operator 'totals': expected all of time for a Global window"
-    ):
-        engine.run_bounded(totals, lake, day("2013-03-09", "2013-03-11"))
 
 
 def test_global_without_an_end_says_that_it_will_never_fire(engine: Computing, tmp_path) -> None:

@@ -137,6 +137,22 @@ class Server:
         where = {"repositoryLocationName": self.location, "repositoryName": "__repository__", "scheduleName": name}
         return str(self.ask(query, s=where)["scheduleOrError"]["scheduleState"]["status"])
 
+    def backfilled(self, *assets: str, partitions: list[str]) -> str:
+        """Launch a backfill of asset partitions and wait for its end; its status."""
+        query = """mutation ($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
+            __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+        parameters = {"assetSelection": [{"path": name.split("/")} for name in assets], "partitionNames": partitions}
+        launched = self.ask(query, p=parameters)["launchPartitionBackfill"]
+        if launched["__typename"] != "LaunchBackfillSuccess":
+            raise NotLaunchedError(launched)
+
+        def ended() -> str | None:
+            status = next(one["status"] for one in self.backfills() if one["id"] == launched["backfillId"])
+            return None if status in {"REQUESTED", "CANCELING", "FAILING", "COMPLETING"} else str(status)
+
+        status: str = until(ended, 300, _LOOK_SECONDS)
+        return status
+
     def backfills(self) -> list[dict[str, Any]]:
         """Newest first."""
         query = """{ partitionBackfillsOrError(limit: 10) { ... on PartitionBackfills {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -17,7 +19,7 @@ from floodmark import BoundedOutOfOrderness, Files, Source
 from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator
-from operators.flights import Flight
+from operators.flights import NEW_YORK, Flight
 
 BOUND_MINUTES = 180
 """With three hours a fifth of the rows are late: much to go wrong."""
@@ -76,6 +78,13 @@ def against_oracle(lake: Lake, operator: Operator, oracle: Oracle) -> list[Compa
             theirs = theirs.select(mine.column_names)
         found.append(compare(mine, theirs.cast(mine.schema), keys=output.keys, names=("floodmark", "duckdb")))
     return found
+
+
+def in_days(rows: pa.Table, days: Sequence[str]) -> pa.Table:
+    """The rows of windows that begin on New York days, sorted."""
+    begun = rows["window_start"].to_pylist()
+    inside = [f"{moment.astimezone(ZoneInfo(NEW_YORK)):%Y-%m-%d}" in days for moment in begun]
+    return rows.filter(pa.array(inside, pa.bool_())).sort_by([(name, "ascending") for name in rows.column_names])
 
 
 def versions(lake: Lake) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
@@ -33,6 +33,18 @@ def bounds(interval: Interval) -> str:
     """The SQL condition for the rows of an interval of event time."""
     low, high = (f"timestamp_millis({ms})" for ms in (max(interval.start, NEVER), min(interval.end, END)))
     return f"`_event_time` >= {low} AND `_event_time` < {high}"
+
+
+def ended(computed: Computed, interval: Interval) -> Computed:
+    """The results of a window over all of time, computed from the rows of an interval, as those of a window that ends with the interval."""
+    last = min(interval.end - 1, END)
+
+    def relabelled(rows: DataFrame) -> DataFrame:
+        time = f"{last}" if dict(rows.dtypes)["_event_time"] == "bigint" else f"timestamp_millis({last})"
+        stamps = {"_event_time": f"least(`_event_time`, {time})", "_watermark": f"least(`_watermark`, {last - 1})"}
+        return with_columns(rows, stamps)
+
+    return replace(computed, outputs=tuple((output, relabelled(rows)) for output, rows in computed.outputs))
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:

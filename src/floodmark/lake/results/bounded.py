@@ -13,7 +13,7 @@ from floodmark.core.time import END, Interval
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import coverage, horizon
-from floodmark.lake.results.readiness import covered, readiness, shortfalls
+from floodmark.lake.results.readiness import covered, readiness, replaced, shortfalls
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lake.table.lost import found_lost
 from floodmark.lake.table.outputs import set_aside
@@ -91,6 +91,10 @@ class Asked:
             run=uuid.uuid4().hex,
             engine=self.engine,
         )
+
+    def replaced(self, interval: Interval) -> Interval:
+        """(interval to compute) -> the event time whose rows its results replace."""
+        return replaced(self.operator, self.lake, interval)
 
     def reached(self, versions: dict[str, int]) -> int:
         """The least progress of the inputs before their end of input, ms; NEVER if an input has no known progress."""

@@ -115,6 +115,15 @@ def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
     return _in_force(_load_runs(lake, table, keep=False).events)
 
 
+def disjoint(lake: Lake, table: str) -> Iterator[Entry]:
+    """As ``bounded_runs``, without runs that a newer run overlaps: where an interval has one result, overlapping intervals replace each other."""
+    newer = _Computed()
+    for entry in bounded_runs(lake, table):
+        if not newer.overlap(entry.interval):
+            yield entry
+        newer.add(entry.interval)
+
+
 def read_by(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
     """(input table, version) pairs that the bounded runs of an output have read. Includes revoked runs, which a later restore may reinstate."""
     for _, what in _load_runs(lake, table, keep=False).events:
@@ -214,3 +223,8 @@ class _Computed:
         self._starts[first:last] = [min([interval.start, *self._starts[first:last]])]
         self._ends[first:last] = [max([interval.end, *self._ends[first:last]])]
         return True
+
+    def overlap(self, interval: Interval) -> bool:
+        """True if an instant of the interval is in the set."""
+        before = bisect_left(self._starts, interval.end) - 1
+        return before >= 0 and self._ends[before] > interval.start

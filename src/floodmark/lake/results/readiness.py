@@ -42,6 +42,28 @@ class Readiness:
     versions: dict[str, int]
 
 
+def replaced(operator: Operator, lake: Lake, interval: Interval) -> Interval:
+    """The event time whose rows a bounded run replaces: the interval; if it has one result, up to the end of every result that it overlaps.
+
+    The intervals of such results never overlap in a table, so no other result has its rows there.
+    """
+    return replace(interval, end=max([interval.end, *(other.end for other in _overlapped(operator, lake, interval))]))
+
+
+def _overlapped(operator: Operator, lake: Lake, interval: Interval) -> list[Interval]:
+    """Where an interval has one result: the intervals of other results in the table that overlap an interval."""
+    if not operator.spans_interval:
+        return []
+    others = (entry.interval for entry in kept_coverage.disjoint(lake, operator.outputs[0].table))
+    return [o for o in others if o != interval and o.start < interval.end and interval.start < o.end]
+
+
+def _removals(operator: Operator, lake: Lake, interval: Interval) -> list[str]:
+    """For people: the results that a run over an interval removes, as the interval overlaps theirs."""
+    overlapped = _overlapped(operator, lake, interval)
+    return [f"{other}: its result is removed, as {interval} overlaps it" for other in overlapped]
+
+
 def readiness(
     operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed", force: bool = False
 ) -> Readiness:
@@ -66,14 +88,15 @@ def readiness(
     anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)
     if force or anew:
         reason = "asked for again (force)" if force else "its asset partitions have changed"
-        return Readiness(
-            todo=MissingIntervals(missing=(interval,), covered=(), reasons=(f"{interval}: {reason}",)),
-            versions=versions,
-        )
+        reasons = (f"{interval}: {reason}", *_removals(operator, lake, interval))
+        return Readiness(todo=MissingIntervals(missing=(interval,), covered=(), reasons=reasons), versions=versions)
     for output in operator.outputs:
         division.check(lake.output(output.table), operator, output)
     _check_lost(operator, lake)
-    return Readiness(todo=_plan(operator, lake, interval, versions, late_rows), versions=versions)
+    plan = _plan(operator, lake, interval, versions, late_rows)
+    if plan.missing:
+        plan = replace(plan, reasons=(*plan.reasons, *_removals(operator, lake, interval)))
+    return Readiness(todo=plan, versions=versions)
 
 
 def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows) -> None:
@@ -82,11 +105,13 @@ def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows)
     if step is None or interval.everything:
         return
     where = f"operator '{operator.name}'"
-    if step.over_all_time is not None:
+    if step.over_all_time is not None and not step.spans_interval:
         kind, fix = step.describe_window(), "Run it without --from and --to."
         if isinstance(step, WindowAggregate):
             kind += " window"
             fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
+            if isinstance(step.window, Global) and step.time == "event":
+                fix = "Run it without --from and --to, or leave out its trigger: Global() that fires at the end has one result per interval."
         expected = f"all of time for a {kind}, {step.over_all_time}"
         raise CapabilityError(where, expected, str(interval), fix, code="CAPABILITY-002")
     if operator.reads_history and late_rows == "all" and operator.order == "arrival":
@@ -99,7 +124,7 @@ def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows)
 def _plan(
     operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows
 ) -> MissingIntervals:
-    return todo(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
+    return todo(interval, _runs(operator, lake, interval), _coverage_check(operator, lake, versions, late_rows))
 
 
 def _check_lost(operator: Operator, lake: Lake) -> None:
@@ -108,7 +133,7 @@ def _check_lost(operator: Operator, lake: Lake) -> None:
         return
     tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]
     lost = [t.table for t in tables if not entries.is_table(lake.output(t.table))]
-    if lost and any(run.fingerprint == operator.fingerprint for run in _runs(operator, lake)):
+    if lost and any(run.fingerprint == operator.fingerprint for run in _finished_runs(operator, lake)):
         fix = f"Compute all of it anew: floodmark run {operator.name} --force (without --from and --to)."
         where, expected = f"outputs of '{operator.name}' in {lake.root}", "all of its tables"
         raise ExecutionError(where, expected, f"none of {', '.join(lost)}", fix, code="EXECUTION-002")
@@ -127,11 +152,20 @@ def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: L
         ExecutionError: EXECUTION-002, an input has no table.
     """
     versions = input_versions(operator, lake)
-    stretches = segments(interval, _runs(operator, lake), _coverage_check(operator, lake, versions, late_rows))
+    stretches = segments(interval, _runs(operator, lake, interval), _coverage_check(operator, lake, versions, late_rows))
     return sorted(stretches, key=lambda one: one.interval.start)
 
 
-def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
+def _runs(operator: Operator, lake: Lake, interval: Interval) -> Iterator[Entry]:
+    """The bounded runs that may cover an interval or parts of it, newest first.
+
+    Where an interval has one result, that result answers for exactly this interval, never for a part of it.
+    """
+    runs = _finished_runs(operator, lake)
+    return (run for run in runs if run.interval == interval) if operator.spans_interval else runs
+
+
+def _finished_runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
     """Bounded runs, newest first, each clipped to the interval whose rows remain: a stream's start removes the rows of earlier runs.
 
     Runs count only up to the event time that the stream has finished.
@@ -139,7 +173,8 @@ def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
     path = lake.output(operator.outputs[0].table)
     done, lateness = history.progress(path), operator.stateful.allowed_lateness if operator.stateful else 0
     limit = END + 1 if done is None or done >= END else done - lateness + 1
-    for entry in kept_coverage.bounded_runs(lake, operator.outputs[0].table):
+    runs = kept_coverage.disjoint if operator.spans_interval else kept_coverage.bounded_runs
+    for entry in runs(lake, operator.outputs[0].table):
         if done is None or done >= END or entry.interval.end <= limit:
             yield entry
         elif entry.interval.start < limit:
@@ -314,6 +349,8 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     """
     step = operator.stateful
     start, margin = interval.start, 0
+    if operator.spans_interval:
+        return interval
     if isinstance(step, IntervalJoin):
         start, margin = (max(start - step.margin, NEVER) if start > NEVER else start), step.margin
     elif isinstance(step, WindowAggregate):
@@ -354,6 +391,11 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     own = left_to_stream(operator, lake)
     if own is None:
         return
+    if operator.spans_interval and not interval.everything:
+        where, got = f"operator '{operator.name}' in {lake.root}", f"{interval}, whose result would stand beside it"
+        fix = "Run it without --from and --to, or compute into another lake: --lake elsewhere."
+        expected = "all of time, over which its stream writes one result"
+        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
     if not own.touches(operator, interval):
         _check_read(operator, lake, interval)
         return

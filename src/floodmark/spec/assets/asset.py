@@ -18,7 +18,7 @@ from floodmark.spec.rows.expectation import Expectation, distinct
 from floodmark.spec.rows.source import Source
 from floodmark.spec.values.cron import check_cron
 from floodmark.spec.windowing.partitions import Daily, Hourly, Partitions
-from floodmark.spec.windowing.windows import Calendar, Global
+from floodmark.spec.windowing.windows import Calendar
 
 Behind = Literal["fail", "wait"]
 Incomplete = Literal["fail", "wait"]
@@ -236,7 +236,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
 
     Args:
         operator: what a materialization runs.
-        partitions: ``Daily``, ``Hourly``, or Dagster's ``DailyPartitionsDefinition`` or ``HourlyPartitionsDefinition``.
+        partitions: ``Daily``, ``Hourly``, or Dagster's ``DailyPartitionsDefinition`` or ``HourlyPartitionsDefinition``. The operator's
+            ``Global()`` is one window per partition then, as ``Global.per(partitions)``.
         group: asset group.
         owners: e-mail addresses, or teams as ``team:name``.
         tags: of the assets.
@@ -256,7 +257,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
 
     Raises:
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
-            expectation; 095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout;
+            expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout;
             098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
@@ -264,6 +265,10 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     if behind not in get_args(Behind) or longest < 0:
         fix = 'behind is "fail" or "wait", wait a span such as "1 hour".'
         raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
+    cut = _partitions(partitions, where)
+    if cut is not None:
+        operator = operator.divided(cut)
+        _check_cut(operator, cut, where)
     if upgrades is not None:
         _check_upgrades(upgrades, where)
     if rollout is not None:
@@ -271,9 +276,6 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     if savepoints is not None:
         _check_savepoints(savepoints, where)
     _check_isolation(operator, isolation, where)
-    cut = _partitions(partitions, where)
-    if cut is not None:
-        _check_cut(operator, cut, where)
     first = operator.outputs[0].name
     per_output = expectations if isinstance(expectations, Mapping) else {first: expectations}
     checked = {
@@ -385,8 +387,6 @@ def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
         fix = "Leave partitions out."
         if window is not None:
             fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."
-            if isinstance(window, Global):
-                fix = "For one window per partition write Global.per(PARTITIONS), with the asset's; or leave partitions out."
         got = f"{step.describe_window()}, {step.over_all_time}"
         raise DefinitionError(where, "results with an event time inside a partition", got, fix, code="DEFINITION-092")
     if isinstance(window, Calendar) and (window.timezone != partitions.timezone or window.offset):

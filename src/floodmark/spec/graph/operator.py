@@ -27,6 +27,7 @@ from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
 from floodmark.spec.windowing.aggregates import check_retracts
 from floodmark.spec.windowing.partitions import Partitions
+from floodmark.spec.windowing.windows import Global, global_per
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ class Operator:
     """How its tables are divided. Affects the layout of tables alone, so it is not fingerprinted."""
     isolation: Isolation = field(default="read_committed", compare=False)
     """Isolation level of its ``current`` tables. Affects visibility alone, so it is not fingerprinted."""
+    body: Body | None = field(default=None, compare=False, repr=False)
+    """The function that was decorated; None for a graph that was built without one."""
 
     @cached_property
     def stateful(self) -> steps.Stateful | None:
@@ -160,6 +163,18 @@ class Operator:
         some = tuple(groups)
         return replace(self, results=tuple((name, steps.sampled(result, some)) for name, result in self.results))
 
+    def divided(self, partitions: Partitions) -> Operator:
+        """The same operator with output tables divided by asset partition, and each ``Global()`` as one window per partition.
+
+        Raises:
+            DefinitionError: the function's own, where it cannot have windows with an end: DEFINITION-034, a trigger that never fires.
+        """
+        graph = self.results
+        if self.body is not None and isinstance(getattr(self.stateful, "window", None), Global):
+            with global_per(partitions):
+                graph = _graph(self.body, self.name, self.inputs)
+        return replace(self, results=graph, partitions=partitions)
+
     @property
     def order(self) -> steps.Order:
         """The order in which its stateful step processes rows: arrival if that order is recorded, else event time."""
@@ -175,6 +190,11 @@ class Operator:
     def reads_history(self) -> bool:
         """Whether a result may depend on every earlier row of its key, so that an interval is computed from the first row on."""
         return self.stateful is not None and self.stateful.reads_history
+
+    @property
+    def spans_interval(self) -> bool:
+        """Whether a bounded run over an interval computes one window: the rows of the interval."""
+        return self.stateful is not None and self.stateful.spans_interval
 
     def canonical(self) -> dict[str, Any]:
         """Everything that decides the operator's results, as JSON values."""
@@ -324,7 +344,17 @@ def _define(function: Body, name: str, bindings: dict[str, Binding], revision: i
         raise DefinitionError(where, "inputs named like its parameters", repr(unknown), fix, code="DEFINITION-060")
     hints = _hints(function)
     bound = tuple(_input(p, hints.get(p), bindings.get(p), where) for p in parameters)
-    result = function(*(Stream(steps.Read(i.name, i.schema), name) for i in bound))
+    graph = _graph(function, name, bound)
+    code = function.__code__
+    location = f"{code.co_filename}:{code.co_firstlineno}"
+    description = inspect.cleandoc(function.__doc__ or "")
+    return Operator(name, bound, graph, description, location, revision, body=function)
+
+
+def _graph(function: Body, name: str, inputs: tuple[Input, ...]) -> tuple[tuple[str, steps.Step], ...]:
+    """The steps between an operator's inputs and its results, from one call of its function."""
+    where = f"operator '{name}'"
+    result = function(*(Stream(steps.Read(i.name, i.schema), name) for i in inputs))
     results: tuple[tuple[str, object], ...] = result.streams if isinstance(result, Outputs) else (("", result),)
     streams: dict[str, Stream[Any]] = {}
     for label, stream in results:
@@ -339,10 +369,8 @@ def _define(function: Body, name: str, bindings: dict[str, Binding], revision: i
             raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
         streams[label] = stream
     graph = tuple((label, stream.step) for label, stream in streams.items())
-    _check_stages(graph, bound, where)
-    code = function.__code__
-    location = f"{code.co_filename}:{code.co_firstlineno}"
-    return Operator(name, bound, graph, inspect.cleandoc(function.__doc__ or ""), location, revision)
+    _check_stages(graph, inputs, where)
+    return graph
 
 
 def _hints(function: Body) -> dict[str, Any]:

@@ -206,6 +206,11 @@ class _Keyed(_OfOne):
         return None
 
     @property
+    def spans_interval(self) -> bool:
+        """Whether a bounded run over an interval computes one window: the rows of the interval, whose result is not a part of all results."""
+        return False
+
+    @property
     def reads_history(self) -> bool:
         """Whether a result may depend on every earlier row of its key, so that an interval is computed from the first row on."""
         return False
@@ -293,6 +298,12 @@ class WindowAggregate(_Keyed):
         """As of ``_Keyed``: windows that belong to no interval of event time."""
         endless = isinstance(self.window, (Global, Count, WindowAssigner)) or self.time == "processing"
         return "whose results are known over all of time only" if endless else None
+
+    @property
+    def spans_interval(self) -> bool:
+        """As of ``_Keyed``: ``Global`` that fires once, when the input ends."""
+        at_the_end = self.trigger is None or once(self.trigger)
+        return isinstance(self.window, Global) and self.time == "event" and at_the_end
 
     def describe_window(self) -> str:
         """For errors."""

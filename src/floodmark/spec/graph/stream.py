@@ -29,7 +29,7 @@ from floodmark.spec.windowing.aggregates import AnyAggregate, result_type
 from floodmark.spec.windowing.evictors import Evictor
 from floodmark.spec.windowing.evictors import checked as checked_evictor
 from floodmark.spec.windowing.triggers import AfterCount, Clock, Trigger, never_fires, parts
-from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time
+from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time, declared, global_per
 
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
@@ -220,7 +220,8 @@ class KeyedStream(Joins):
         """Group the rows of each key into windows.
 
         Args:
-            window: ``Tumbling``, ``Sliding``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own.
+            window: ``Tumbling``, ``Sliding``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own. In an
+                asset with partitions ``Global()`` is one window per partition.
             trigger: when a window fires; by default at its end (``Count``: when it is full, ``Global``: at the end of input), and again for
                 each late row.
             evictor: rows a window evicts when it fires; until then its state holds all its rows.
@@ -282,11 +283,12 @@ class KeyedStream(Joins):
                     where, "Count(), which keeps its last rows itself", got, fix, code="DEFINITION-058"
                 )
         _check_comparable(window, where)
-        _check_keys(self.keys, window, where)
-        _check_trigger(trigger, window, where)
+        resolved = declared(window)
+        _check_keys(self.keys, resolved, where)
+        _check_trigger(trigger, resolved, where, divided=resolved is not window)
         settings: dict[str, Any] = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
         settings |= {"accumulation": accumulation, "time": time, "order": order, "on_error": on_error}
-        return WindowedStream(self, window, settings)
+        return WindowedStream(self, resolved, settings)
 
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """Aggregates over all rows of a key so far, emitted for every row; the last value of each key is in ``<output>__current``.
@@ -295,7 +297,9 @@ class KeyedStream(Joins):
         Time: a value has the event time of the row that caused it.
         Source: Flink ``KeyedStream.sum``, ``minBy``; a bounded run ends with the same last values.
         """
-        return self.window(Global(), trigger=AfterCount(1)).aggregate(uid=uid, **aggregates)
+        with global_per(None):
+            windowed = self.window(Global(), trigger=AfterCount(1))
+        return windowed.aggregate(uid=uid, **aggregates)
 
 
 def _check_comparable(value: Window | Trigger, where: str) -> None:
@@ -326,7 +330,7 @@ def _check_keys(keys: tuple[str, ...], window: Window, where: str) -> None:
             raise DefinitionError(where, expected, f"a key '{key}'", fix, code="DEFINITION-135")
 
 
-def _check_trigger(trigger: object, window: Window, where: str) -> None:
+def _check_trigger(trigger: object, window: Window, where: str, *, divided: bool) -> None:
     if trigger is None:
         return
     if not isinstance(trigger, Trigger):
@@ -339,6 +343,8 @@ def _check_trigger(trigger: object, window: Window, where: str) -> None:
         why = "Count() fires by its own count"
     if why:
         fix = "Use Global() with a trigger of your own, or AfterWatermark() with .early(...); see the docs of triggers."
+        if divided:
+            fix = "Leave the trigger out: over asset partitions Global() is one window per partition, which fires at its end."
         raise DefinitionError(
             where, "a trigger that can fire", f"{trigger.describe()}: {why}", fix, code="DEFINITION-034"
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -107,7 +109,10 @@ class Calendar(Declared):
 
 @frozen
 class Global(Declared):
-    """One window per key, closed by the end of input. Source: Flink ``GlobalWindows`` with ``EndOfStreamTrigger``."""
+    """One window per key, closed by the end of input. Source: Flink ``GlobalWindows`` with ``EndOfStreamTrigger``.
+
+    In an asset with partitions, one window per key and partition, closed by the end of the partition: as ``Global.per(partitions)``.
+    """
 
     entry = "kind"
 
@@ -127,6 +132,26 @@ class Global(Declared):
                 return Tumbling(timedelta(hours=1), offset=timedelta(milliseconds=partitions.shift))
         fix = 'Write Global.per(Daily("2013-01-01", timezone="America/New_York")), or Global() for one window over all of time.'
         raise DefinitionError("Global.per", "Daily(...) or Hourly(...)", repr(partitions), fix, code="DEFINITION-230")
+
+
+_PARTITIONS: ContextVar[Partitions | None] = ContextVar("_PARTITIONS", default=None)
+"""Asset partitions of the operator whose function is called now; None where ``Global()`` is over all of time."""
+
+
+@contextmanager
+def global_per(partitions: Partitions | None) -> Iterator[None]:
+    """While an operator's function is called: ``Global()`` is one window per asset partition; None for one over all of time."""
+    token = _PARTITIONS.set(partitions)
+    try:
+        yield
+    finally:
+        _PARTITIONS.reset(token)
+
+
+def declared(window: Window) -> Window:
+    """The window that an operator's function declares: ``Global()`` as one per asset partition, within ``global_per``."""
+    partitions = _PARTITIONS.get()
+    return Global.per(partitions) if partitions is not None and isinstance(window, Global) else window
 
 
 @frozen(init=False)

@@ -31,7 +31,7 @@ from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
-from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
+from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
@@ -105,7 +105,7 @@ def run_bounded(
                 try:
                     with sail.lent() as connection:
                         run = _Run(connection, operator, lake, piece, late_rows, tuple(clock), reached, scratch.path)
-                        return _done(run, sail, versions, asked.record(piece, versions))
+                        return _done(run, sail, versions, asked.record(piece, versions), asked.replaced(piece))
                 except ServerLost as error:
                     if attempt == _ATTEMPTS:
                         raise
@@ -120,15 +120,15 @@ def run_bounded(
     return bounded.run(asked, prepared, partial(machine.boundary, where, asked.again, kinds, text_of))
 
 
-def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun) -> Done:
+def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun, replaced: Interval) -> Done:
     """Compute and write a stretch; a second time, with marked rows, if an expression of a quarantining step fails for a row."""
     marking = Marking(run.operator, stage_of(run.operator), run.rendering, sail)
     try:
-        return run.done(versions, record)
+        return run.done(versions, record, replaced)
     except PySparkException:
         if not marking.marks(run.last):
             raise
-        return replace(run, marking=marking).done(versions, record)
+        return replace(run, marking=marking).done(versions, record, replaced)
     finally:
         marking.remove()
 
@@ -167,10 +167,10 @@ class _Run:
         stateful = self.operator.stateful
         return (*(() if stateful is None else (stateful,)), *(step for _, step in self.operator.results))
 
-    def done(self, versions: dict[str, int], record: BoundedRun) -> Done:
+    def done(self, versions: dict[str, int], record: BoundedRun, replaced: Interval) -> Done:
         """Compute all outputs and write them."""
         results = self.computed(self.inputs(versions))
-        counts = tables.write(self.connection.spark, self.operator, self.lake, results, record)
+        counts = tables.write(self.connection.spark, self.operator, self.lake, results, record, replaced)
         return Done(counts=counts, late=results.late, dropped=results.dropped())
 
     def known(
@@ -202,6 +202,8 @@ class _Run:
     def computed(self, inputs: dict[str, DataFrame]) -> Computed:
         """All outputs for the interval."""
         step, operator = self.operator.stateful, self.operator
+        if operator.spans_interval and not self.interval.everything:
+            return ended(replace(self, interval=Interval()).computed(inputs), self.interval)
         if step is None:
             known = self.known(self.last, inputs, {})
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
-from floodmark.core.time import from_ms
+from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.results import Computed, latest, stamped
 from floodmark.lake.folder.paths import Lake
@@ -29,9 +29,17 @@ if TYPE_CHECKING:
 
 
 def write(
-    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun
+    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun, replaced: Interval
 ) -> dict[str, tuple[int, int]]:
-    """Replace the interval in every output, side outputs first: the commit of the first output marks the interval as covered.
+    """Replace the rows of an interval in every output, side outputs first: the commit of the first output marks the run's interval as covered.
+
+    Args:
+        spark: session.
+        operator: of the outputs.
+        lake: of the tables.
+        computed: rows of the outputs.
+        run: record of the commits.
+        replaced: event time whose rows are replaced: the run's interval at least.
 
     Returns:
         Output table -> rows and retractions written.
@@ -51,7 +59,7 @@ def write(
         crash.point(f"bounded.before_{name}")
         record = replace(run, table=output.table)
         record = replace(record, late=computed.late, dropped=computed.dropped()) if main else record
-        kinds = _replace(written, path, output, record)
+        kinds = _replace(written, path, output, record, replaced)
         counts[output.table] = kinds[ROW], kinds[RETRACTION]
         crash.point(f"bounded.after_{name}")
     return counts
@@ -64,12 +72,12 @@ def _written(rows: DataFrame, path: str, output: Output) -> Written:
     return Written(folder=folder, partition_by=partition_by(output))
 
 
-def _replace(written: Written, path: str, output: Output, record: BoundedRun) -> Counter[int]:
-    """Replace the interval's rows by files; returns the rows written per ``_kind``."""
-    kinds, interval, writer = written.kinds(), record.interval, Writer(path)
-    first, last = from_ms(interval.start), from_ms(interval.end - 1)
+def _replace(written: Written, path: str, output: Output, record: BoundedRun, replaced: Interval) -> Counter[int]:
+    """Replace the rows of an interval by files; returns the rows written per ``_kind``."""
+    kinds, writer = written.kinds(), Writer(path)
+    first, last = from_ms(replaced.start), from_ms(replaced.end - 1)
     record = replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
-    if interval.everything and not tables.fits(path, output):
+    if record.interval.everything and not tables.fits(path, output):
         writer.renew(written, table_schema(output.schema, output.partitions), record)
     elif not writer.replace(written, first, last, record):
         writer.replace_rows(written, first, last, record)
@@ -94,4 +102,4 @@ def _replace_current(
         last_values = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
     else:
         last_values = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
-    _replace(last_values, path, current, replace(run, table=current.table))
+    _replace(last_values, path, current, replace(run, table=current.table), run.interval)

@@ -33,7 +33,7 @@ from floodmark.engines.frames.packing import (
     packing,
     unpacking,
 )
-from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
+from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
 from floodmark.engines.spark.delta import current, tables
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import bounded
@@ -105,7 +105,8 @@ def run_bounded(
             where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
             with blaming(operator, "bounded", where):
                 results = compute(operator, inputs, piece, late_rows, clock, reached)
-                counts = write(spark, operator, lake, results, asked.record(piece, versions))
+                record = asked.record(piece, versions)
+                counts = write(spark, operator, lake, results, record, asked.replaced(piece))
             return Done(counts=counts, late=results.late, dropped=results.dropped())
 
         return computed
@@ -173,6 +174,8 @@ def compute(
     step = operator.stateful
     needed = scans(operator, interval)
     inputs = _within(inputs, needed)
+    if operator.spans_interval and not interval.everything:
+        return ended(compute(operator, inputs, Interval(), late_rows, clock, reached), interval)
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.expr(watermark_on_time(operator))) for n, df in inputs.items()}
     if step is None:
@@ -275,9 +278,17 @@ def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
 
 
 def write(
-    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun
+    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun, replaced: Interval
 ) -> dict[str, tuple[int, int]]:
-    """Replace the interval in every output, side outputs first: the commit of the first output marks the interval as covered.
+    """Replace the rows of an interval in every output, side outputs first: the commit of the first output marks the run's interval as covered.
+
+    Args:
+        spark: session.
+        operator: of the outputs.
+        lake: of the tables.
+        computed: rows of the outputs.
+        run: record of the commits.
+        replaced: event time whose rows are replaced: the run's interval at least.
 
     Returns:
         Table -> (rows, retractions) written.
@@ -299,7 +310,7 @@ def write(
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not fits(path, output)
             record = _recorded(computed, replace(run, table=output.table), main=main)
-            kinds = tables.replace(stamped, path, output, interval, record, anew=changed)
+            kinds = tables.replace(stamped, path, output, replaced, record, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
