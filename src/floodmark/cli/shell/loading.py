@@ -30,7 +30,7 @@ _DEFINITIONS = "definitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class LoadedWorkspace:
     """A loaded workspace with every path made absolute.
 
     Args:
@@ -51,7 +51,7 @@ class Opened:
         return self.workspace.settings.environment
 
 
-def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
+def open_workspace(invocation: Invocation, start: Path | None = None) -> LoadedWorkspace:
     """Find, import and build the workspace.
 
     Args:
@@ -88,10 +88,10 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     workspace = workspace.at(str(root), lake=lake)
     for path in filter(None, (workspace.settings.lake, workspace.settings.logs)):
         machine.refuse_file(path, f"lake {path}")
-    return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
+    return LoadedWorkspace(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 
 
-def opened_lake(invocation: Invocation, console: Console) -> Opened:
+def opened_lake(invocation: Invocation, console: Console) -> LoadedWorkspace:
     """Open the workspace and print its lake. Every verb that writes does this first."""
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.cli.shell.console import Console
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import LoadedWorkspace
 from floodmark.core import machine
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from floodmark.spec.workspace import Engine
 
 
-def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[SparkSession, Lake]:
+def start(opened: LoadedWorkspace, console: Console, *, writes: bool = True) -> tuple[SparkSession, Lake]:
     """Start Spark with the workspace's settings.
 
     Args:
@@ -39,7 +39,7 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     return OnSpark(settings, "floodmark", console.step).spark, Lake.of(settings)
 
 
-def computing(opened: Opened, console: Console, engine: Engine | None = None) -> Computing:
+def computing(opened: LoadedWorkspace, console: Console, engine: Engine | None = None) -> Computing:
     """The engine of the workspace, or another engine. The session of the engine starts on first use.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.shell.loading import Opened
+from floodmark.cli.shell.loading import LoadedWorkspace
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from floodmark.control.streams.fleet import Fleet
 
 
-def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
+def fleet(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet:
     """The supervised streams of a workspace; ``say`` is called with each line about an action."""
     from floodmark.control.streams.fleet import Fleet
 
     return Fleet(workspace=opened.workspace, root=opened.root, say=say)
 
 
-def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
+def supervisor(opened: LoadedWorkspace, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
     """A supervisor of the streams of a workspace, which also does the upkeep of their lakes."""
     from floodmark.control.processes.supervisor import supervisor as made
 
@@ -30,7 +30,7 @@ def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Su
     return made(streams.store, streams.home, say, settings.upkeep_minutes, settings.kept_days)
 
 
-def upkeep(opened: Opened) -> dict[str, Any] | None:
+def upkeep(opened: LoadedWorkspace) -> dict[str, Any] | None:
     """{``at``, ``what``, ...}: time and result of the last upkeep in words, and its numbers; None if no upkeep is recorded."""
     there = known(opened, print)
     if there is None:
@@ -43,7 +43,7 @@ def upkeep(opened: Opened) -> dict[str, Any] | None:
     return {"at": describe(int(last["at"] * 1000)), "what": describe_upkeep(last["detail"]), **last["detail"]}
 
 
-def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
+def known(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet | None:
     """The supervised streams if a stream was ever started in this lake. Otherwise None, and no control store is created."""
     from floodmark.control.processes.package import has_store
 
@@ -51,7 +51,7 @@ def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
     return known_fleet if known_fleet is not None and known_fleet.here else None
 
 
-def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
+def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, str]]:
     """(a row per started stream, operator or source -> state of its tables that have no commit). Both are empty if no stream was ever started.
 
     Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state) and ``state`` in words.

@@ -10,7 +10,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.cli.shell.store import known
@@ -61,7 +61,7 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 
 def _checked(
-    opened: Opened, console: Console, streams: Fleet | None, operator: Operator, request: UpgradeRequest
+    opened: LoadedWorkspace, console: Console, streams: Fleet | None, operator: Operator, request: UpgradeRequest
 ) -> dict[str, Any]:
     from floodmark.engines.upgrading import Upgraded, check, check_rebuild
     from floodmark.lake.folder.paths import Lake
@@ -118,7 +118,7 @@ def _document(upgraded: Upgraded) -> dict[str, Any]:
     return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
 
 
-def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
+def _stopped(opened: LoadedWorkspace, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
     from floodmark.engines.upgrading import rebuild, upgrade
     from floodmark.lake.folder.paths import Lake
 
@@ -136,7 +136,7 @@ def _stopped(opened: Opened, console: Console, operator: Operator, request: Upgr
 
 
 def _supervised(
-    opened: Opened, console: Console, streams: Fleet, operator: Operator, request: UpgradeRequest
+    opened: LoadedWorkspace, console: Console, streams: Fleet, operator: Operator, request: UpgradeRequest
 ) -> tuple[Upgraded, Action | None]:
     from floodmark.control.streams import actions
     from floodmark.control.streams.verification import Verification

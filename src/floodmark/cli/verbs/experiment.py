@@ -13,7 +13,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.store import fleet
 from floodmark.cli.verbs.diff import say
 from floodmark.cli.verbs.rollout import say_rollout
@@ -273,7 +273,7 @@ def promote(invocation: Invocation, *, name: str, request: PromotionRequest, dry
     console.document({"lake": opened.lake, **asdict(made), **ended}, failure)
 
 
-def _opened(invocation: Invocation) -> tuple[Console, Opened, Fleet]:
+def _opened(invocation: Invocation) -> tuple[Console, LoadedWorkspace, Fleet]:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     return console, opened, fleet(opened, console.say)

@@ -18,7 +18,7 @@ from floodmark.core.scratch import Scratch
 from floodmark.core.time import END, NEVER, Interval, parse_instant, zone
 
 if TYPE_CHECKING:
-    from floodmark.cli.shell.loading import Opened
+    from floodmark.cli.shell.loading import LoadedWorkspace
     from floodmark.spec.graph.operator import Operator
     from floodmark.spec.workspace import Engine
     from floodmark.testing.killed_proof import KilledProof
@@ -143,7 +143,7 @@ def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts
 
 
 def _by_killing(
-    engine: Engine, opened: Opened, console: Console, operator: Operator, entries: list[Entry], seed: int
+    engine: Engine, opened: LoadedWorkspace, console: Console, operator: Operator, entries: list[Entry], seed: int
 ) -> KilledProof:
     from floodmark.testing.killed_proof import prove_by_killing
 

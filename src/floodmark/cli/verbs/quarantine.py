@@ -11,7 +11,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.spark import computing
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe
@@ -55,7 +55,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
     console.document({"lake": opened.lake, **asdict(waiting)})
 
 
-def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> None:
+def _show_operator(opened: LoadedWorkspace, console: Console, name: str, limit: int) -> None:
     from floodmark.lake.folder.paths import Lake
     from floodmark.observe.quarantine import set_aside
 

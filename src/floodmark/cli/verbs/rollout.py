@@ -10,7 +10,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.store import fleet
 from floodmark.core.time import describe
 
@@ -117,7 +117,7 @@ def history(invocation: Invocation, *, operator: str, limit: int) -> None:
     console.document({"lake": opened.lake, "rollouts": [one.as_json() for one in known]})
 
 
-def _going(opened: Opened, streams: Fleet, operator: str) -> Record:
+def _going(opened: LoadedWorkspace, streams: Fleet, operator: str) -> Record:
     from floodmark.control.delivery import rollouts
 
     return rollouts.going(streams, opened.workspace.operator(operator).name)
@@ -144,7 +144,7 @@ def say_rollout(console: Console, record: Record) -> None:
         console.say(f"  go back: floodmark rollback {record.operator} --to {record.savepoint}")
 
 
-def _opened(invocation: Invocation) -> tuple[Console, Opened, Fleet]:
+def _opened(invocation: Invocation) -> tuple[Console, LoadedWorkspace, Fleet]:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     return console, opened, fleet(opened, console.say)

@@ -11,7 +11,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
@@ -118,7 +118,7 @@ def _refuse(options: dict[str, object], *, unbounded: bool) -> None:
 
 
 def _bounded(
-    opened: Opened,
+    opened: LoadedWorkspace,
     operators: tuple[Operator, ...],
     console: Console,
     interval: Interval,
@@ -163,7 +163,7 @@ class _Unbounded:
 
 
 def _unbounded(
-    opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded, engine: Engine
+    opened: LoadedWorkspace, operators: tuple[Operator, ...], console: Console, how: _Unbounded, engine: Engine
 ) -> list[RunResult]:
     from floodmark.lake.folder.paths import Lake
 

@@ -12,7 +12,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.spark import start
 from floodmark.cli.shell.store import fleet, known
 from floodmark.core.time import describe, iso
@@ -272,7 +272,7 @@ def _folder(folder: str) -> str:
     return folder if "://" in folder else str(Path(folder).resolve())
 
 
-def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
+def _opened(invocation: Invocation) -> tuple[Console, LoadedWorkspace, Lake]:
     from floodmark.lake.folder.paths import Lake
 
     console = Console(as_json=invocation.json)

@@ -20,7 +20,7 @@ from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Step, documents, recorded
 
 if TYPE_CHECKING:
-    from floodmark.cli.shell.loading import Opened
+    from floodmark.cli.shell.loading import LoadedWorkspace
     from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore.rollback import Prepared
@@ -189,7 +189,7 @@ def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: 
     console.document(about | effects)
 
 
-def _would(console: Console, opened: Opened, sentence: str, steps: Iterable[Step]) -> None:
+def _would(console: Console, opened: LoadedWorkspace, sentence: str, steps: Iterable[Step]) -> None:
     """Print a dry run: a sentence, and the steps."""
     steps = list(steps)
     console.say(sentence if steps else "nothing to do")

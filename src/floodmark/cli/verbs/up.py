@@ -26,7 +26,7 @@ import click
 from floodmark.cli.shell import session
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import Opened, open_workspace
+from floodmark.cli.shell.loading import LoadedWorkspace, open_workspace
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.store import fleet, known, supervisor
 from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError
@@ -108,7 +108,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
 
 
 @contextmanager
-def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[None]:
+def _supervising(opened: LoadedWorkspace, console: Console, *, wanted: bool) -> Iterator[None]:
     """Run a supervisor in a thread, if ``wanted``. The supervisor waits while another one is at work; its streams stop when the context ends."""
     if not wanted:
         yield
