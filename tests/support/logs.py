@@ -23,7 +23,7 @@ from floodmark.semantics.time.watermarks import (
     decide,
     delays_of,
     forget_idle,
-    unheld,
+    unclamped,
 )
 from floodmark.spec.rows.source import Learned, Source
 
@@ -45,7 +45,7 @@ def learn(
     assert state.learned is not None
     given = trace(rows, state.learned.bound)
     stamps, after = advance(state, given, now=now, idle_timeout=idle_timeout)
-    apart, then = advance(unheld(state), given, now=now, idle_timeout=idle_timeout)
+    apart, then = advance(unclamped(state), given, now=now, idle_timeout=idle_timeout)
     learned = state.learned.measured(then.watermark, delays_of(apart, given.candidates))
     return stamps.tolist(), replace(after, learned=learned)
 

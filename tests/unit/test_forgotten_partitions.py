@@ -34,7 +34,7 @@ from floodmark.semantics.time.watermarks import (
     follow_clock,
     forget_idle,
     leave_idle,
-    unheld,
+    unclamped,
 )
 from floodmark.spec.rows.source import Ascending, Rows, Source
 
@@ -76,7 +76,7 @@ def stored(state: WatermarkState) -> WatermarkState:
 
 def check_bounded(state: WatermarkState) -> None:
     """Active ones and those ahead of the watermark stay, and one that says that rows have come."""
-    reached = state.watermark if state.learned is None else unheld(state).watermark
+    reached = state.watermark if state.learned is None else unclamped(state).watermark
     needed = [key for key, p in state.partitions.items() if not p.idle or p.watermark > reached]
     assert len(state.partitions) <= max(len(needed), 1)
 

@@ -40,7 +40,7 @@ from floodmark.semantics.time.watermarks import (
     follow_clock,
     forget_idle,
     leave_idle,
-    unheld,
+    unclamped,
 )
 from floodmark.spec.rows.source import DeltaTable, Files, Learned, Rows, Source
 
@@ -180,7 +180,7 @@ class Lander:
         if self.source.when_idle == "clock" and self.source.idle_timeout:
             state = follow_clock(state, now=now, idle_timeout=self.source.idle_timeout)
         if state.learned is not None:
-            apart = leave_idle(unheld(self.last.state), now=now, idle_timeout=self.source.idle_timeout)
+            apart = leave_idle(unclamped(self.last.state), now=now, idle_timeout=self.source.idle_timeout)
             state = replace(state, learned=state.learned.measured(apart.watermark, Delays()))
         if self.last.ended or state.watermark <= self.last.state.watermark:
             return None
@@ -238,7 +238,7 @@ class Lander:
         """
         plan, state = self._walked(self.last.state, reports, now, last)
         if state.learned is not None:
-            measuring, after = self._walked(unheld(self.last.state), reports, now, last)
+            measuring, after = self._walked(unclamped(self.last.state), reports, now, last)
             delays = Delays() if again else blobs.measured(measuring)
             state = replace(state, learned=state.learned.measured(after.watermark, delays))
         landing = replace(

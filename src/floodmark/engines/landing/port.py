@@ -28,7 +28,7 @@ class Blobs(Protocol):
         ...
 
     def measured(self, plan: Stamping) -> Delays:
-        """The delays of the rows behind the watermark; the plan starts from unheld states."""
+        """The delays of the rows behind the watermark; the plan starts from unclamped states."""
         ...
 
     def set_aside(

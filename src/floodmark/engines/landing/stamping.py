@@ -63,7 +63,7 @@ def only_marker(schema: Schema, plan: Stamping) -> pa.RecordBatch:
 
 
 def measured(pieces: Iterable[Piece], plan: Stamping) -> Delays:
-    """The delays of the rows of a commit behind the watermark; the plan starts from unheld states."""
+    """The delays of the rows of a commit behind the watermark; the plan starts from unclamped states."""
     reached, delays = dict(plan.starts), Delays()
     for unit, kind, data in pieces:
         if kind == units.ROWS and unit in reached:

@@ -45,22 +45,22 @@ class BoundEstimate:
         """The bound in force, ms."""
         return self.decisions[-1].bound
 
-    def unheld(self) -> int:
-        """The watermark that follows from the bound in force alone, ms."""
+    def unclamped(self) -> int:
+        """The unclamped watermark: the one that follows from the bound in force alone, ms. The watermark in force never goes back behind an earlier one."""
         return NEVER if self.front == NEVER else max(self.front - self.bound - 1, NEVER)
 
     def decided(self, decision: Decision) -> BoundEstimate:
         """The learning with another bound in force."""
         return replace(self, decisions=(*self.decisions, decision))
 
-    def measured(self, unheld: int, delays: Delays) -> BoundEstimate:
+    def measured(self, unclamped: int, delays: Delays) -> BoundEstimate:
         """The learning after more rows.
 
         Args:
-            unheld: the watermark after these rows that follows from the bound in force alone, ms.
+            unclamped: the watermark after these rows that follows from the bound in force alone, ms.
             delays: of these rows.
         """
-        front = NEVER if unheld == NEVER else unheld + self.bound + 1
+        front = NEVER if unclamped == NEVER else unclamped + self.bound + 1
         return replace(self, front=max(self.front, front), delays=self.delays.plus(delays))
 
     def as_json(self) -> dict[str, Any]:

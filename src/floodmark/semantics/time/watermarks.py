@@ -148,10 +148,10 @@ def forget_idle(state: WatermarkState) -> WatermarkState:
     The watermark only ever takes the largest of itself and of a minimum (or, with all idle, a maximum) over source partitions, so a
     partition counts as the larger of its own watermark and the source's. A partition at or below the source's counts the same
     with its old watermark as with none, when it returns too, as the source's never goes back. Where the source learns its bound,
-    delays are walked from the :func:`unheld` watermark, which another bound shifts together with the partitions, so a
+    delays are walked from the :func:`unclamped` watermark, which another bound shifts together with the partitions, so a
     partition has to be at or below that one. One partition always stays: it says that rows have landed (:func:`follow_clock`).
     """
-    reached = state.watermark if state.learned is None else min(state.watermark, state.learned.unheld())
+    reached = state.watermark if state.learned is None else min(state.watermark, state.learned.unclamped())
     needed = {key: p for key, p in state.partitions.items() if not p.idle or p.watermark > reached}
     if not needed and state.partitions:
         last = max(state.partitions, key=lambda key: (state.partitions[key].seen, key))
@@ -201,9 +201,9 @@ def decide(state: WatermarkState, *, bound: int, was: int | None, sequence: int)
     by = before - bound
     partitions = {key: replace(p, watermark=_shifted(p.watermark, by)) for key, p in state.partitions.items()}
     learned = learned.decided(Decision(sequence, bound))
-    if learned.unheld() < state.watermark:
+    if learned.unclamped() < state.watermark:
         learned = replace(learned, decisions=(*learned.decisions[:-1], Decision(sequence, bound, state.watermark)))
-    return WatermarkState(watermark=max(state.watermark, learned.unheld()), partitions=partitions, learned=learned)
+    return WatermarkState(watermark=max(state.watermark, learned.unclamped()), partitions=partitions, learned=learned)
 
 
 def _unlearned(state: WatermarkState, was: int | None) -> BoundEstimate:
@@ -218,17 +218,17 @@ def _shifted(watermark: int, by: int) -> int:
     return NEVER if watermark == NEVER else min(max(watermark + by, NEVER), END - 1)
 
 
-def unheld(state: WatermarkState) -> WatermarkState:
-    """The state with the watermark that follows from the bound in force alone: for measuring delays."""
+def unclamped(state: WatermarkState) -> WatermarkState:
+    """The state with its unclamped watermark, which follows from the bound in force alone: for measuring delays."""
     assert state.learned is not None
-    return replace(state, watermark=state.learned.unheld())
+    return replace(state, watermark=state.learned.unclamped())
 
 
 def delays_of(stamps: Milliseconds, asked: Milliseconds) -> Delays:
     """The histogram of how far rows are behind the newest row before them.
 
     Args:
-        stamps: the watermark in force just before each row, walked from an :func:`unheld` state, ms.
+        stamps: the watermark in force just before each row, walked from an :func:`unclamped` state, ms.
         asked: the candidate of each, ms.
     """
     return Delays.of(stamps - asked)  # a candidate is at least NEVER, so rows before which nothing came have no delay
