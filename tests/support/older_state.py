@@ -16,7 +16,7 @@ from floodmark.lifecycle.savepoint import MANIFEST
 from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.encoding.plain import pack, unpack
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import MemoryStore
 
 
@@ -26,7 +26,7 @@ def as_lists(store: MemoryStore) -> MemoryStore:
     assert index is not None
     older, size = MemoryStore(), 1
     older.chunks |= {number: chunk for number, chunk in store.chunks.items() if number < 0}
-    entries = {identity(e.key): (e.event, e.tick, pack((e.key, e.value))) for e in Entries.open(store).due(NONE, NONE)}
+    entries = {identity(e.key): (e.event, e.tick, pack((e.key, e.value))) for e in KeyGroup.open(store).due(NONE, NONE)}
     while len(entries) > 64 * size:
         size += 1
     level = 1 << (size.bit_length() - 1)

@@ -14,7 +14,7 @@ from floodmark.core.errors import StateError
 from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.encoding.plain import pack, unpack
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import CODEC, Entries, Entry
+from floodmark.semantics.state.entries import CODEC, KeyGroup, Entry
 from floodmark.semantics.state.store import MemoryStore
 
 
@@ -52,13 +52,13 @@ OPS = st.one_of(
 
 
 def _content(store: MemoryStore) -> dict[tuple[int, ...], tuple[str, int, int]]:
-    return {e.key: (e.value, e.event, e.tick) for e in Entries.open(store).due(NONE, NONE)}
+    return {e.key: (e.value, e.event, e.tick) for e in KeyGroup.open(store).due(NONE, NONE)}
 
 
 @given(st.lists(OPS, max_size=60))
 def test_entries_are_those_of_a_dictionary_wherever_micro_batches_are_cut(program):
     store, wanted = MemoryStore(), {}
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     for name, *given_values in program:
         match name, given_values:
             case "put", [key, size, event, tick]:
@@ -90,7 +90,7 @@ def test_entries_are_those_of_a_dictionary_wherever_micro_batches_are_cut(progra
                     min((event for event, _ in waits), default=NONE),
                     min((tick for _, tick in waits), default=NONE),
                 )
-                entries = Entries.open(store)
+                entries = KeyGroup.open(store)
     entries.close()
     assert _content(store) == wanted
     if not wanted:
@@ -99,14 +99,14 @@ def test_entries_are_those_of_a_dictionary_wherever_micro_batches_are_cut(progra
 
 def _filled(keys: int) -> Counting:
     store = Counting()
-    Entries.open(store).filled({identity((key,)): (key, NONE, pack(((key,), {"n": key}))) for key in range(keys)})
+    KeyGroup.open(store).filled({identity((key,)): (key, NONE, pack(((key,), {"n": key}))) for key in range(keys)})
     store.written = store.index_bytes = store.read = 0
     return store
 
 
 def _touched(store: Counting, keys: int) -> tuple[int, int, int]:
     """(chunk bytes, index bytes, chunks read) of a micro-batch that touches ten keys of so many."""
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     for key in random.Random(1).sample(range(keys), 10):
         entry = entries.get((key,))
         assert entry is not None
@@ -124,19 +124,19 @@ def test_a_micro_batch_writes_no_more_where_more_keys_are_held():
 
 def test_what_is_due_is_found_without_reading_what_is_not():
     store = _filled(100_000)
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     assert len(list(entries.due(0, 0))) == 1
     assert store.read <= 4
 
 
 def test_large_entries_lie_alone():
     store = Counting()
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     for key in range(100):
         entries.put(Entry((key,), "v" * 50_000))
     entries.close()
     store.written = 0
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     entries.get((7,))
     entries.close()
     assert store.written < 6 * 50_000
@@ -165,7 +165,7 @@ def _as_lists(keys: int, extra: dict[str, object]) -> MemoryStore:
 @pytest.mark.parametrize("keys", [0, 1, 64, 1_000])
 def test_state_of_the_format_before_is_read_and_written_anew(keys):
     store = _as_lists(keys, {"clock": 5})
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     assert entries.extra == {"clock": 5}
     assert {e.key for e in entries.due(2, 0)} == {(key,) for key in range(min(keys, 3))}
     entries.drop(Entry((0,), None))
@@ -178,4 +178,4 @@ def test_state_of_the_format_before_is_read_and_written_anew(keys):
 def test_state_of_an_older_format_is_refused():
     store = MemoryStore(head=pack((2, {}, [], [], [])))
     with pytest.raises(StateError, match=f"STATE-001 .*format version {CODEC} or 3, got version 2"):
-        Entries.open(store)
+        KeyGroup.open(store)

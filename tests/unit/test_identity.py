@@ -10,7 +10,7 @@ import pytest
 
 from floodmark.semantics.encoding.identity import identity, key_of
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entries, Entry
+from floodmark.semantics.state.entries import KeyGroup, Entry
 from floodmark.semantics.state.store import MemoryStore
 
 NAN = float("nan")
@@ -68,16 +68,16 @@ SEVERAL = [
 @pytest.mark.parametrize(("key", "same"), ONE_KEY, ids=repr)
 def test_what_is_kept_for_a_key_is_found_however_the_key_is_written(key, same):
     store = MemoryStore()
-    entries = Entries.open(store)
+    entries = KeyGroup.open(store)
     entries.put(Entry(key, "kept"))
     entries.close()
-    again = Entries.open(store)
+    again = KeyGroup.open(store)
     stored = again.get(same)
     assert stored is not None
     assert stored.value == "kept"
     again.put(Entry(same, "newer"))
     again.close()
-    assert len(list(Entries.open(store).due(NONE, NONE))) == 1
+    assert len(list(KeyGroup.open(store).due(NONE, NONE))) == 1
 
 
 @pytest.mark.parametrize("key", [*SEVERAL, *(key for pair in ONE_KEY for key in pair)], ids=repr)

@@ -19,7 +19,7 @@ from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.encoding.columns import arrow_type, fitted
 from floodmark.semantics.encoding.plain import unpack
-from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.rows.kinds import Kind
 from floodmark.spec.values.schema import ROW
@@ -378,7 +378,7 @@ def test_rules_that_do_not_change_are_not_written_again(monkeypatch):
 def test_rules_an_older_release_kept_in_the_index_are_in_force():
     case, groups = rules_in_force(5), 0
     for store in case.run.state.stores.values():
-        entries = Entries.open(store)
+        entries = KeyGroup.open(store)
         if entries.extra.pop("shared", False):
             entries.extra["broadcast"] = unpack(store.chunks.popitem()[1])
             entries.close()

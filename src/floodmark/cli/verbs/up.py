@@ -127,7 +127,7 @@ def _supervising(opened: LoadedWorkspace, console: Console, *, wanted: bool) -> 
         thread.join()
 
 
-def _say_streams(opened: Opened, url: str, console: Console) -> None:
+def _say_streams(opened: LoadedWorkspace, url: str, console: Console) -> None:
     """Print where all streams can be started, if none was."""
     here = known(opened, console.note)
     if here is None and opened.workspace.streams and (location := _location(opened.root)):

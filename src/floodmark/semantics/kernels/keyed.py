@@ -26,7 +26,7 @@ from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entries, Entry
+from floodmark.semantics.state.entries import KeyGroup, Entry
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
 from floodmark.spec.values.schema import Schema
@@ -147,9 +147,9 @@ class KeyedKernel(ABC):
             self._sides(),
         )
 
-    def _opened_entries(self) -> Entries:
+    def _opened_entries(self) -> KeyGroup:
         """The state of the group."""
-        return Entries.open(self.store)
+        return KeyGroup.open(self.store)
 
     def _begin(self) -> None:  # noqa: B027 - most have nothing to do
         """The group's entries are open."""

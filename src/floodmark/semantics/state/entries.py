@@ -67,7 +67,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Entries:
+class KeyGroup:
     """The entries of one key group over a store; open it, work, ``close`` it.
 
     Args:
@@ -86,7 +86,7 @@ class Entries:
     """Identities of keys that are about to be opened."""
 
     @staticmethod
-    def open(store: Store) -> Entries:
+    def open(store: Store) -> KeyGroup:
         """The entries as they were when last closed.
 
         Raises:
@@ -94,13 +94,13 @@ class Entries:
         """
         index = store.index()
         if index is None:
-            return Entries(store, {}, Directory(store))
+            return KeyGroup(store, {}, Directory(store))
         codec, extra, *buckets = unpack(index)
         if codec == MARKS:
             group = Marks.of_index(store, (extra, *buckets))
             return Entries(store, extra, Directory(store)).filled(_taken_from_marks(group))
         if codec == _LISTS:
-            return Entries(store, extra, Directory(store)).filled(_taken_from_lists(store, buckets[0]))
+            return KeyGroup(store, extra, Directory(store)).filled(_taken_from_lists(store, buckets[0]))
         if codec != CODEC:
             fix = (
                 "Run with the floodmark release that wrote it (floodmark savepoint show SAVEPOINT names it, pip install floodmark==RELEASE), or "
@@ -110,9 +110,9 @@ class Entries:
                 "state index", f"format version {CODEC} or {_LISTS}", f"version {codec}", fix, code="STATE-001"
             )
         size, top = buckets
-        return Entries(store, extra, Directory(store, size, top), combined(top)[0])
+        return KeyGroup(store, extra, Directory(store, size, top), combined(top)[0])
 
-    def filled(self, stored: dict[bytes, _Stored]) -> Entries:
+    def filled(self, stored: dict[bytes, _Stored]) -> KeyGroup:
         """Write these entries into an empty key group.
 
         Args:
