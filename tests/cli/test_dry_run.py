@@ -12,7 +12,7 @@ from small_lake import TOTALS, batch, make, row
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import write
 from floodmark.lake.restore import savepoints
-from floodmark.lifecycle.switch import Switch
+from floodmark.lifecycle.switch import Switchover
 
 from .conftest import Verb
 
@@ -56,7 +56,7 @@ def test_a_dry_run_of_a_rebuild_says_what_a_rebuild_would_do(verb: Verb, lake: L
 
 
 def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, lake: Lake) -> None:
-    write(lake.internal("switch.json"), Switch(again="floodmark rollback others --to x", targets=()).as_json().encode())
+    write(lake.internal("switch.json"), Switchover(again="floodmark rollback others --to x", targets=()).as_json().encode())
     refused = verb("apply", "totals", "--dry-run", "--rebuild", "--lake", lake.root)
     assert refused.exit_code == 1
     assert refused.stderr.startswith("LIFECYCLE-034")
@@ -65,7 +65,7 @@ def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, l
 
 def test_a_dry_run_of_a_rebuild_that_was_begun_says_that_it_would_be_finished(verb: Verb, lake: Lake) -> None:
     again = "floodmark apply totals --rebuild"
-    write(lake.internal("switch.json"), Switch(again=again, targets=(), back="totals-1").as_json().encode())
+    write(lake.internal("switch.json"), Switchover(again=again, targets=(), back="totals-1").as_json().encode())
     would = verb("apply", "totals", "--dry-run", "--rebuild", "--json", "--lake", lake.root)
     (applied,) = json.loads(would.stdout)["applied"]
     assert applied["savepoint"] == "totals-1"

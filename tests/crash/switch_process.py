@@ -12,7 +12,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.restore.switch import pending, perform, stopped
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.lifecycle.switch import Switch, Target
+from floodmark.lifecycle.switch import Switchover, Target
 
 
 def rebuild(lake: Lake, beside: Lake) -> None:
@@ -22,7 +22,7 @@ def rebuild(lake: Lake, beside: Lake) -> None:
         timeline = Timeline.current(lake, "totals")
         taken = savepoints.import_savepoint(lake, savepoints.create("totals", beside).path).manifest
         target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
-        begun = Switch(again="floodmark apply totals --rebuild", targets=(target,))
+        begun = Switchover(again="floodmark apply totals --rebuild", targets=(target,))
     with stopped(lake, begun.operators):
         perform(lake, begun)
 

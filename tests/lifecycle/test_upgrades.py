@@ -47,7 +47,7 @@ from floodmark.lake.results.readiness import coverage
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.steps import kind, recorded
-from floodmark.lifecycle.switch import Switch
+from floodmark.lifecycle.switch import Switchover
 from floodmark.observe.status import status
 
 
@@ -372,7 +372,7 @@ def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back
     assert begun is not None
     left = rebuild_steps(version("max"), running)
     assert kind(left[0]) == "restore_state", "what was computed is not computed again"
-    other = Switch(again="floodmark rollback other --to it", targets=(replace(begun.targets[0], operator="other"),))
+    other = Switchover(again="floodmark rollback other --to it", targets=(replace(begun.targets[0], operator="other"),))
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-034 .*of totals that was begun.*apply totals --rebuild"):
         perform(running, other)
     assert pending(running) == begun, "nobody writes over what is to be finished"

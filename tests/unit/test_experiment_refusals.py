@@ -38,7 +38,7 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample, State
 from floodmark.lifecycle.pairing import Results, check_sampled
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
-from floodmark.lifecycle.switch import Switch, Target
+from floodmark.lifecycle.switch import Switchover, Target
 
 RULE = PromoteWhen()
 
@@ -257,7 +257,7 @@ def test_a_promotion_that_was_refused_in_the_middle_of_its_switch_remembers_that
     )
     streams.want("totals", "stopped")
     target = Target.onto(savepoints.create("totals", lake).manifest, timeline=1, ends=0, source="")
-    write(switch._journal(lake), Switch(again=promotes, targets=(target,), back=there.savepoint).as_json().encode())
+    write(switch._journal(lake), Switchover(again=promotes, targets=(target,), back=there.savepoint).as_json().encode())
     with pytest.raises(LifecycleError, match="LIFECYCLE-053"):
         promotion.promote(streams, "known", PromotionRequest(arm="b"))
     assert streams.store.action(begun.id).step == "refused"
@@ -334,7 +334,7 @@ def test_the_savepoints_of_a_switch_that_was_killed_are_not_deleted(streams: Fle
     made = savepoints.create("totals", lake)
     target = Target.onto(made.manifest, timeline=1, ends=0, source="")
     another = replace(target, savepoint="totals-20260101T000000-abcd")
-    begun = Switch(again="floodmark rollback totals --to it", targets=(target if place == "target" else another,))
+    begun = Switchover(again="floodmark rollback totals --to it", targets=(target if place == "target" else another,))
     write(lake.internal("switch.json"), replace(begun, back=made.id if place == "back" else "").as_json().encode())
     with pytest.raises(LifecycleError, match="LIFECYCLE-113.*not finished. Finish that one first: floodmark rollback"):
         check_unneeded(lake, made, None)

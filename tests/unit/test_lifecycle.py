@@ -27,7 +27,7 @@ from floodmark.lake.table.history import Commit
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
-from floodmark.lifecycle.switch import Switch, Target
+from floodmark.lifecycle.switch import Switchover, Target
 
 MANIFEST = Manifest(
     id="totals-20261122T084512-9c1e",
@@ -109,8 +109,8 @@ def test_a_switch_reads_back_as_it_was_written():
         source="/beside",
         moves={1: "others"},
     )
-    switch = Switch(again="floodmark rollback totals --to x", targets=(target,))
-    assert Switch.parse(switch.as_json().encode()) == switch
+    switch = Switchover(again="floodmark rollback totals --to x", targets=(target,))
+    assert Switchover.parse(switch.as_json().encode()) == switch
     assert switch.operators == ("totals",)
 
 

@@ -72,8 +72,8 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
-    """A switch of one or more streams.
+class Switchover:
+    """One or more streams that resume from other states than their own: all of them or none.
 
     Args:
         again: the command that repeats the switch, for the person who has to finish an interrupted one.
@@ -95,12 +95,12 @@ class Switch:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def parse(text: bytes) -> Switch:
+    def parse(text: bytes) -> Switchover:
         """The switch from the text of a journal. Earlier releases called ``targets`` ``steps``."""
         document = json.loads(text)
         if "steps" in document:
             document["targets"] = document.pop("steps")
-        return TypeAdapter(Switch).validate_python(document)
+        return TypeAdapter(Switchover).validate_python(document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

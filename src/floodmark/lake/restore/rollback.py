@@ -26,7 +26,7 @@ from floodmark.lake.table.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.table.history import Commit
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
-from floodmark.lifecycle.switch import Switch, Target
+from floodmark.lifecycle.switch import Switchover, Target
 
 Codes = Mapping[str, Mapping[str, Any]]
 """Operator -> description of the code its stream runs, stored in savepoints."""
@@ -89,7 +89,7 @@ class Prepared:
         emptied: tables of last values that the rollback empties, because the savepoint does not record their key columns.
     """
 
-    switch: Switch
+    switch: Switchover
     undone: tuple[RollbackEffect, ...]
     left: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ def prepare(
                 moves=dict(moves(state, written)),
             )
         )
-    switch = Switch(again=_command(manifest), targets=tuple(targets))
+    switch = Switchover(again=_command(manifest), targets=tuple(targets))
     return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
 
 

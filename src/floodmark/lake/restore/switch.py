@@ -37,7 +37,7 @@ from floodmark.lifecycle.steps import (
     Switching,
     take,
 )
-from floodmark.lifecycle.switch import Switch, Target, Turn
+from floodmark.lifecycle.switch import Switchover, Target, Turn
 from floodmark.lifecycle.switch import steps as turn_steps
 
 _PATIENCE_SECONDS = 60
@@ -48,10 +48,10 @@ _CUTOVER = "cutover"
 """Folder of a timeline with the mixed tables of a cut-over."""
 
 
-def pending(lake: Lake) -> Switch | None:
+def pending(lake: Lake) -> Switchover | None:
     """The unfinished switch in a lake's journal; None if there is none."""
     content = read(_journal(lake))
-    return None if content is None else Switch.parse(content)
+    return None if content is None else Switchover.parse(content)
 
 
 def refuse_moved(lake: Lake, operator: str) -> None:
@@ -86,7 +86,7 @@ def refuse_another(lake: Lake, operator: str, again: str = "") -> None:
         raise _unfinished(lake, operator, begun)
 
 
-def _unfinished(lake: Lake, operator: str, begun: Switch) -> LifecycleError:
+def _unfinished(lake: Lake, operator: str, begun: Switchover) -> LifecycleError:
     where = f"operator '{operator}' in {lake.root}"
     got = f"a rollback or rebuild of {', '.join(begun.operators)} that was begun and stopped on the way"
     return LifecycleError(where, "streams that are whole", got, f"Finish it: {begun.again}", code="LIFECYCLE-034")
@@ -127,7 +127,7 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def perform(lake: Lake, switch: Switch) -> None:
+def perform(lake: Lake, switch: Switchover) -> None:
     """Journal a switch and perform it, or repeat the journalled one. The streams are stopped.
 
     Raises:
@@ -159,11 +159,11 @@ def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, wh
     made = savepoints.create(operator, beside, why=why)
     taken, timeline = savepoints.import_savepoint(lake, made.path).manifest, Timeline.current(lake, operator)
     target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cut=cut)
-    perform(lake, Switch(again=again, targets=(target,), back=back))
+    perform(lake, Switchover(again=again, targets=(target,), back=back))
     return taken.id
 
 
-def _perform(lake: Lake, switch: Switch) -> None:
+def _perform(lake: Lake, switch: Switchover) -> None:
     crash.point("switch.before_journal")
     write(_journal(lake), switch.as_json().encode())
     by_name = {target.operator: target for target in switch.targets}
@@ -174,7 +174,7 @@ def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.after_journal")
 
 
-def steps(lake: Lake, switch: Switch) -> list[Switching]:
+def steps(lake: Lake, switch: Switchover) -> list[Switching]:
     """The steps of a switch. Changes nothing.
 
     Args:
