@@ -334,7 +334,7 @@ def test_a_rollback_that_leaves_its_readers_and_is_killed_once_it_has_switched_l
             with pytest.raises(Killed):
                 roll_back(found, savepoints.find(lake, streams.savepoint), alone=True)
         assert (last(found).step, last(found).ended_at) == ("rolling back", None)
-        actions.settle(found, "totals", lambda: None)
+        actions.recover(found, "totals", lambda: None)
         assert last(found).step == "done"
         assert [found.deployments([name])[name].desired for name in ("totals", "largest")] == ["running", "stopped"]
         until(lambda: found.driver("totals").state == "running")

@@ -32,7 +32,7 @@ from floodmark.lake.stream.timeline import Timeline
 PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
-SAME = {"micro_batch.before_main", "micro_batch.after_settle", "bounded.before_current", "bounded.before_main"}
+SAME = {"micro_batch.before_main", "micro_batch.after_progress", "bounded.before_current", "bounded.before_main"}
 """Points that see the same files as one of their neighbours: ``make soak`` tries them one by one."""
 SEVERAL = {"embedded.before_merge", "embedded.after_merge"}
 """Points a stream comes to once it has had several micro-batches: tests/embedded tries them."""

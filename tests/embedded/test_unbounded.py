@@ -58,8 +58,8 @@ from floodmark.testing.runs import final
 sys.path.insert(0, str(Path(__file__).parent))
 from stream_process import DIVIDED, UNCOMMITTED
 
-_SETTLING = ("micro_batch.before_settle", "micro_batch.after_settle")
-_POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current", *_SETTLING)
+_PUBLISHING = ("micro_batch.before_progress", "micro_batch.after_progress")
+_POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current", *_PUBLISHING)
 
 
 def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
@@ -150,7 +150,7 @@ def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int
 
 
 def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
-    points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit", *_SETTLING)
+    points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit", *_PUBLISHING)
     assert _kills(Lake(str(tmp_path)), DIVIDED, disorder(DIVIDED, 2, 240), points) == len(points)
 
 
@@ -170,7 +170,7 @@ def test_a_side_output_without_rows_says_how_far_the_stream_is(
     sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once: who reads it need not wait for its next row, nor read a commit per micro-batch."""
-    monkeypatch.setattr(unbounded, "SETTLE_SECONDS", 3600)
+    monkeypatch.setattr(unbounded, "PROGRESS_SECONDS", 3600)
     log, lake, seen = disorder(WINDOWED, 3, 240), Lake(str(tmp_path)), list[BatchInfo]()
     late = next(output.table for output in WINDOWED.outputs if output.side == "late")
     _landed(lake, WINDOWED, log, 6)
@@ -358,7 +358,7 @@ def test_a_chunk_may_have_any_number_and_is_not_the_index(tmp_path: Path) -> Non
     store = GroupStore(state, 3)
     store.put(-1, b"rows that wait")
     store.put_index(b"index")
-    store.settle(None)
+    store.write_index(None)
     state.commit(Batch(number=0, progress=0, reached={}, clock=0, positions=(), owed=(), segments=()))
     again = GroupStore(State(checkpoint), 3)
     assert (again.get(-1), again.index()) == (b"rows that wait", b"index")

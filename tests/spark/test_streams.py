@@ -140,7 +140,7 @@ def punctual(events: Stream[Event]) -> Stream:
 def test_a_side_output_without_rows_says_while_its_stream_works_how_far_the_stream_is(
     engine: Computing, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(sinks, "PROGRESS_SECONDS", 0.0)
     late = next(output.table for output in punctual.outputs if output.side == "late")
     for last in (10, 20, 30, 40):
         put(engine, lake, "events", rows(0, last))

@@ -158,7 +158,7 @@ def _plain(value: Any) -> Any:
 def reached(lake: Lake, name: str) -> int:
     """How far a stream is, ms."""
     checkpoint = Timeline.current(lake, name).checkpoint
-    return checkpoint.settled(checkpoint.last_committed())
+    return checkpoint.final_progress(checkpoint.last_committed())
 
 
 @dataclass

@@ -142,10 +142,10 @@ def test_a_killed_rollback_that_would_be_refused_by_now_stands_in_no_ones_way(
     monkeypatch.setattr(actions, "_rolled_back", refused)
     if code == "LIFECYCLE-053":
         with pytest.raises(LifecycleError, match=code):
-            actions.settle(streams, "totals", lambda: None)
+            actions.recover(streams, "totals", lambda: None)
         assert streams.store.unfinished(streams.stream("totals")) is not None
     else:
-        actions.settle(streams, "totals", lambda: None)
+        actions.recover(streams, "totals", lambda: None)
         assert streams.store.action(begun.id).step == "refused"
         assert code in str(streams.store.action(begun.id).reason)
 

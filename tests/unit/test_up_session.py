@@ -56,7 +56,7 @@ def test_the_dagster_of_a_killed_up_is_stopped_and_named(leader: int, tmp_path: 
     killed(tmp_path)
     assert len(session.members(leader)) == 2
     psutil.Process(leader).kill()  # its child is an orphan then, which listens on
-    session.settle(tmp_path, Console(as_json=False))
+    session.end_killed(tmp_path, Console(as_json=False))
     assert session.members(leader) == []
     assert "was killed; stopping its Dagster: processes " in capsys.readouterr().err
     assert not (tmp_path / "up.json").exists()
@@ -65,7 +65,7 @@ def test_the_dagster_of_a_killed_up_is_stopped_and_named(leader: int, tmp_path: 
 def test_an_up_that_is_at_work_is_named_with_the_command_that_stops_it(leader: int, tmp_path: Path):
     session.record(tmp_path, leader, "http://127.0.0.1:3000")
     with pytest.raises(SetupError, match=f"SETUP-060.*kill -INT {os.getpid()}"):
-        session.settle(tmp_path, Console(as_json=True))
+        session.end_killed(tmp_path, Console(as_json=True))
     assert len(session.members(leader)) == 2
 
 

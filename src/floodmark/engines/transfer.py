@@ -100,7 +100,7 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
         case MakeCurrent():
             new.make_current(ends=timeline)
         case Fence():
-            fence.settle(new)
+            fence.end_predecessor(new)
             remove(timeline.folder("transfer"))
         case _:
             raise AssertionError(step)

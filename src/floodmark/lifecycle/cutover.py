@@ -50,12 +50,12 @@ def numbered(graph: Node) -> bool:
     return stateful_step(graph) is not None
 
 
-def final(graph: Node, settled: int, where: str) -> int:
+def final(graph: Node, progress: int, where: str) -> int:
     """The instant before which all results are final.
 
     Args:
         graph: of the operator, in its canonical form.
-        settled: progress of its stream, ms.
+        progress: progress of its stream, ms.
         where: for errors.
 
     Raises:
@@ -63,10 +63,10 @@ def final(graph: Node, settled: int, where: str) -> int:
     """
     step = stateful_step(graph)
     if step is None:
-        return min(settled + 1, END)
+        return min(progress + 1, END)
     if step["step"] == "window_aggregate" and step.get("time", "event") == "event":
         if step["window"]["kind"] in _ENDING:
-            return min(settled + 1 - int(step["allowed_lateness"]), END) if settled < END else END
+            return min(progress + 1 - int(step["allowed_lateness"]), END) if progress < END else END
         got = f"'{step['uid']}', whose windows are {step['window']['kind']}"
     else:
         got = f"'{step['uid']}', a step {step['step']}{' in processing time' if 'time' in step else ''}"

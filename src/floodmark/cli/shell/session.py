@@ -44,7 +44,7 @@ def forget(home: Path) -> None:
     (home / _FILE).unlink(missing_ok=True)
 
 
-def settle(home: Path, console: Console) -> bool:
+def end_killed(home: Path, console: Console) -> bool:
     """Stop the Dagster that a killed `up` has left on this machine. Returns True if there was a killed `up`.
 
     Raises:

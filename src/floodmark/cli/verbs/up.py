@@ -66,7 +66,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     root = opened.root
     home = Path(state).absolute() if state else root / ".floodmark" / "dagster"
     _check_installed(root)
-    killed = session.settle(home, console)
+    killed = session.end_killed(home, console)
     _check_port(host, port)
     _settings(home)
     if killed:

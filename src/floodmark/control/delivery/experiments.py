@@ -402,7 +402,7 @@ def _operations(there: Fleet, operator: str, arm: Arm) -> Operations:
     last, usage = timeline.checkpoint.last_committed(), Usage()
     for driver in drivers:
         usage = usage.plus(Usage.parse(driver.usage))
-    progress = timeline.checkpoint.settled(last) if last >= 0 else None
+    progress = timeline.checkpoint.final_progress(last) if last >= 0 else None
     behind = lag(there.lake, timeline)
     return Operations(
         arm=arm,
@@ -423,7 +423,7 @@ def lag(lake: Lake, timeline: Timeline) -> int | None:
     known = [one for one in input_progress if one is not None]
     if len(known) < len(input_progress) or not known or min(known) >= END:
         return None
-    return max(0, min(known) - timeline.checkpoint.settled(last))
+    return max(0, min(known) - timeline.checkpoint.final_progress(last))
 
 
 def _size(folder: str) -> int | None:

@@ -60,7 +60,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             _delete_transfer(fleet.lake, made, chosen)
             return _started(fleet, made, chosen, killed, request, turn)
         old = actions.before_switch(fleet, operator)
-        actions.settle(fleet, operator, turn)
+        actions.recover(fleet, operator, turn)
         over = before and fleet.store.action(before.id)
         if over is not None and over.step == "done":
             return promoted(fleet, made, request.arm), over
@@ -223,7 +223,7 @@ def _catch_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None
             return
         _check_runs(of(fleet, arm), made, arm)
         if time.monotonic() > until:
-            reached = describe(theirs.checkpoint.settled(last)) if last >= 0 else "no micro-batch"
+            reached = describe(theirs.checkpoint.final_progress(last)) if last >= 0 else "no micro-batch"
             fix = "Wait until it has caught up, and ask again; or give it longer: --patience."
             where = f"experiment '{made.name}', arm '{arm.name}'"
             expected = f"an arm that has read what the stream has, within {patience:.0f} s"

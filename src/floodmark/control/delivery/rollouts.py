@@ -407,7 +407,7 @@ def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """``taking back``: roll the stream back to the savepoint before its promotion."""
     if not _is_back(fleet, record):
         with taking_turn(fleet, record.operator) as turn:
-            actions.settle(
+            actions.recover(
                 fleet, record.operator, turn
             )  # complete an interrupted rollback instead of doing a second one
     if not _is_back(fleet, record):

@@ -71,7 +71,7 @@ def _evidence(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
 def _progress(lake: Lake, operator: str) -> int | None:
     checkpoint = Timeline.current(lake, operator).checkpoint
     last = checkpoint.last_committed()
-    return checkpoint.settled(last) if last >= 0 else None
+    return checkpoint.final_progress(last) if last >= 0 else None
 
 
 def given_up(fleet: Fleet, operator: str) -> str:

@@ -65,7 +65,7 @@ def replay(
                 and (comparison := _compared(operator, output.table, production, lake, savepoint, how, folder))
             }
             checkpoint = Timeline.current(lake, operator.name).checkpoint
-            until = checkpoint.settled(checkpoint.last_committed())
+            until = checkpoint.final_progress(checkpoint.last_committed())
             until -= lateness(_definitions(operator.name, production, lake)) if until < END else 0
     except FloodmarkError as error:
         return Replay(plan=change, found={}, refused=str(error), seconds=time.monotonic() - began)
@@ -91,7 +91,7 @@ def _savepoint(operator: str, production: Lake, span: int) -> Savepoint:
         raise LifecycleError(where, "a savepoint to begin with", "none", fix, code="LIFECYCLE-106")
     checkpoint = Timeline.current(production, operator).checkpoint
     last = checkpoint.last_committed()
-    before = (checkpoint.settled(last) if last >= 0 else known[-1].manifest.watermark) - span
+    before = (checkpoint.final_progress(last) if last >= 0 else known[-1].manifest.watermark) - span
     behind = [one for one in known if one.manifest.watermark <= before]
     return max(reversed(behind), key=lambda one: one.manifest.watermark) if behind else known[0]
 

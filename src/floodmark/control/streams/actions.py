@@ -85,7 +85,7 @@ def upgrade(
     with taking_turn(fleet, name) as turn:
         if again := _verified(fleet, operator, verification, turn):
             return again
-        settle(fleet, name, turn)
+        recover(fleet, name, turn)
         old = wanted(fleet, [name])
         plan = check(operator, fleet.lake, forward_only=forward_only)
         if not plan.changes:
@@ -138,7 +138,7 @@ def rebuild(
         if again := _verified(fleet, operator, verification, turn):
             return Upgraded(plan=again[0], savepoint=again[1].savepoint), again[1]
         old = before_switch(fleet, name)
-        settle(fleet, name, turn)
+        recover(fleet, name, turn)
         old = old or wanted(fleet, [name])
         fleet.check_engine(operator)
         check_supervised(fleet, old)
@@ -192,7 +192,7 @@ def roll_back(
             fleet.store.close(left.id, "refused", f"it was killed in '{left.step}'; {manifest.id} is gone back to")
             old |= {one: was for one, was in left.old.items() if one in old}
         else:
-            settle(fleet, name, turn)
+            recover(fleet, name, turn)
             old = wanted(fleet, names, need=False)
         check_supervised(fleet, old)
         if switch.pending(fleet.lake) is None:  # refuse before any stream is stopped
@@ -251,7 +251,7 @@ def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
 # ---- interrupted actions
 
 
-def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
+def recover(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     """Complete or undo an interrupted action on a stream; does nothing if there is none.
 
     Args:
@@ -264,9 +264,9 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
         return
     fleet.say(_describe_interrupted(left))
     if left.step == "rebuilding":
-        _settle_rebuild(fleet, left)
+        _recover_rebuild(fleet, left)
     elif left.kind == "rollback":
-        _settle_rollback(fleet, left, turn)
+        _recover_rollback(fleet, left, turn)
     elif left.step == "verifying" and _has_soaked(fleet, left):
         fleet.store.close(left.id, "done", "whoever watched it was killed; it runs")
     else:
@@ -292,7 +292,7 @@ def _describe_interrupted(left: Action) -> str:
     return f"the {left.kind} of '{left.operator}' to {left.version}, begun by {left.who}, was killed in '{left.step}'"
 
 
-def _settle_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> None:
+def _recover_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> None:
     """Complete an interrupted rollback. If it has switched nothing and is refused now, close it; the user may repeat the command."""
     try:
         _rolled_back(fleet, left, turn)
@@ -305,7 +305,7 @@ def _settle_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> No
         fleet.store.close(left.id, "done", left.reason or "finished later")
 
 
-def _settle_rebuild(fleet: Fleet, left: Action) -> None:
+def _recover_rebuild(fleet: Fleet, left: Action) -> None:
     """Deploy the version an interrupted rebuild has switched to; if it has not switched, restore the previous deployments."""
     name = left.operator
     if has_switched(fleet, left):

@@ -65,7 +65,7 @@ class Restating:
         outputs = [output for output in reversed(self.operator.outputs) if output.table in wanted]
         batch = self.timeline.checkpoint.last_committed()
         if outputs and batch >= 0:
-            progress, now = self.timeline.checkpoint.settled(batch), time.time_ns() // 1_000_000
+            progress, now = self.timeline.checkpoint.final_progress(batch), time.time_ns() // 1_000_000
             rows = self._results(batch, progress, now)
             if rows.num_rows:
                 instants = pc.divide(pc.unique(rows["_event_time"]).cast(pa.int64()), 1000).to_pylist()

@@ -123,7 +123,7 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in operators:
             stack.enter_context(exclusive(lake, "operators", name, "run"))
-            fence.settle(Timeline.current(lake, name))
+            fence.end_predecessor(Timeline.current(lake, name))
         yield
 
 

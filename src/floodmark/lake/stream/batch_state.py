@@ -50,7 +50,7 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
         for table in deployed.tables
         if entries.is_table(lake.output(table))
     )
-    watermark = timeline.checkpoint.settled(batch)
+    watermark = timeline.checkpoint.final_progress(batch)
     return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
 
 

@@ -65,7 +65,7 @@ class Checkpoint(Protocol):
         """
         ...
 
-    def settled(self, batch: int) -> int:
+    def final_progress(self, batch: int) -> int:
         """Progress, ms, that is safe to publish when a committed micro-batch is the last one: all timers up to it have fired."""
         ...
 

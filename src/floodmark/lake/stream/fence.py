@@ -47,7 +47,7 @@ def end_all(timeline: Timeline, outputs: Iterable[str]) -> None:
         end_follower(timeline, output)
 
 
-def settle(timeline: Timeline) -> None:
+def end_predecessor(timeline: Timeline) -> None:
     """Fence the predecessor of a stopped stream's current timeline if a crash prevented that before."""
     ended = timeline.unfenced
     if ended is not None:
@@ -62,7 +62,7 @@ def resumed(timeline: Timeline, operator: Operator) -> Timeline:
     Returns the current timeline. Creates and returns the next timeline if the current one has no micro-batch and was begun under another definition, or
     would read in its first micro-batch inputs that were replaced since.
     """
-    settle(timeline)
+    end_predecessor(timeline)
     begun = timeline.identity.deployed()
     if begun is None or timeline.deployed is not None:
         return timeline
@@ -70,7 +70,7 @@ def resumed(timeline: Timeline, operator: Operator) -> Timeline:
         return timeline
     new = timeline.next()
     new.make_current(ends=timeline)
-    settle(new)
+    end_predecessor(new)
     return new
 
 

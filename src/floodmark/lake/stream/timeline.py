@@ -74,7 +74,7 @@ class Timeline:
         """Make this the current timeline, atomically. The next start resumes on it.
 
         Args:
-            ends: the predecessor that is still to be fenced (``fence.settle``); None for none.
+            ends: the predecessor that is still to be fenced (``fence.end_predecessor``); None for none.
         """
         unfenced = {} if ends is None else {"unfenced": ends.number}
         write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, **unfenced}).encode())

@@ -26,7 +26,7 @@ KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
 """Properties that disable Delta's own log clean-up: new streams read from the first commit, and savepoints need old versions."""
 PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
 """Properties of new logs and outputs."""
-SETTLE_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 """Seconds after which a side output without rows publishes its stream's progress again."""
 
 

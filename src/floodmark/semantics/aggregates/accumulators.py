@@ -135,7 +135,7 @@ class Accumulators:
             for part in self.parts_of(j):
                 for name, (column, function) in part.rows(j, rows[f"v{j}"], sign, value.type).items():
                     prepared, plan = prepared.append_column(name, column), [*plan, (name, function)]
-        result: Partials = {"main": self._settled(grouped(prepared, dims, plan), rows, dims, rows=True)}
+        result: Partials = {"main": self._stored(grouped(prepared, dims, plan), rows, dims, rows=True)}
         for j, value in enumerate(self.values):
             valid = pc.is_valid(rows[f"v{j}"])
             if value.bag or value.sketch:
@@ -150,10 +150,10 @@ class Accumulators:
             result["main"] = self._fold(result["main"], rows, dims, f"user{i}", measure, add=True)
         return result
 
-    def _settled(self, main: pa.Table, items: pa.Table, dims: Sequence[str], *, rows: bool) -> pa.Table:
+    def _stored(self, main: pa.Table, items: pa.Table, dims: Sequence[str], *, rows: bool) -> pa.Table:
         for j in range(len(self.values)):
             for part in self.parts_of(j):
-                main = part.settle(j, main)
+                main = part.stored(j, main)
             if self.spreads(j):
                 main = with_spread(main, items, [*dims], j, rows=rows)
         return main.select([*dims, "n", *sorted(set(main.column_names) - {*dims, "n"})])
@@ -167,7 +167,7 @@ class Accumulators:
             ("n", "sum"),
             *(step for j in range(len(self.values)) for part in self.parts_of(j) for step in part.plan(j)),
         ]
-        result: Partials = {"main": self._settled(grouped(mains, dims, plan), mains, dims, rows=False)}
+        result: Partials = {"main": self._stored(grouped(mains, dims, plan), mains, dims, rows=False)}
         for name in parts[0]:
             if name.startswith("bag"):
                 bag = _gathered(pa.concat_tables([part[name] for part in parts]), dims)

@@ -1,7 +1,7 @@
 """Aggregates in Arrow columns: the parts of a value in the table ``main``, how they are grouped, and the results.
 
 A ``Part`` owns the columns ``<prefix><value>`` of one value. Rows and parts of rows go through the same group by: ``rows`` and ``plan``
-give columns and Arrow's aggregates, ``settle`` converts their result to the stored columns.
+give columns and Arrow's aggregates, ``stored`` converts their result to the stored columns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Part:
         """The columns to aggregate of parts: (column, Arrow's aggregate)."""
         return [(f"{prefix}{j}", "sum") for prefix in self.prefixes]
 
-    def settle(self, j: int, main: pa.Table) -> pa.Table:
+    def stored(self, j: int, main: pa.Table) -> pa.Table:
         """The stored columns, from the result of the group by."""
         del j
         return main
@@ -82,7 +82,7 @@ class Whole(Part):
             for prefix, part in zip(self.prefixes, parts, strict=True)
         }
 
-    def settle(self, j: int, main: pa.Table) -> pa.Table:
+    def stored(self, j: int, main: pa.Table) -> pa.Table:
         """Halves, the low one in [0, 2^32)."""
         if f"sum{j}" in main.column_names:
             high, low = halves(main[f"sum{j}"])
@@ -104,7 +104,7 @@ class Digits(Part):
         wide = column.cast(pa.decimal128(38, decimal.scale) if narrow else pa.decimal256(76, decimal.scale))
         return {f"digits{j}": (wide if sign is None else _signed(wide, sign), "sum")}
 
-    def settle(self, j: int, main: pa.Table) -> pa.Table:
+    def stored(self, j: int, main: pa.Table) -> pa.Table:
         """76 digits."""
         column = main[f"digits{j}"]
         return _replaced(main, f"digits{j}", column.cast(pa.decimal256(76, column.type.scale)))

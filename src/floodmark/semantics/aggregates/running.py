@@ -139,7 +139,7 @@ def _mains(
         main = main.append_column(name, pa.array(column) if isinstance(column, np.ndarray) else column)
     for j in values:
         for part in accumulators.parts_of(j):
-            main = part.settle(j, main)
+            main = part.stored(j, main)
         if accumulators.spreads(j):
             for prefix, column in zip(SPREAD, _spreads(before, units, columns[f"count{j}"], chain, j), strict=True):
                 main = main.append_column(f"{prefix}{j}", pa.array(column))

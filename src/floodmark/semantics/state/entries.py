@@ -170,7 +170,7 @@ class KeyGroup:
         self._names.clear()
         for number, bucket in self._open.items():
             if bucket.changed:
-                self._settle(number, bucket)
+                self._recount(number, bucket)
         if self._weight > _FULL * self.directory.size:
             self._split(-(-self._weight // _FULL))
         for number, bucket in self._open.items():
@@ -255,11 +255,11 @@ class KeyGroup:
                 (left if target == number else self._open[target].entries)[name] = stored
             bucket.changed |= len(left) < len(bucket.entries)
             bucket.entries = left
-            self._settle(number, bucket)
+            self._recount(number, bucket)
         for number in roots:
-            self._settle(number, self._open[number])
+            self._recount(number, self._open[number])
 
-    def _settle(self, number: int, bucket: _Bucket) -> None:
+    def _recount(self, number: int, bucket: _Bucket) -> None:
         before = self.directory[number]
         weight, event, tick = 0, NONE, NONE
         for name, (entry_event, entry_tick, data) in bucket.entries.items():

@@ -85,7 +85,7 @@ class Checkpoint:
             return None
         return None if opened is None else Batch.from_json(opened.header)
 
-    def settled(self, batch: int) -> int:
+    def final_progress(self, batch: int) -> int:
         """Progress, ms, that is safe to publish when ``batch`` is the last micro-batch."""
         recorded = self.batch(batch)
         return NEVER if recorded is None else recorded.progress

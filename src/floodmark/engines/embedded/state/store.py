@@ -99,7 +99,7 @@ class State:
         else:
             self._changes[key] = value
 
-    def settle(self, group: int, index: bytes | None, deadline: int | None) -> None:
+    def write_index(self, group: int, index: bytes | None, deadline: int | None) -> None:
         """Set the index of a group, and its deadline: the progress for which state of the group waits."""
         self.put((group, INDEX), None if index is None else fronted(deadline, index))
         self._wait(group, self.get((group, INDEX)))
@@ -255,12 +255,12 @@ class GroupStore:
         return self.state.index(self.group)
 
     def put_index(self, index: bytes | None) -> None:
-        """Hold an index in memory until ``settle`` writes it together with the deadline."""
+        """Hold an index in memory until ``write_index`` writes it together with the deadline."""
         self._index = index
 
-    def settle(self, deadline: int | None) -> None:
+    def write_index(self, deadline: int | None) -> None:
         """Write the index and the deadline of the group."""
-        self.state.settle(self.group, self._index, deadline)
+        self.state.write_index(self.group, self._index, deadline)
 
     def expect(self, numbers: Sequence[int]) -> None:
         """Nothing: a read of a file costs no more by itself."""

@@ -171,7 +171,7 @@ class Compute:
             stores = {group: GroupStore(self.state, group) for group in part}
             emissions = Kernels(stage, stores).advance_all([rows], progress)
             for group, store in stores.items():
-                store.settle(emissions.deadlines[group])
+                store.write_index(emissions.deadlines[group])
             _collect(emitted, rows, Emission(emissions.results, emissions.late, None), by_kernel=False)
         return emitted
 
@@ -188,7 +188,7 @@ class Compute:
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
             emission = kernel_of(stage, store).advance([part], progress, ticks)
-            store.settle(emission.deadline)
+            store.write_index(emission.deadline)
             if emission.tick is not None:
                 emitted.due = emission.tick if emitted.due is None else min(emitted.due, emission.tick)
             _collect(emitted, part, emission, by_kernel=not stage.step.columnar)

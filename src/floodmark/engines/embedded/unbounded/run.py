@@ -34,7 +34,7 @@ from floodmark.lake.stream.checkpoint import Position
 from floodmark.lake.stream.sample import sampled
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lake.table.lost import found_lost
-from floodmark.lake.table.outputs import SETTLE_SECONDS
+from floodmark.lake.table.outputs import PROGRESS_SECONDS
 from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
 from floodmark.semantics.state.store import Store
@@ -108,10 +108,10 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 stream.run_timer_batch()
                 while not stop.is_set():
                     took = stream.step()
-                    sink.settle(SETTLE_SECONDS)
+                    sink.publish_progress(PROGRESS_SECONDS)
                     if not took and (until_caught_up or stop.wait(trigger_seconds)):
                         break
-                sink.settle(0)
+                sink.publish_progress(0)
         except (PySparkException, DeltaError, OSError) as error:
             raise explained(operator, error, _again(operator)) from error
         sink.followed()

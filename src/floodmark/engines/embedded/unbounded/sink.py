@@ -63,7 +63,7 @@ class Sink:
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
     _committed: dict[str, int] = field(init=False, default_factory=dict)
     """Output table -> progress in its last commit."""
-    _settled_at: float = field(init=False, default=float("-inf"))
+    _published_at: float = field(init=False, default=float("-inf"))
 
     def write(self, batch: Batch, evaluated: Evaluated, ingested: int) -> dict[str, int]:
         """Make a micro-batch durable, and commit it to every table.
@@ -95,23 +95,23 @@ class Sink:
         self.pay(whole, evaluated.outputs)
         return written
 
-    def settle(self, patience_seconds: float) -> None:
+    def publish_progress(self, patience_seconds: float) -> None:
         """Commit a marker to side outputs without new rows, so that their readers learn the stream's progress.
 
         Args:
             patience_seconds: least time since the last such commit.
         """
         last, now = self.state.batch, time.monotonic()
-        if last is None or last.progress <= NEVER or now - self._settled_at < patience_seconds:
+        if last is None or last.progress <= NEVER or now - self._published_at < patience_seconds:
             return
-        self._settled_at = now
+        self._published_at = now
         for output in self.operator.outputs:
             if output.side and self._reached(output.table) < last.progress:
                 record = replace(self._record(output, last), settled=True)
                 owed = self._owed(output, row_schema(output.schema).empty_table(), record, time.time_ns() // 1_000_000)
-                crash.point("micro_batch.before_settle")
+                crash.point("micro_batch.before_progress")
                 self._pay(replace(owed, app=self.timeline.app(output.table, "settle")), last.number)
-                crash.point("micro_batch.after_settle")
+                crash.point("micro_batch.after_progress")
                 self._committed[output.table] = last.progress
 
     def _reached(self, table: str) -> int:

@@ -158,7 +158,7 @@ class _Seeder(StatefulProcessor):
             if row["index"] is not None:
                 deadline = None if pd.isna(row["deadline"]) else int(row["deadline"])
                 self.store.put_index(bytes(row["index"]))
-                self.store.settle(deadline)
+                self.store.write_index(deadline)
             else:
                 self.store.put_piece(int(row["number"]), int(row["piece"]), int(row["pieces"]), bytes(row["chunk"]))
         self.store.write()

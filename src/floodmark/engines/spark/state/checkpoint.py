@@ -120,7 +120,7 @@ class Checkpoint:
         lines = self._lines("commits", batch)
         return NEVER if lines is None else progress_of(int(json.loads(lines[1])["nextBatchWatermarkMs"]))
 
-    def settled(self, batch: int) -> int:
+    def final_progress(self, batch: int) -> int:
         """Progress that is safe to publish when ``batch`` is the last micro-batch: all timers up to it have fired, or there are none."""
         return self.progress_before(batch) if self._state(batch) else self.progress_after(batch)
 

@@ -30,7 +30,7 @@ PIECE = 4_000_000
 class StateStore:
     """A kernel's store in Spark state: the index and its deadline in a value, chunks, cut into pieces, in a map.
 
-    Nothing is read twice in a micro-batch, and each group has at most one timer. What is written waits until ``settle``, or until it is much.
+    Nothing is read twice in a micro-batch, and each group has at most one timer. What is written waits until ``write_index``, or until it is much.
 
     Args:
         handle: Spark's, for timers.
@@ -58,10 +58,10 @@ class StateStore:
         return index
 
     def put_index(self, index: bytes | None) -> None:
-        """Hold an index in memory until ``settle`` writes it together with the deadline."""
+        """Hold an index in memory until ``write_index`` writes it together with the deadline."""
         self.fresh = index
 
-    def settle(self, deadline: int | None) -> None:
+    def write_index(self, deadline: int | None) -> None:
         """Write the pieces that wait and the index, and move the timer to the new deadline.
 
         Args:
@@ -155,7 +155,7 @@ class Host:
         emission = kernel_of(self.stage, self.store).advance(
             parts, progress_of(timers.getCurrentWatermarkInMs()), ticks
         )
-        self.store.settle(emission.deadline)
+        self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
         return frame_of(emitted(self.stage, emission, packed, sides, position))
 

@@ -87,6 +87,6 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
         case MakeCurrent():
             new.make_current(ends=timeline)
         case Fence():
-            fence.settle(new)
+            fence.end_predecessor(new)
         case _:
             raise AssertionError(step)

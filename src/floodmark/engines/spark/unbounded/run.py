@@ -100,7 +100,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             except ExecutionError as error:
                 if _NO_WORKER not in error.got or tries == 1:
                     raise
-        watermark = sink.timeline.checkpoint.settled(sink.timeline.checkpoint.last_committed())
+        watermark = sink.timeline.checkpoint.final_progress(sink.timeline.checkpoint.last_committed())
     return sink.done.result(operator, watermark=watermark, seconds=time.monotonic() - began)
 
 
@@ -156,7 +156,7 @@ def _prepare(
         stop,
         tell,
     )
-    sink.settle(spark)
+    sink.publish_progress(spark)
     return sink
 
 
@@ -251,7 +251,7 @@ def _run(
         follow(until_caught_up=False)
     try:
         _wait(spark, query, sink, followers)
-        sink.settle(spark)
+        sink.publish_progress(spark)
         if until_caught_up and not early:
             follow(until_caught_up=True)
     except PySparkException as error:
@@ -285,20 +285,20 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
 
     Meanwhile, a query whose clock is due gets a marker that starts a micro-batch, and an idle query's progress is written to its tables.
     """
-    settled = sink.timeline.checkpoint.last_committed()
+    published = sink.timeline.checkpoint.last_committed()
     try:
         while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # fractions work
             for failed in (follower for follower in followers if not follower.isActive):
                 failed.awaitTermination()  # raises what it failed with
             idle = not query.status["isTriggerActive"]
-            last = sink.timeline.checkpoint.last_committed() if idle else settled
+            last = sink.timeline.checkpoint.last_committed() if idle else published
             if idle and sink.stop.is_set():
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
                 markers.wake(spark, sink.operator, sink.timeline)
-            elif idle and last != settled and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1):
-                sink.settle(spark)
-                settled = last
+            elif idle and last != published and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1):
+                sink.publish_progress(spark)
+                published = last
     except StreamingQueryException:
         if isinstance(sink.failure, BaseException) or not sink.stop.is_set():
             raise

@@ -34,7 +34,7 @@ from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.files import Written
-from floodmark.lake.table.outputs import SETTLE_SECONDS, check_there, partition_by
+from floodmark.lake.table.outputs import PROGRESS_SECONDS, check_there, partition_by
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.graph.operator import Operator, Output, Side
@@ -107,13 +107,13 @@ class Sink:
         """
         return checkpoint_of(self.timeline).progress_before(number - 1 if self.stage else number)
 
-    def settle(self, spark: SparkSession) -> None:
+    def publish_progress(self, spark: SparkSession) -> None:
         """Write one marker per output after the last micro-batch, so that readers need not wait for the next micro-batch."""
         number = self.timeline.checkpoint.last_committed()
-        progress = self.timeline.checkpoint.settled(number)
+        progress = self.timeline.checkpoint.final_progress(number)
         if number < 0 or progress <= NEVER:
             return
-        crash.point("micro_batch.before_settle")
+        crash.point("micro_batch.before_progress")
         for output in self.operator.outputs:
             app = self.timeline.app(output.table, "settle")
             record = replace(self._record_of(output, number, progress), settled=True)
@@ -123,7 +123,7 @@ class Sink:
                 appender.append_arrow(rows, app, number, record, partition_by=partition_by(output))
             else:
                 self._append(tables.marker(spark, output, progress), output, app, number, record)
-        crash.point("micro_batch.after_settle")
+        crash.point("micro_batch.after_progress")
 
     def _write(self, batch: DataFrame, number: int) -> None:
         began, main = time.monotonic(), self.operator.outputs[0]
@@ -202,7 +202,7 @@ class Sink:
     def _owes_progress(self, output: Output, progress: int) -> bool:
         """Whether a side output without rows needs a marker with the stream's progress, for which its readers wait."""
         at, committed = self._commits.setdefault(output.table, (self._began, NEVER))
-        return progress > committed and time.monotonic() - at >= SETTLE_SECONDS
+        return progress > committed and time.monotonic() - at >= PROGRESS_SECONDS
 
     def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
         """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
