@@ -56,7 +56,10 @@ def test_a_dry_run_of_a_rebuild_says_what_a_rebuild_would_do(verb: Verb, lake: L
 
 
 def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, lake: Lake) -> None:
-    write(lake.internal("switch.json"), Switchover(again="floodmark rollback others --to x", targets=()).as_json().encode())
+    write(
+        lake.internal("switch.json"),
+        Switchover(again="floodmark rollback others --to x", targets=()).as_json().encode(),
+    )
     refused = verb("apply", "totals", "--dry-run", "--rebuild", "--lake", lake.root)
     assert refused.exit_code == 1
     assert refused.stderr.startswith("LIFECYCLE-034")

@@ -230,7 +230,9 @@ def test_an_interval_of_a_global_window_is_one_group_by_of_its_rows(engine: Comp
         ran = engine.run_bounded(sold, lake, interval)
         assert ran.skipped == ((interval,) if interval in standing else ()), (interval, standing)
         overlapped = [o for o in standing if o.start < interval.end and interval.start < o.end]
-        assert all(any(f"{o}: its result is removed" in reason for reason in ran.reasons) for o in overlapped if o != interval)
+        assert all(
+            any(f"{o}: its result is removed" in reason for reason in ran.reasons) for o in overlapped if o != interval
+        )
         standing = [interval, *(o for o in standing if o not in overlapped)]
         expected = [row for o in sorted(standing, key=lambda o: o.end) for row in of_interval(rows, o)]
         assert results(lake) == expected

@@ -125,7 +125,11 @@ def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_
 def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
 ) -> None:
-    operator, stream, days = workspace().operator("daily_carriers"), Lake(str(tmp_path), logs=landed_log.root), list(ONE_BY_ONE)
+    operator, stream, days = (
+        workspace().operator("daily_carriers"),
+        Lake(str(tmp_path), logs=landed_log.root),
+        list(ONE_BY_ONE),
+    )
     embedded.run_unbounded(operator, stream, until_caught_up=True)
     assert server.backfilled("daily_carriers", partitions=days) == "COMPLETED_SUCCESS"
     assert answer(lake, operator, "").num_rows > 30

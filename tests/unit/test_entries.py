@@ -14,7 +14,7 @@ from floodmark.core.errors import StateError
 from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.encoding.plain import pack, unpack
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import CODEC, KeyGroup, Entry
+from floodmark.semantics.state.entries import CODEC, Entry, KeyGroup
 from floodmark.semantics.state.store import MemoryStore
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from floodmark.semantics.encoding.identity import identity, key_of
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import KeyGroup, Entry
+from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import MemoryStore
 
 NAN = float("nan")

@@ -266,7 +266,9 @@ class Workspace:
             if input_.upstream and input_.upstream.operator not in self.operators:
                 name = input_.upstream.operator.name
                 fix = f"Add {name} to the workspace's operators."
-                if any(o.name == name and o.partitions and input_.upstream.operator.spans_interval for o in self.operators):
+                if any(
+                    o.name == name and o.partitions and input_.upstream.operator.spans_interval for o in self.operators
+                ):
                     fix = f"Its asset has partitions, by which Global() is one window each: write Global.per(PARTITIONS) in {name}."
                 got = f"'{name}', which is not in it (or is another version there)"
                 raise DefinitionError(where, "an operator of the workspace", got, fix, code="DEFINITION-073")

@@ -66,6 +66,8 @@ def _instant(parted: Manifest, made: Experiment, arm: Arm, cutover: str, timelin
         got = "computed all input anew" if arm.anew else f"went back, or another way, since {made.savepoint}"
         expected = "versions that went on from one savepoint"
         raise LifecycleError(where, expected, f"one that {got}", fix, code="LIFECYCLE-110")
-    reached = [(one.identity.deployed(), one.checkpoint.final_progress(one.checkpoint.last_committed())) for one in timelines]
+    reached = [
+        (one.identity.deployed(), one.checkpoint.final_progress(one.checkpoint.last_committed())) for one in timelines
+    ]
     latest = min(final(deployed.graph, progress, where) for deployed, progress in reached if deployed is not None)
     return chosen(parse(cutover, where), latest, where)

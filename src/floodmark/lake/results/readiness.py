@@ -152,7 +152,9 @@ def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: L
         ExecutionError: EXECUTION-002, an input has no table.
     """
     versions = input_versions(operator, lake)
-    stretches = segments(interval, _runs(operator, lake, interval), _coverage_check(operator, lake, versions, late_rows))
+    stretches = segments(
+        interval, _runs(operator, lake, interval), _coverage_check(operator, lake, versions, late_rows)
+    )
     return sorted(stretches, key=lambda one: one.interval.start)
 
 

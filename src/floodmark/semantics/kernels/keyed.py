@@ -26,7 +26,7 @@ from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import KeyGroup, Entry
+from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
 from floodmark.spec.values.schema import Schema

@@ -296,7 +296,9 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
                 markers.wake(spark, sink.operator, sink.timeline)
-            elif idle and last != published and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1):
+            elif (
+                idle and last != published and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1)
+            ):
                 sink.publish_progress(spark)
                 published = last
     except StreamingQueryException:
