@@ -14,7 +14,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import END, Interval
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.duplicates import DeduplicateKernel
-from floodmark.semantics.kernels.elements import Cut, ProcessStage
+from floodmark.semantics.kernels.elements import Clip, ProcessStage
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.directory import NONE
@@ -91,12 +91,12 @@ def marks_in(store):
 
 
 @pytest.mark.parametrize(
-    "cut", [None, Cut(interval=Interval(start=1050, end=1300), read=Interval(start=0, end=10_000))]
+    "clip", [None, Clip(interval=Interval(start=1050, end=1300), read=Interval(start=0, end=10_000))]
 )
 @pytest.mark.parametrize("by_time", [False, True])
 @pytest.mark.parametrize("keys", [("text",), ("share", "text"), ("share",), ("at",)])
-def test_rows_and_state_are_those_of_the_general_kernel(keys, by_time, cut):
-    stage = ProcessStage(stage_of(build(*keys)).step, by_time, cut)
+def test_rows_and_state_are_those_of_the_general_kernel(keys, by_time, clip):
+    stage = ProcessStage(stage_of(build(*keys)).step, by_time, clip)
     assert type(kernel_of(stage, MemoryStore())) is DeduplicateKernel
     for seed in range(15):
         rng = random.Random(f"{keys} {by_time} {seed}")

@@ -24,6 +24,7 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Record
 from floodmark.lake.table.history import Commit
+from floodmark.lifecycle.cutover import CutoverPlan
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
@@ -112,6 +113,16 @@ def test_a_switch_reads_back_as_it_was_written():
     switch = Switchover(again="floodmark rollback totals --to x", targets=(target,))
     assert Switchover.parse(switch.as_json().encode()) == switch
     assert switch.operators == ("totals",)
+
+
+def test_a_journal_of_an_earlier_release_with_a_cut_is_read() -> None:
+    plan = CutoverPlan(at=7, since=None, staying={"totals": 3})
+    target = Target.onto(MANIFEST, timeline=2, ends=1, source="/beside", cutover=plan)
+    switchover = Switchover(again="floodmark experiment promote x", targets=(target,))
+    document = json.loads(switchover.as_json())
+    document["steps"] = document.pop("targets")
+    document["steps"][0]["cut"] = document["steps"][0].pop("cutover")
+    assert Switchover.parse(json.dumps(document).encode()) == switchover
 
 
 def test_what_a_table_loses_is_counted_and_what_others_wrote_is_named():

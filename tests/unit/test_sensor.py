@@ -47,7 +47,7 @@ def walked(cut: Daily | Hourly, since: int, progress: int) -> list[tuple[str, in
     return [(name, end) for name, end in every if since < end - 1 <= progress]
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut.cut} from {cut.start}")
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut.boundaries} from {cut.start}")
 @settings(max_examples=15)
 @given(
     since=st.one_of(st.just(NEVER), instants.map(lambda s: s * 1000 + 999)),

@@ -242,7 +242,7 @@ def test_what_a_bounded_run_has_computed_is_not_covered_once_a_helper_has_change
             fingerprint=fingerprint,
             late_rows="as_landed",
             stale=lambda entry, piece: None,
-            cut=lambda whole: [whole],
+            pieces=lambda whole: [whole],
         )
         (found,) = segments(day, [entry], now)
         return found.stale

@@ -41,14 +41,14 @@ class CoverageCheck:
         fingerprint: of the operator now.
         late_rows: the requested treatment of late rows.
         stale: (entry, piece) -> why the rows that the entry read for the piece have changed since; None if they are unchanged.
-        cut: stretch -> the pieces that are decided one by one.
+        pieces: stretch -> the pieces that are decided one by one.
     """
 
     version: str
     fingerprint: str
     late_rows: LateRows
     stale: Callable[[Entry, Interval], str | None]
-    cut: Callable[[Interval], Iterable[Interval]]
+    pieces: Callable[[Interval], Iterable[Interval]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def segments(interval: Interval, newest_first: Iterable[Entry], now: CoverageChe
         pieces = (
             [(part, why) for part in parts]
             if why
-            else [(p, now.stale(entry, p) or "") for part in parts for p in now.cut(part)]
+            else [(p, now.stale(entry, p) or "") for part in parts for p in now.pieces(part)]
         )
         yield from (Segment(interval=part, entry=entry, stale=why) for part, why in _joined(pieces))
         if not undecided:

@@ -22,7 +22,7 @@ _ENDING = ("Tumbling", "Sliding", "Calendar", "Session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class CutoverPlan:
     """Where results of one version end and those of another begin.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
-from floodmark.lifecycle.cutover import Cut
+from floodmark.lifecycle.cutover import CutoverPlan
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.steps import Empty, MakeCurrent, RestoreState, RestoreTable, RestoreValues, Seek, Switching
 
@@ -31,7 +31,7 @@ class Target:
         tables: the outputs, with the versions to which they are restored.
         source: root of a lake whose tables of the same names replace the outputs instead; empty for none.
         moves: position of an input -> the table of this switch that the input reads.
-        cut: which results remain when ``source`` replaces the outputs; None if none remain.
+        cutover: which results remain when ``source`` replaces the outputs; None if none remain.
     """
 
     operator: str
@@ -44,10 +44,10 @@ class Target:
     tables: tuple[TableVersion, ...]
     source: str = ""
     moves: Mapping[int, str] = field(default_factory=dict)
-    cut: Cut | None = None
+    cutover: CutoverPlan | None = None
 
     @staticmethod
-    def onto(state: Manifest, *, timeline: int, ends: int, source: str, cut: Cut | None = None) -> Target:
+    def onto(state: Manifest, *, timeline: int, ends: int, source: str, cutover: CutoverPlan | None = None) -> Target:
         """The target of a stream that resumes from a savepoint of another lake.
 
         Args:
@@ -55,7 +55,7 @@ class Target:
             timeline: see the class.
             ends: see the class.
             source: see the class.
-            cut: see the class.
+            cutover: see the class.
         """
         return Target(
             operator=state.operator,
@@ -67,7 +67,7 @@ class Target:
             watermark=state.watermark,
             tables=state.outputs,
             source=source,
-            cut=cut,
+            cutover=cutover,
         )
 
 
@@ -96,10 +96,13 @@ class Switchover:
 
     @staticmethod
     def parse(text: bytes) -> Switchover:
-        """The switch from the text of a journal. Earlier releases called ``targets`` ``steps``."""
+        """The switchover from the text of a journal. Earlier releases called ``targets`` ``steps``, and a target's ``cutover`` ``cut``."""
         document = json.loads(text)
         if "steps" in document:
             document["targets"] = document.pop("steps")
+        for target in document["targets"]:
+            if "cut" in target:
+                target["cutover"] = target.pop("cut")
         return TypeAdapter(Switchover).validate_python(document)
 
 

@@ -130,7 +130,7 @@ def operator_assets(
         location: the workspace that the step acts on.
         tables: name of a table -> its asset, for every table that can be an input.
     """
-    operator, cut = asset.operator, asset.partitions
+    operator, divided_by = asset.operator, asset.partitions
     specs = [
         dg.AssetSpec(
             output_key(output),
@@ -142,7 +142,7 @@ def operator_assets(
             tags=dict(asset.tags),
             kinds={location.computing.name, "deltalake"},
             code_version=operator.version,
-            partitions_def=partitions.definition(cut) if cut else None,
+            partitions_def=partitions.definition(divided_by) if divided_by else None,
             skippable=True,
         )
         for output in operator.outputs
@@ -152,7 +152,7 @@ def operator_assets(
         specs=specs,
         name=operator.name,
         pool=f"operator_{operator.name}",
-        backfill_policy=dg.BackfillPolicy.single_run() if cut else None,
+        backfill_policy=dg.BackfillPolicy.single_run() if divided_by else None,
         config_schema=defaults(asset).to_fields_dict(),
         can_subset=True,  # one run writes all outputs, whichever are selected
     )
@@ -162,9 +162,9 @@ def operator_assets(
             check_wait(f"asset '{operator.name}'", config.wait_seconds)
             interval = _interval(context, asset)
             context.log.info(f"{operator.version} over {interval}, in {location.lake.root}")
-            if cut:
+            if divided_by:
                 ends = context.partition_key_range
-                _check_exist(asset, cut, list(dict.fromkeys((ends.start, ends.end))))
+                _check_exist(asset, divided_by, list(dict.fromkeys((ends.start, ends.end))))
             _check_chosen(context, asset, tables)
             divided = {name: upstream.partitions for name, upstream in tables.items()}
             division = await_inputs(context, asset, location.lake, interval, config, divided)
@@ -194,13 +194,13 @@ def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
     return dg.AssetDep(upstream.key, partition_mapping=partitions.mapping(asset.operator.stateful, asset.partitions))
 
 
-def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None:
+def _check_exist(asset: OperatorAsset, divided_by: Partitions, keys: list[str]) -> None:
     """Refuse partitions that the asset does not have: in the future, or outside its start and end. A launch by API may name any partition.
 
     Raises:
         LifecycleError: LIFECYCLE-007, the asset does not have a partition.
     """
-    definition = partitions.definition(cut)
+    definition = partitions.definition(divided_by)
     unknown = [key for key in keys if not definition.has_partition_key(key)]
     if unknown:
         known = f"{definition.get_first_partition_key()} to {definition.get_last_partition_key()}"
@@ -282,16 +282,16 @@ def _results(
     Dagster marks every partition of the run as materialized when a step yields a result. If some partitions were not computed, the step
     reports the computed partitions itself, and yields a result that marks none. Steps that read this asset run all the same.
     """
-    operator, cut = asset.operator, asset.partitions
-    seen = _coverage(operator, cut, location, late_rows) if cut else {}
-    computed = [name for name in context.partition_keys if name not in incomplete] if cut else []
+    operator, divided_by = asset.operator, asset.partitions
+    seen = _coverage(operator, divided_by, location, late_rows) if divided_by else {}
+    computed = [name for name in context.partition_keys if name not in incomplete] if divided_by else []
     for output in operator.outputs:
         key = output_key(output)
         about = metadata.of_run(result, output)
         rows = metadata.people_rows(location.lake, output)
-        if cut is None:
+        if divided_by is None:
             about["dagster/row_count"] = metadata.people_count(location.lake, output)
-        parts = _of_partitions(cut, computed, rows, result) if cut else {}
+        parts = _of_partitions(divided_by, computed, rows, result) if divided_by else {}
         if parts:
             parts[computed[-1]] |= seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
         for name, reason in incomplete.items():
@@ -302,7 +302,7 @@ def _results(
             yield dg.MaterializeResult(asset_key=key, metadata=about)
             continue
         tags = {CODE_VERSION_TAG: operator.version}
-        for part, numbers in parts.items() if cut else [(None, dict[str, Any]())]:
+        for part, numbers in parts.items() if divided_by else [(None, dict[str, Any]())]:
             event = dg.AssetMaterialization(key, metadata=about | numbers, partition=part, tags=tags)
             context.log_event(event)
         if key in context.selected_asset_keys:
@@ -310,20 +310,22 @@ def _results(
 
 
 def _of_partitions(
-    cut: Partitions, names: Sequence[str], rows: Mapping[str, int], result: RunResult
+    divided_by: Partitions, names: Sequence[str], rows: Mapping[str, int], result: RunResult
 ) -> dict[str, dict[str, Any]]:
     """Partition -> metadata: its number of rows, and whether this run computed the partition or found it covered."""
-    definition, by_partition = partitions.definition(cut), dict[str, dict[str, Any]]()
+    definition, by_partition = partitions.definition(divided_by), dict[str, dict[str, Any]]()
     for name in names:
         part = partitions.interval_of(definition.time_window_for_partition_key(name))
-        count = {"dagster/partition_row_count": rows.get(cut.key(part.start), 0)} if rows else {}
+        count = {"dagster/partition_row_count": rows.get(divided_by.key(part.start), 0)} if rows else {}
         by_partition[name] = count | {"computed": bool(part.minus(list(result.skipped)))}
     return by_partition
 
 
-def _coverage(operator: Operator, cut: Partitions, location: StepWorkspace, late_rows: LateRows) -> dict[str, Any]:
+def _coverage(
+    operator: Operator, divided_by: Partitions, location: StepWorkspace, late_rows: LateRows
+) -> dict[str, Any]:
     """Metadata of the operator's coverage, from the first partition to now, under the ``late_rows`` of the run."""
-    whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
+    whole = Interval(start=first(divided_by), end=min(end_of(divided_by), time.time_ns() // 1_000_000))
     return metadata.coverage(coverage(operator, location.lake, whole, late_rows=late_rows), whole)
 
 

@@ -69,8 +69,8 @@ def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetCh
         Checked(key=output_key(operator.output(name)), rows=_output_rows(asset, name, location), expectations=some)
         for name, some in asset.expectations.items()
     ]
-    cut = partitions.definition(asset.partitions) if asset.partitions else None
-    return _definition(f"check_{operator.name}", checked, cut, location, f"operator_{operator.name}")
+    divided_by = partitions.definition(asset.partitions) if asset.partitions else None
+    return _definition(f"check_{operator.name}", checked, divided_by, location, f"operator_{operator.name}")
 
 
 def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
@@ -85,7 +85,7 @@ def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Ro
 
 
 def _definition(
-    name: str, checked: Sequence[Checked], cut: partitions.Definition | None, location: StepWorkspace, pool: str
+    name: str, checked: Sequence[Checked], divided_by: partitions.Definition | None, location: StepWorkspace, pool: str
 ) -> dg.AssetChecksDefinition:
     specs = {
         (checked_asset.key, expectation.name): dg.AssetCheckSpec(
@@ -93,7 +93,7 @@ def _definition(
             asset=checked_asset.key,
             description=f"{expectation.kind}({', '.join(f'{k}={v!r}' for k, v in expectation.values.items())})",
             blocking=expectation.blocking,
-            partitions_def=cut,
+            partitions_def=divided_by,
         )
         for checked_asset in checked
         for expectation in checked_asset.expectations
@@ -103,7 +103,7 @@ def _definition(
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
         computing = location.computing
         for checked_asset in checked:
-            for key, interval in _pieces(context, checked_asset.key, cut):
+            for key, interval in _pieces(context, checked_asset.key, divided_by):
                 context.log.info(f"{checked_asset.key.to_user_string()}, {key or interval}")
                 with failing():
                     work = partial(computing.with_session, partial(_evaluated, checked_asset, interval))
@@ -125,7 +125,7 @@ def _definition(
 
 
 def _pieces(
-    context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, cut: partitions.Definition | None
+    context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, divided_by: partitions.Definition | None
 ) -> list[tuple[str | None, Interval]]:
     """(partition, event time) to check one by one: the computed partitions of the run; the partition is None if several are checked together.
 
@@ -134,15 +134,15 @@ def _pieces(
     tags = context.run.tags
     low = tags.get("dagster/asset_partition_range_start", tags.get("dagster/partition"))
     high = tags.get("dagster/asset_partition_range_end", low)
-    if cut is None or low is None or high is None:
+    if divided_by is None or low is None or high is None:
         return [(None, Interval())]
-    keys = cut.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
+    keys = divided_by.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
     computed = context.instance.get_materialized_partitions(asset)
     keys = [key for key in keys if key in computed] or list(
         keys
     )  # no partition is reported: the command line may have computed them
     pieces: list[tuple[str | None, Interval]] = [
-        (key, partitions.interval_of(cut.time_window_for_partition_key(key))) for key in keys
+        (key, partitions.interval_of(divided_by.time_window_for_partition_key(key))) for key in keys
     ]
     if len(pieces) <= _APART:
         return pieces

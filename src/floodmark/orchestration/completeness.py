@@ -58,7 +58,7 @@ def await_inputs(
         LifecycleError: LIFECYCLE-006, no partition of the run has complete inputs.
     """
     deadline = time.monotonic() + (config.wait_seconds if config.behind == "wait" else 0)
-    since = {table: first(cut) for table, cut in partitions.items() if cut}
+    since = {table: first(divided_by) for table, divided_by in partitions.items() if divided_by}
     while missing := _missing(asset, lake, interval, config, since):
         if time.monotonic() >= deadline:
             return divide(asset, interval, missing)

@@ -1,4 +1,4 @@
-"""Cut-overs of a stream to an arm of an experiment: the instant before which the stream's results stay."""
+"""CutoverPlan-overs of a stream to an arm of an experiment: the instant before which the stream's results stay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints, switch
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.lifecycle.cutover import Cut, chosen, final, numbered, parse
+from floodmark.lifecycle.cutover import CutoverPlan, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.values.schema import first_sequence
@@ -31,7 +31,7 @@ def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:
         _instant(parted, made, arm, cutover, [Timeline.current(lake, made.operator)])
 
 
-def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | None:
+def cutover_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> CutoverPlan | None:
     """The cut-over that decides which results of a stream stay; None without a cut-over: then only results before the common savepoint stay.
 
     Args:
@@ -53,9 +53,11 @@ def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | N
         return None
     paths = {table: lake.output(table) for table in deployed.tables}
     staying = {table: DeltaTable(path).version() for table, path in paths.items() if DeltaTable.is_deltatable(path)}
-    cut = Cut(at=at, since=first_sequence(parted.batch + 1) if numbered(deployed.graph) else None, staying=staying)
-    switch.check_cut(lake, beside, cut)
-    return cut
+    plan = CutoverPlan(
+        at=at, since=first_sequence(parted.batch + 1) if numbered(deployed.graph) else None, staying=staying
+    )
+    switch.check_cutover(lake, beside, plan)
+    return plan
 
 
 def _instant(parted: Manifest, made: Experiment, arm: Arm, cutover: str, timelines: list[Timeline]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from floodmark.control.delivery.cutover import check_cutover, cut_between
+from floodmark.control.delivery.cutover import check_cutover, cutover_between
 from floodmark.control.delivery.experiments import check_running, check_whole, of, promoted
 from floodmark.control.state.records import Action
 from floodmark.control.streams import actions, supervised
@@ -104,8 +104,8 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     arms = Timeline.current(Lake(chosen.root), operator).identity
     deployed = arms.deployed()
     tables = deployed.tables if deployed is not None else ()
-    cut = cut_between(lake, made, chosen, request.cutover)
-    turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cut)
+    cutover = cutover_between(lake, made, chosen, request.cutover)
+    turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cutover)
     old = supervised.wanted(fleet, names, need=False)
     before = supervised.pausing(names, old, _rollback_note(made, chosen))
     return [*before, Follow(operator=operator, arm=request.arm), *steps([turn]), *started]
@@ -165,8 +165,8 @@ def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: P
         take([follow], lambda _: _brought_up(fleet, made, arm, request.patience))
         with switch.stopped(lake, [operator, *reading]), switch.stopped(there.lake, [operator]):
             _delete_transfer(lake, made, arm)
-            cut = cut_between(lake, made, arm, request.cutover)
-            taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cut=cut)
+            cutover = cutover_between(lake, made, arm, request.cutover)
+            taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cutover=cutover)
     savepoints.delete(savepoints.find(lake, taken))
     return back
 

@@ -118,5 +118,5 @@ def stamped(rows: DataFrame, output: Output) -> DataFrame:
         rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
     rows = with_columns(rows, {"_progress": "CAST(NULL AS bigint)", "_ingest_time": "current_timestamp()"})
     names = [f"`{name}`" for name in (*output.schema.names, *STAMPS)]
-    cut = [] if output.partitions is None else [f"{output.partitions.sql()} AS {PARTITION}"]
-    return rows.selectExpr(*names, *cut)
+    partition = [] if output.partitions is None else [f"{output.partitions.sql()} AS {PARTITION}"]
+    return rows.selectExpr(*names, *partition)

@@ -25,7 +25,7 @@ from floodmark.lake.writing import derived
 from floodmark.lake.writing.cutover import Cutover, Part
 from floodmark.lake.writing.graft import graft
 from floodmark.lake.writing.writer import Writer, committed
-from floodmark.lifecycle.cutover import Cut
+from floodmark.lifecycle.cutover import CutoverPlan
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.steps import (
     Empty,
@@ -141,7 +141,9 @@ def perform(lake: Lake, switch: Switchover) -> None:
         _perform(lake, switch)
 
 
-def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str, cut: Cut | None = None) -> str:
+def become(
+    lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str, cutover: CutoverPlan | None = None
+) -> str:
     """Replace a stopped stream's state and tables by those of a stopped stream of the same operator in another lake. One commit per table.
 
     Args:
@@ -151,14 +153,16 @@ def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, wh
         again: the command that completes an interrupted switch.
         back: id of the savepoint that would undo the switch.
         why: note for the savepoint that transfers the state.
-        cut: the cut-over that decides which results stay; by default none stays.
+        cutover: the cut-over that decides which results stay; by default none stays.
 
     Returns:
         Id of the savepoint that transferred the state. It names tables of the other lake, so it is useless afterwards.
     """
     made = savepoints.create(operator, beside, why=why)
     taken, timeline = savepoints.import_savepoint(lake, made.path).manifest, Timeline.current(lake, operator)
-    target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cut=cut)
+    target = Target.onto(
+        taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cutover=cutover
+    )
     perform(lake, Switchover(again=again, targets=(target,), back=back))
     return taken.id
 
@@ -194,16 +198,16 @@ def _turn(lake: Lake, target: Target, there: Collection[str]) -> Turn:
         operator=target.operator,
         timeline=target.timeline,
         origin=target.source or f"micro-batch {target.batch}",
-        tables={one.table: _origin(target.source, target.cut) or f"version {one.version}" for one in target.tables},
+        tables={one.table: _origin(target.source, target.cutover) or f"version {one.version}" for one in target.tables},
         values=values,
         retired=_retired(ended, values, _outputs(new) if target.source else None),
         follows=tuple(target.moves.values()),
     )
 
 
-def _origin(source: str, cut: Cut | None) -> str:
+def _origin(source: str, cutover: CutoverPlan | None) -> str:
     """The origin of a table's rows, in words."""
-    return source if cut is None else f"{source} from {describe(cut.at)} on, and before that what it is"
+    return source if cutover is None else f"{source} from {describe(cutover.at)} on, and before that what it is"
 
 
 def beside_turn(
@@ -212,7 +216,7 @@ def beside_turn(
     source: str,
     tables: Iterable[str],
     values: Collection[str],
-    cut: Cut | None = None,
+    cutover: CutoverPlan | None = None,
 ) -> Turn:
     """The steps by which a stream would be replaced by a stream of the same operator in another lake.
 
@@ -222,9 +226,9 @@ def beside_turn(
         source: root of the other lake, which need not exist yet.
         tables: output tables of the other stream, the main output first.
         values: the tables among them with last values.
-        cut: the cut-over that decides which results stay; by default none stays.
+        cutover: the cut-over that decides which results stay; by default none stays.
     """
-    timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, _origin(source, cut))
+    timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, _origin(source, cutover))
     return Turn(
         operator=operator,
         timeline=timeline.next().number,
@@ -329,36 +333,36 @@ def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> 
     remove(timeline.folder("switching"))
 
 
-def check_cut(lake: Lake, beside: Lake, cut: Cut) -> None:
+def check_cutover(lake: Lake, beside: Lake, cutover: CutoverPlan) -> None:
     """Check that each table of a cut-over can hold rows of both versions.
 
     Args:
         lake: lake of the stream.
         beside: lake of the coming version.
-        cut: the cut-over of all tables.
+        cutover: the cut-over of all tables.
 
     Raises:
         LifecycleError: LIFECYCLE-110, the column types or the partitioning of a table differ.
     """
-    for table in cut.staying:
+    for table in cutover.staying:
         path = beside.output(table)
         if DeltaTable.is_deltatable(path):
-            _cutover(lake, cut, table, path, DeltaTable(path).version()).check()
+            _cutover(lake, cutover, table, path, DeltaTable(path).version()).check()
 
 
-def _cutover(lake: Lake, cut: Cut, table: str, path: str, version: int) -> Cutover:
-    staying = (lake.output(table), cut.staying[table])
-    return Cutover(table=table, staying=staying, coming=(path, version), at=cut.at, since=cut.since)
+def _cutover(lake: Lake, cutover: CutoverPlan, table: str, path: str, version: int) -> Cutover:
+    staying = (lake.output(table), cutover.staying[table])
+    return Cutover(table=table, staying=staying, coming=(path, version), at=cutover.at, since=cutover.since)
 
 
 def _replacement(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[str, int | None, Part | None]:
     """(path, version, further files) of the table that replaces an output. For a cut-over, writes the mixed table first if needed."""
     origin = Lake(target.source) if target.source else timeline.lake
-    path, cut = origin.output(wanted.table), target.cut
-    if cut is None or wanted.table not in cut.staying:
+    path, plan = origin.output(wanted.table), target.cutover
+    if plan is None or wanted.table not in plan.staying:
         return path, wanted.version, None
     mixed = timeline.folder(_CUTOVER, wanted.table)
-    cutover = _cutover(timeline.lake, cut, wanted.table, path, wanted.version)
+    cutover = _cutover(timeline.lake, plan, wanted.table, path, wanted.version)
     if not derived.whole(mixed):  # used twice: for the last values, then for the table
         cutover.write(mixed)
     return mixed, None, cutover.part

@@ -221,16 +221,16 @@ def _coverage_check(operator: Operator, lake: Lake, versions: dict[str, int], la
                 return f"its input '{input_.table}' has changed since (version {before} -> {after})"
         return None
 
-    def cut(interval: Interval) -> list[Interval]:
+    def pieces(interval: Interval) -> list[Interval]:
         if operator.partitions is None or interval.start <= NEVER or interval.end > END:
             return [interval]
-        pieces = [
+        split_up = [
             _inside(interval, piece) for _, piece in islice(split(operator.partitions, interval), _MOST_PIECES + 1)
         ]
-        return pieces if len(pieces) <= _MOST_PIECES else [interval]  # a far end such as 9999-12-31
+        return split_up if len(split_up) <= _MOST_PIECES else [interval]  # a far end such as 9999-12-31
 
     return CoverageCheck(
-        version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, cut=cut
+        version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, pieces=pieces
     )
 
 

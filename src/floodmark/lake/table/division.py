@@ -17,9 +17,9 @@ from floodmark.spec.windowing.partitions import Partitions
 _CUT = "floodmark.partitions"
 
 
-def metadata(cut: Partitions) -> dict[str, str]:
+def metadata(partitions: Partitions) -> dict[str, str]:
     """Metadata of the partition column."""
-    return {_CUT: cut.cut}
+    return {_CUT: partitions.boundaries}
 
 
 def divided(rows: pa.Table, output: Output) -> pa.Table:
@@ -40,8 +40,8 @@ def divided(rows: pa.Table, output: Output) -> pa.Table:
     return rows.append_column(PARTITION, pa.array(keys, pa.string()))
 
 
-def _describe_partitions(cut: str | None) -> str:
-    return f"asset partitions by {cut}" if cut else "no asset partitions"
+def _describe_partitions(boundaries: str | None) -> str:
+    return f"asset partitions by {boundaries}" if boundaries else "no asset partitions"
 
 
 def other(path: str, output: Output) -> str | None:
@@ -50,7 +50,7 @@ def other(path: str, output: Output) -> str | None:
         fields = fields_of(path)
     except TableNotFoundError:
         return None
-    wanted = _describe_partitions(output.partitions.cut if output.partitions else None)
+    wanted = _describe_partitions(output.partitions.boundaries if output.partitions else None)
     actual = _describe_partitions(
         str(fields[PARTITION]["metadata"].get(_CUT, "unknown")) if PARTITION in fields else None
     )
@@ -70,5 +70,5 @@ def check(path: str, operator: Operator, output: Output) -> None:
         f"Compute all of it anew, which divides the table anew: floodmark run {operator.name} --force (without --from and --to); "
         f"where a stream writes it: floodmark run {operator.name} --unbounded --from-scratch."
     )
-    expected = _describe_partitions(output.partitions.cut if output.partitions else None)
+    expected = _describe_partitions(output.partitions.boundaries if output.partitions else None)
     raise PlanError(f"table {path}", expected, actual, fix, code="PLAN-003")

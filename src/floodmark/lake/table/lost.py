@@ -43,7 +43,7 @@ class LostFile:
         sequences: (first, last) ``_sequence``.
         times: (first, last) event time, ms.
         units: names of the units from which its rows landed; empty for outputs.
-        cut: how much of a truncated file remains, in words; empty for a missing file.
+        truncated: how much of a truncated file remains, in words; empty for a missing file.
     """
 
     path: str
@@ -51,11 +51,14 @@ class LostFile:
     sequences: tuple[int, int] | None
     times: tuple[int, int] | None
     units: tuple[str, ...] = ()
-    cut: str = ""
+    truncated: str = ""
 
     def describe(self) -> str:
         """A description for people."""
-        parts = [self.path + self.cut, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
+        parts = [
+            self.path + self.truncated,
+            "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows",
+        ]
         if self.sequences:
             parts.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
         if self.times:
@@ -81,7 +84,7 @@ def lost_files(table: str) -> list[LostFile]:
                 sequences=sequences,
                 times=times and (_ms(times[0]), _ms(times[1])),
                 units=_units(landings, sequences),
-                cut=_describe_truncation(_size(table, action["path"]), action["size_bytes"]),
+                truncated=_describe_truncation(_size(table, action["path"]), action["size_bytes"]),
             )
         )
     return sorted(files, key=lambda file: (file.sequences or (0, 0), file.path))
@@ -199,7 +202,7 @@ def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
 
 
 def _error(operator: Operator, lake: Lake, operator_input: Input, files: list[LostFile], again: str) -> ExecutionError:
-    got = f"{len(files)} {'gone or damaged' if any(file.cut for file in files) else 'gone'}: {'; '.join(file.describe() for file in files[:_SHOWN])}"
+    got = f"{len(files)} {'gone or damaged' if any(file.truncated for file in files) else 'gone'}: {'; '.join(file.describe() for file in files[:_SHOWN])}"
     got += f"; and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     fix = f"Nothing else is lost. Put a copy of the file back in its place, then: {again}. "
     if operator_input.upstream is not None:

@@ -110,20 +110,20 @@ def check_there(path: str, what: str, fix: str) -> None:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 
-def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
+def table_schema(schema: Schema, divided_by: Partitions | None = None) -> TableSchema:
     """The columns of a table of stamped rows, all nullable, with column descriptions as comments.
 
     Args:
         schema: the table's declared columns.
-        cut: the asset partitions of the table; None for an unpartitioned table.
+        divided_by: the asset partitions of the table; None for an unpartitioned table.
     """
     comments = {column.name: column.description for column in schema.columns if column.description}
     fields = [
         Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
         for f in TableSchema.from_arrow(row_schema(schema)).fields
     ]
-    if cut is not None:
-        fields.append(Field(PARTITION, PrimitiveType("string"), nullable=True, metadata=division.metadata(cut)))
+    if divided_by is not None:
+        fields.append(Field(PARTITION, PrimitiveType("string"), nullable=True, metadata=division.metadata(divided_by)))
     return TableSchema(fields)
 
 

@@ -22,7 +22,7 @@ from floodmark.spec.windowing.windows import Count, Global, WindowAssigner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Clip:
     """A bounded run over a part of time.
 
     Args:
@@ -45,7 +45,7 @@ class ElementStage:
     step: WindowAggregate
     by_time: bool
     """Whether rows are processed in order of effective time instead of arrival."""
-    cut: Cut | None = None
+    clip: Clip | None = None
     """The interval to compute; None for all of time."""
 
     @property
@@ -103,7 +103,7 @@ class ProcessStage:
     step: KeyedProcess
     by_time: bool
     """Whether rows are processed in order of effective time instead of arrival."""
-    cut: Cut | None = None
+    clip: Clip | None = None
     """The interval whose rows are emitted; None for all of time. All rows are processed."""
     runner: list[Any] = field(default_factory=list, compare=False, repr=False)
     """The opened function: empty until a kernel opens it, in each process."""

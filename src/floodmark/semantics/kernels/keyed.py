@@ -131,11 +131,11 @@ class KeyedKernel(ABC):
         side = None
         if rows is not None and self.refused and "side" in rows.column_names:
             side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
-            side = side if self.stage.cut is None else inside(side, side["t"], self.stage.cut.interval)
+            side = side if self.stage.clip is None else inside(side, side["t"], self.stage.clip.interval)
         deadline = min(waits)
         failed = set_aside(self.failures) if self.failures else None
-        if failed is not None and self.stage.cut is not None:
-            failed = inside(failed, failed["t"], self.stage.cut.interval)
+        if failed is not None and self.stage.clip is not None:
+            failed = inside(failed, failed["t"], self.stage.clip.interval)
         return Emission(
             self._results(),
             self.late,
@@ -354,11 +354,11 @@ class KeyedKernel(ABC):
 
     def _wanted(self, time: int) -> bool:
         """Whether a result of that event time is in the computed interval."""
-        cut = self.stage.cut
-        return cut is None or cut.interval.start <= time < cut.interval.end
+        clip = self.stage.clip
+        return clip is None or clip.interval.start <= time < clip.interval.end
 
     def _cut(self, results: pa.Table) -> pa.Table:
-        return results if self.stage.cut is None else inside(results, results["_event_time"], self.stage.cut.interval)
+        return results if self.stage.clip is None else inside(results, results["_event_time"], self.stage.clip.interval)
 
 
 def _as_now(held: pa.Table, schema: Schema) -> pa.Table:

@@ -305,7 +305,7 @@ class RecordWindowKernel(KeyedKernel):
             window.contents = self.contents.evicted(window.contents, "after")
             return True
         head = (*key_state.entry.key, *((window.start, window.end) if window.end is not None else ()))
-        if self.step.revises or self.stage.cut:
+        if self.step.revises or self.stage.clip:
             if self.step.revises:
                 self.out += [(*before, stamp, RETRACTION, self.units) for before in window.emitted]
             window.emitted += [(*head, *row, event) for row in rows]
@@ -349,12 +349,12 @@ class RecordWindowKernel(KeyedKernel):
 
     def _check_whole(self, key_state: KeyWindows, window: OpenWindow) -> None:
         """Refuse a session that reaches the edge of the rows read, as rows beyond the edge may extend it: EXECUTION-007."""
-        cut, session = self.stage.cut, self.step.window
-        if cut is None or not isinstance(session, Session) or window.start is None or window.end is None:
+        clip, session = self.stage.clip, self.step.window
+        if clip is None or not isinstance(session, Session) or window.start is None or window.end is None:
             return
         gap = session.gap if isinstance(session.gap, int) else session.longest
-        open_start = cut.read.start > NEVER and window.start - gap < cut.read.start
-        open_end = cut.read.end <= END and window.end >= cut.read.end
+        open_start = clip.read.start > NEVER and window.start - gap < clip.read.start
+        open_end = clip.read.end <= END and window.end >= clip.read.end
         if (open_start or open_end) and any(self._wanted(row[len(row) - 1]) for row in window.emitted):
             where = f"step '{self.step.uid}', key {key_state.entry.key}"
             got = f"one from {describe(window.start)} to {describe(window.end)} at the edge of the rows read"

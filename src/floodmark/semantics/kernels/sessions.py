@@ -36,7 +36,7 @@ def has_final_sessions(stage: ElementStage) -> bool:
     special = step.trigger or step.evictor or step.function or step.allowed_lateness or step.order
     own = step.own_aggregates or step.on_error == "quarantine" or stage.whole_rows
     ordered = any(getattr(aggregate, "function", "") in ORDERED for _, aggregate in step.aggregates)
-    return not (special or own or ordered or step.revises or stage.cut) and step.time == "event"
+    return not (special or own or ordered or step.revises or stage.clip) and step.time == "event"
 
 
 class SessionKernel(RecordWindowKernel):

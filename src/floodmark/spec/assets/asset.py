@@ -265,10 +265,10 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     if behind not in get_args(Behind) or longest < 0:
         fix = 'behind is "fail" or "wait", wait a span such as "1 hour".'
         raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
-    cut = _partitions(partitions, where)
-    if cut is not None:
-        operator = operator.divided(cut)
-        _check_cut(operator, cut, where)
+    divided_by = _partitions(partitions, where)
+    if divided_by is not None:
+        operator = operator.divided(divided_by)
+        _check_partitions(operator, divided_by, where)
     if upgrades is not None:
         _check_upgrades(upgrades, where)
     if rollout is not None:
@@ -287,8 +287,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         for expectation in output_expectations:
             expectation.check(operator.output(name).schema, where)
     return OperatorAsset(
-        operator=replace(operator, partitions=cut, isolation=isolation),
-        partitions=cut,
+        operator=replace(operator, partitions=divided_by, isolation=isolation),
+        partitions=divided_by,
         group=group,
         owners=tuple(owners),
         tags=tags or {},
@@ -380,7 +380,7 @@ def _partitions(partitions: Any, where: str) -> Partitions | None:
     )
 
 
-def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
+def _check_partitions(operator: Operator, partitions: Partitions, where: str) -> None:
     step = operator.stateful
     window = step.window if isinstance(step, WindowAggregate) else None
     if step and step.over_all_time is not None:

@@ -55,7 +55,7 @@ class Daily:
         return Interval(start=self.midnight(day), end=self.midnight(day + timedelta(days=1)))
 
     @property
-    def cut(self) -> str:
+    def boundaries(self) -> str:
         """Where one partition ends and the next begins, whatever the first and the last: what a table is divided by."""
         return f"day {self.timezone}"
 
@@ -97,7 +97,7 @@ class Hourly:
             raise DefinitionError(where, "hours that begin at one minute all year", got, fix, code="DEFINITION-091")
 
     @property
-    def cut(self) -> str:
+    def boundaries(self) -> str:
         """Where one partition ends and the next begins, whatever the first and the last: what a table is divided by."""
         return f"hour {self.shift // 60_000} minutes past"
 

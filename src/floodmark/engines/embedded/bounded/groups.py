@@ -30,7 +30,7 @@ class Work:
     """The computation for the rows of each key group.
 
     Args:
-        stage: with its cut.
+        stage: with its clip.
         interval: of event time.
         clock: recorded ticks.
         reached: progress before the input ended.

@@ -39,7 +39,7 @@ from floodmark.lake.results.readiness import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun
-from floodmark.semantics.kernels.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.graph import steps
@@ -215,7 +215,7 @@ class _Run:
         assert stage is not None
         if isinstance(stage, (ElementStage, ProcessStage)):
             needed = scans(operator, self.interval)
-            stage = replace(stage, cut=None if self.interval.everything else Cut(interval=self.interval, read=needed))
+            stage = replace(stage, clip=None if self.interval.everything else Clip(interval=self.interval, read=needed))
         return self._by_kernels(stage, parent)
 
     def _plain(self, step: steps.WindowAggregate) -> bool:

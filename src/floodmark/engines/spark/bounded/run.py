@@ -45,7 +45,7 @@ from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.encoding.columns import decode, inside
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.columnar import Stage
-from floodmark.semantics.kernels.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of, stage_of
@@ -223,7 +223,7 @@ def _by_elements(
     reached: int,
 ) -> Computed:
     """All outputs, computed row by row: the kernel itself decides which rows are late, so counts and side rows come from the kernel."""
-    stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
+    stage = replace(stage, clip=None if interval.everything else Clip(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
     done = (
         packed.groupBy("group")
