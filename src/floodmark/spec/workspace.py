@@ -265,11 +265,10 @@ class Workspace:
             where = f"operator '{operator.name}', input '{input_.name}'"
             if input_.upstream and input_.upstream.operator not in self.operators:
                 name = input_.upstream.operator.name
-                fix = f"Add {name} to the workspace's operators."
-                if any(
-                    o.name == name and o.partitions and input_.upstream.operator.spans_interval for o in self.operators
-                ):
-                    fix = f"Its asset has partitions, by which Global() is one window each: write Global.per(PARTITIONS) in {name}."
+                divided = any(o.name == name and o.partitions for o in self.operators)
+                fix = f"Its asset has partitions, by which Global() is one window each: write Global.per(PARTITIONS) in {name}."
+                if not (divided and input_.upstream.operator.spans_interval):
+                    fix = f"Add {name} to the workspace's operators."
                 got = f"'{name}', which is not in it (or is another version there)"
                 raise DefinitionError(where, "an operator of the workspace", got, fix, code="DEFINITION-073")
             if input_.table not in tables:

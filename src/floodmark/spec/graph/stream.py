@@ -342,9 +342,11 @@ def _check_trigger(trigger: object, window: Window, where: str, *, divided: bool
     if isinstance(window, Count):
         why = "Count() fires by its own count"
     if why:
-        fix = "Use Global() with a trigger of your own, or AfterWatermark() with .early(...); see the docs of triggers."
-        if divided:
-            fix = "Leave the trigger out: over asset partitions Global() is one window per partition, which fires at its end."
+        fix = (
+            "Leave the trigger out: over asset partitions Global() is one window per partition, which fires at its end."
+        )
+        if not divided:
+            fix = "Use Global() with a trigger of your own, or AfterWatermark() with .early(...); see the docs of triggers."
         raise DefinitionError(
             where, "a trigger that can fire", f"{trigger.describe()}: {why}", fix, code="DEFINITION-034"
         )
