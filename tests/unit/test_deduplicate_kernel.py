@@ -18,7 +18,7 @@ from floodmark.semantics.kernels.elements import Clip, ProcessStage
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import MemoryStore
 
 WITHIN = 10
@@ -86,7 +86,7 @@ def advanced(kernel_types, stage, batches):
 
 
 def marks_in(store):
-    entries = Entries.open(MemoryStore(dict(store.chunks), store.head))
+    entries = KeyGroup.open(MemoryStore(dict(store.chunks), store.head))
     return {entry.name: entry.value[3]["over"] for entry in entries.due(NONE, NONE)}
 
 

@@ -22,7 +22,7 @@ from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.keyed import plain_keys
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entries
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.marks import CODEC, Marks, Numbers, Rows, codes_of
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.matching import Deduplicate
@@ -48,12 +48,12 @@ class DeduplicateKernel(ProcessKernel):
         self.within = function.within
         self.emitted: pa.Table | None = None
 
-    def _opened_entries(self) -> Entries:
+    def _opened_entries(self) -> KeyGroup:
         """The marks, in place of entries: whoever asks them what is due finds nothing to do, as they free themselves."""
         index = self.store.index()
         codec, *fields = (CODEC, {}, 0, [], (0, "", "")) if index is None else unpack(index)
-        self.marks = Marks.of_index(self.store, tuple(fields)) if codec == CODEC else _taken(Entries.open(self.store))
-        return cast("Entries", self.marks)
+        self.marks = Marks.of_index(self.store, tuple(fields)) if codec == CODEC else _taken(KeyGroup.open(self.store))
+        return cast("KeyGroup", self.marks)
 
     def _begin(self) -> None:
         super()._begin()
@@ -65,14 +65,14 @@ class DeduplicateKernel(ProcessKernel):
         shaped = set(self.result.names) <= {field.name for field in whole.type}
         if moves or not shaped or any(pc.struct_field(whole, name).null_count for name in self.result.needed):
             self.marks.close()
-            self.entries = Entries.open(self.store)
+            self.entries = KeyGroup.open(self.store)
             super()._rows_and_ticks(table, places, moves)
             return
         names, which = self._named(table)
         times, stamps = (table[name].to_numpy().astype(np.int64) for name in ("t", "w"))
         behind = times <= stamps
-        if self.stage.cut is not None:
-            interval = self.stage.cut.interval
+        if self.stage.clip is not None:
+            interval = self.stage.clip.interval
             behind &= (interval.start <= times) & (times < interval.end)
         self.late += int(behind.sum())
         codes = codes_of(names)
@@ -154,7 +154,7 @@ class DeduplicateKernel(ProcessKernel):
         return super()._results() if self.emitted is None else self._cut(self.emitted)
 
 
-def _taken(entries: Entries) -> Marks:
+def _taken(entries: KeyGroup) -> Marks:
     """The marks of a group whose keys had entries, which are removed."""
     times_by_name = {}
     for entry in list(entries.due(NONE, NONE)):

@@ -98,7 +98,7 @@ class KeyGroup:
         codec, extra, *buckets = unpack(index)
         if codec == MARKS:
             group = Marks.of_index(store, (extra, *buckets))
-            return Entries(store, extra, Directory(store)).filled(_taken_from_marks(group))
+            return KeyGroup(store, extra, Directory(store)).filled(_taken_from_marks(group))
         if codec == _LISTS:
             return KeyGroup(store, extra, Directory(store)).filled(_taken_from_lists(store, buckets[0]))
         if codec != CODEC:

@@ -197,7 +197,7 @@ class Marks:
                 bucket.rows, bucket.changed = bucket.rows.where(left), True
 
     def due(self, progress: int, clock: int) -> tuple[()]:
-        """As ``Entries.due``: no key needs to be looked at, its marks are removed."""
+        """As ``KeyGroup.due``: no key needs to be looked at, its marks are removed."""
         del clock
         self.free(progress)
         return ()
@@ -267,7 +267,7 @@ class Marks:
         self.directory.grow()
 
     def _split(self, size: int) -> None:
-        """Add buckets up to a size, as ``Entries`` does; each mark moves once."""
+        """Add buckets up to a size, as ``KeyGroup`` does; each mark moves once."""
         before, roots = self.directory.size, dict[int, int]()
         for number in range(before, size):
             source = number - (1 << (number.bit_length() - 1))
