@@ -45,7 +45,7 @@ def test_an_output_without_a_micro_batch_says_what_it_waits_for(
     assert state() == "starting: asked for, no driver yet"
     silent = verb("logs", "hourly_sales")
     assert silent.exit_code == 1
-    assert silent.stderr.startswith("LIFECYCLE-050 operator 'hourly_sales'\n  expected: a driver, whose log this is\n")
+    assert silent.stderr.startswith("LIFECYCLE-050 stream 'hourly_sales'\n  expected: a driver, whose log this is\n")
     assert "got:      starting: asked for, no driver yet\n" in silent.stderr
     (deployment,) = store.deployments()
     driver = store.begin(deployment, str(shop / "log"))
