@@ -169,9 +169,15 @@ class Landing:
     ) -> None:
         """As ``Job``. Waits while another landing of the source runs, and while the folder of its files is missing."""
         waiting = ""
+
+        def begin() -> None:
+            nonlocal waiting
+            waiting = ""
+            on_wait("")
+
         while not stop.is_set():
             try:
-                self._land(stop, on_commit, on_wait)
+                self._land(stop, on_commit, begin)
             except FloodmarkError as error:
                 if error.code not in _PASSING:
                     raise
@@ -181,7 +187,7 @@ class Landing:
                 stop.wait(_PASSING[error.code])
 
     def _land(
-        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
+        self, stop: threading.Event, on_commit: Callable[[Committed], None], on_begin: Callable[[], None]
     ) -> None:
         from floodmark.lake.folder.paths import Lake
 
@@ -198,7 +204,7 @@ class Landing:
             stop=stop,
             poll_seconds=self.asset.poll / 1000,
             on_commit=record_commit,
-            on_begin=lambda: on_wait(""),
+            on_begin=on_begin,
             workspace=Path(self.settings.folder),
         )
 
