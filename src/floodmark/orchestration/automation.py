@@ -121,7 +121,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="streams",
-        minimum_interval_seconds=30,
+        minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports the progress of streams as materializations, and updates the list of savepoints.",
     )

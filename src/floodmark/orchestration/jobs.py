@@ -98,7 +98,7 @@ def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str
     """
     if context.has_partition_key:
         return context.partition_key
-    fix = "Choose one in the launchpad, under Partition, and launch it again. The sensor 'streams' keeps the list, and looks every 30 seconds."
+    fix = "Choose one in the launchpad, under Partition, and launch it again. The sensor 'streams' keeps the list, and looks every 15 seconds."
     raise LifecycleError(where, f"{what} as its partition", "none", fix, code="LIFECYCLE-007")
 
 

@@ -1,6 +1,6 @@
 """Python imports this where it starts: Dagster's daemon looks often, and the process of a run is forked from one that has imported Dagster.
 
-30 seconds between two looks at backfills, and between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
+30 seconds between two looks at backfills, and 15 between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
 definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it.
 """
 
