@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import Literal
 
+import dagster as dg
 import pytest
 from dagster_runs import settings
 from pydantic import Field
@@ -26,6 +29,7 @@ from floodmark import (
     source_asset,
 )
 from floodmark.lake.folder.paths import Lake
+from floodmark.orchestration import assets
 from floodmark.spec.rows.contract import expectations as of_contract
 from floodmark.spec.rows.expectation import distinct
 
@@ -106,6 +110,23 @@ def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
     assert good.success, good.failures
     assert good.materialized["daily_count", "2013-01-03"]["dagster/partition_row_count"] == 2
     del lake
+
+
+@pytest.mark.parametrize(
+    ("selection", "follows"),
+    [(None, True), ([dg.AssetCheckKey(dg.AssetKey("readings"), "many")], True), ([], False)],
+    ids=["all checks", "one", "none"],
+)
+def test_great_expectations_is_imported_beside_the_work_if_checks_follow(place, monkeypatch, selection, follows):
+    dagster, _, _ = place
+    begun: list[str] = []
+    monkeypatch.setattr(assets, "begin_import", lambda: begun.append(threading.current_thread().name))
+    asked = dg.DagsterRun(job_name="x", asset_check_selection=None if selection is None else frozenset(selection))
+    readings = SimpleNamespace(expectations=of_contract(Reading))
+    assert assets._is_checked(SimpleNamespace(run=asked), readings, [dg.AssetKey("readings")]) is follows
+    monkeypatch.setattr(assets, "_is_checked", lambda *_: follows)
+    assert dagster.run("hourly_mean", partitions="2013-01-03").success
+    assert begun == ["floodmark-work"] * follows
 
 
 @pytest.mark.feature("Z1")

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,16 @@ Judged = tuple[Expectation, bool, dict[str, Any]]
 def plain(rows: DataFrame) -> DataFrame:
     """The rows without stamp columns."""
     return rows.drop(*STAMPS, PARTITION)
+
+
+@cache
+def begin_import() -> None:
+    """Begin to import Great Expectations in a thread, beside other work of the process: the import takes four seconds of one core.
+
+    An evaluation waits for the import. The engine's own modules must be imported before, as two threads must not import modules that need each
+    other. Calls after the first do nothing.
+    """
+    threading.Thread(target=_great_expectations, name="floodmark-expectations").start()
 
 
 def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judged]:

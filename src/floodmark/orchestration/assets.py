@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
@@ -17,6 +17,7 @@ from floodmark.core.time import Interval, describe
 from floodmark.lake.results.readiness import coverage, covered, readiness
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
+from floodmark.observe.expectations import begin_import
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
@@ -27,6 +28,9 @@ from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.windowing.partitions import Partitions, first
 from floodmark.spec.windowing.partitions import end as end_of
+
+if TYPE_CHECKING:
+    from floodmark.engines.landing.session import Committed
 
 _REPORTED = "__source_asset_observation__"
 """Metadata of a result whose events the step has reported itself: Dagster adds none. Pinned by the test of a range with an incomplete day."""
@@ -67,7 +71,16 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
     def land_step(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         config = defaults(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
-        began = time.monotonic()
+        began, checked = time.monotonic(), _is_checked(context, asset, [spec.key])
+
+        def on_commit(commit: "Committed") -> None:
+            context.log.info(
+                f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, "
+                f"up to {describe(commit.watermark)}, {commit.pending} to go"
+            )
+            if checked:
+                begin_import()
+
         with failing(source.name):
             check_wait(f"asset '{source.name}'", config.wait_seconds)
             result = interruptible(
@@ -79,10 +92,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
                     wait_seconds=config.wait_seconds if config.incomplete == "wait" else 0,
                     stop=stop,
                     workspace=Path(location.workspace.settings.folder),
-                    on_commit=lambda commit: context.log.info(
-                        f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, "
-                        f"up to {describe(commit.watermark)}, {commit.pending} to go"
-                    ),
+                    on_commit=on_commit,
                 ),
                 stop.set,  # the landing ends after its current commit
             )
@@ -170,7 +180,7 @@ def operator_assets(
             division = await_inputs(context, asset, location.lake, interval, config, divided)
             for key, reason in division.incomplete.items():
                 context.log.warning(f"{key} is not computed: {reason}")
-            results = [_run(context, operator, location, stretch, config) for stretch in division.complete]
+            results = [_run(context, asset, location, stretch, config) for stretch in division.complete]
         yield from _results(
             context, asset, location, merge_results(results, interval), config.late_rows, division.incomplete
         )
@@ -242,21 +252,34 @@ def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, table
             raise LifecycleError(where, f"its input '{key}' among the chosen assets", got, fix, code="LIFECYCLE-008")
 
 
+def _is_checked(
+    context: dg.AssetExecutionContext, asset: SourceAsset | OperatorAsset, keys: Sequence[dg.AssetKey]
+) -> bool:
+    """True if checks of expectations of the asset follow in the same run."""
+    selection = context.run.asset_check_selection  # None for all checks of the selected assets
+    return bool(asset.expectations) and (selection is None or any(check.asset_key in keys for check in selection))
+
+
 def _run(
     context: dg.AssetExecutionContext,
-    operator: Operator,
+    asset: OperatorAsset,
     location: StepWorkspace,
     interval: Interval,
     config: OperatorConfig,
 ) -> RunResult:
+    operator, computing = asset.operator, location.computing
     ready = readiness(operator, location.lake, interval, late_rows=config.late_rows, force=config.force)
     for reason in ready.todo.reasons:
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
-    computing = location.computing
-    return interruptible(
-        lambda: computing.run_bounded(
+    checked = _is_checked(context, asset, [output_key(output) for output in operator.outputs])
+
+    def work() -> RunResult:
+        if checked:
+            computing.start(operator)
+            begin_import()
+        return computing.run_bounded(
             operator,
             location.lake,
             interval,
@@ -264,9 +287,9 @@ def _run(
             force=config.force,
             on_step=context.log.info,
             wait_seconds=_LOCK_SECONDS,
-        ),
-        computing.cancel,
-    )
+        )
+
+    return interruptible(work, computing.cancel)
 
 
 def _results(

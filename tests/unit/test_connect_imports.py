@@ -1,0 +1,39 @@
+"""Imports of Spark Connect in several threads at once: the answer of its test utilities is there until the last one is done."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import ModuleType
+
+import pytest
+
+from floodmark.engines.frames import client
+from floodmark.engines.frames.client import importable
+
+
+def test_the_answer_stays_until_the_last_thread_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, client._ASKED, raising=False)
+    entered, leave = threading.Event(), threading.Event()
+
+    def beside() -> None:
+        with importable():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=beside)
+    with importable():
+        thread.start()
+        assert entered.wait(10)
+    assert sys.modules[client._ASKED].should_test_connect is True
+    leave.set()
+    thread.join()
+    assert client._ASKED not in sys.modules
+
+
+def test_the_real_module_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ModuleType(client._ASKED)
+    monkeypatch.setitem(sys.modules, client._ASKED, real)
+    with importable():
+        assert sys.modules[client._ASKED] is real
+    assert sys.modules[client._ASKED] is real
