@@ -145,12 +145,15 @@ def test_a_side_output_without_rows_says_while_its_stream_works_how_far_the_stre
     for last in (10, 20, 30, 40):
         put(engine, lake, "events", rows(0, last))
     said: list[tuple[int, int | None]] = []
+    read: list[int] = []
 
     def look(info: BatchInfo) -> None:
         assert late not in info.rows
+        read.append(info.rows_in)
         said.append((info.progress, history.progress(lake.output(late))))
 
     done = engine.run_unbounded(punctual, lake, until_caught_up=True, files_per_batch=1, on_batch=look)
+    assert [count for count in read if count > 1] == [11] * 4, "ten rows and a marker of each commit"
     assert len({reached for reached, _ in said}) >= 4
     assert [told for _, told in said] == [reached if reached > NEVER else None for reached, _ in said]
     assert late not in {table for table, count in done.rows.items() if count}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
@@ -180,6 +181,19 @@ def arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: T
             rows = rows if last is None else rows.filter(F.col("_sequence") > last)
         rows_by_input[input_.name] = unranged(rows.select(*(f"`{name}`" for name in (*input_.schema.names, *STAMPS))))
     return rows_by_input
+
+
+def rows_read(spark: SparkSession, name: str) -> int:
+    """Rows that the micro-batch at work of a query has read, markers included, by the counters of Spark's scans; no job is run.
+
+    Args:
+        spark: session that has started the query.
+        name: of the query.
+    """
+    query = next(query for query in spark.streams.active if query.name == name)
+    leaves: Any = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()  # noqa: SLF001 - Python has no plan of a query
+    counters = (leaves.apply(number).metrics().get("numOutputRows") for number in range(leaves.size()))
+    return sum(int(counter.get().value()) for counter in counters if counter.isDefined())
 
 
 def _with_restated(spark: SparkSession, path: str, rows: DataFrame) -> DataFrame:

@@ -151,6 +151,7 @@ def _prepare(
         timeline,
         stage,
         lambda batch: inputs.untagged(operator, batch),
+        partial(inputs.rows_read, spark, operator.name),
         partial(inputs.arrived, operator=operator, timeline=timeline),
         uuid.uuid4().hex,
         stop,

@@ -63,6 +63,7 @@ class Sink:
         timeline: of the micro-batches.
         stage: of the stateful step; None without one.
         inputs: (stateless micro-batch) -> input name -> rows.
+        read: () -> rows that the micro-batch at work has read, known once it is evaluated; called only with a stage.
         arrived: (session, number) -> input name -> rows that no micro-batch before that number has read; called only with a stage.
         run: id of the process, which tells the commits of two processes apart.
         stop: when set, the next micro-batch is not begun.
@@ -76,6 +77,7 @@ class Sink:
     timeline: Timeline
     stage: AnyStage | None
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
+    read: Callable[[], int]
     arrived: Callable[[SparkSession, int], Mapping[str, DataFrame]]
     run: str
     stop: threading.Event
@@ -232,7 +234,7 @@ class Sink:
         if self.stage is None:
             return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
         groups = batch.select(*COUNTS, "position", "tick", "others").collect()
-        total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": 0}
+        total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": self.read()}
         for row in groups:
             for name, count in json.loads(row["others"] or "{}").items():
                 total[_side(name)] = total.get(_side(name), 0) + count
