@@ -70,7 +70,7 @@ def cpu_seconds() -> dict[str, float]:
     root = psutil.Process()
     for process in (root, *root.children(recursive=True)):
         try:
-            times, name = process.cpu_times(), process.name()
+            times, name = process.cpu_times(), Path(process.exe()).name
         except psutil.NoSuchProcess:
             continue
         part = "driver" if process == root else "java" if name == "java" else "workers"

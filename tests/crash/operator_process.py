@@ -1,4 +1,4 @@
-"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early LAKE LOGS ENGINE."""
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early|threefold LAKE LOGS ENGINE."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from floodmark import (
     BoundedOutOfOrderness,
     Contract,
     EventTime,
+    Outputs,
     Rows,
     Source,
     Stream,
@@ -49,6 +50,14 @@ def clocked(events: Stream[Event]) -> Stream:
     return windowed.aggregate(n=count(), total=sum("value"))
 
 
+@operator
+def threefold(events: Stream[Event]) -> Outputs:
+    """Three named outputs: what the stateful step emits, and two of steps that follow it."""
+    counted = events.key_by("key").window(Tumbling("10 minutes")).aggregate(n=count(), total=sum("value"))
+    odd = counted.filter("total % 2 = 1")
+    return Outputs(all=counted, odd=odd, sums=counted.select("key", "window_end", total="total + n"))
+
+
 EARLY = operator_asset(revised, isolation="read_uncommitted").operator
 """Its table of last values is written before anything is committed."""
 
@@ -72,7 +81,7 @@ def main(mode: str, root: str, logs: str, name: Engine) -> None:
     if mode == "bounded":
         engine.run_bounded(revised, lake, Interval())
     else:
-        what = {"clocked": clocked, "early": EARLY}.get(mode, revised)
+        what = {"clocked": clocked, "early": EARLY, "threefold": threefold}.get(mode, revised)
         engine.run_unbounded(what, lake, until_caught_up=True, files_per_batch=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import forked
@@ -17,7 +19,7 @@ import pytest
 from borrowed import lend, take_back
 from deltalake import DeltaTable
 from flights import changelog
-from operator_process import EARLY, clocked, revised, source
+from operator_process import EARLY, START, clocked, revised, source, threefold
 from processes import failure, paths
 from pyspark.sql import SparkSession
 
@@ -202,6 +204,74 @@ def finish(engine: Computing, mode: str, lake: Lake, expected: dict[str, pa.Tabl
         if r["_kind"] == 0
     }
     assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, lake.root
+
+
+THREEFOLD = ("threefold__all", "threefold__odd", "threefold__sums")
+SECOND = (
+    *(f"micro_batch.after_files:{number}" for number in (1, 2, 3)),
+    *(f"micro_batch.{when}_side:{number}" for number in (3, 4) for when in ("before", "after")),
+    "micro_batch.after_main:2",
+)
+"""Points between the writes of three outputs in a process's second micro-batch, from which on their files are written beside each other."""
+FIRST = tuple(f"micro_batch.{when}_side:{number}" for number in (1, 2) for when in ("before", "after"))
+"""The same in its first, whose files are written one after the other, as it may repeat the last one of a process before."""
+MIDDLE = ("micro_batch.after_files:2", "micro_batch.before_side:4")
+"""Some files are written; one of three outputs is committed."""
+
+
+@pytest.mark.engines("spark")
+@pytest.mark.feature("E1", "E5")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(MIDDLE, id="middle"),
+        pytest.param(SECOND, id="second", marks=pytest.mark.soak),
+        pytest.param(FIRST, id="first", marks=pytest.mark.soak),
+    ],
+)
+def test_killed_between_the_writes_of_three_outputs_each_ends_exactly_right(
+    engine: Computing, embedded: Computing, tmp_path: Path, points: tuple[str, ...]
+) -> None:
+    logs, lake = Lake(str(tmp_path / "logs")), Lake(str(tmp_path / "lake"), logs=str(tmp_path / "logs"))
+    for commits in range(1, len(points) + 3):
+        embedded.land(source(commits), logs, end=commits == len(points) + 2)
+    wanted = in_three(30 * (len(points) + 2))
+    for point in points:
+        name, time = point.split(":")
+        assert not die("threefold", name, lake, engine, int(time)), point
+        for table in THREEFOLD:
+            assert outcome(lake, table) <= wanted[table], f"{point}: a reader of {table} has seen what was not to stay"
+    engine.run_unbounded(threefold, lake, until_caught_up=True)
+    assert {table: outcome(lake, table) for table in THREEFOLD} == wanted
+
+
+def in_three(rows: int) -> dict[str, Counter[tuple[object, ...]]]:
+    """The outputs of ``threefold`` by hand, of rows that are on time: what comes behind its window's end is left out."""
+    sums: dict[tuple[str, datetime], list[int]] = {}
+    reached = -math.inf
+    for i in range(rows):
+        late = 60 if i % 11 == 5 else 20 if i % 5 == 3 else 0
+        minute = i - late
+        end = (minute // 10 + 1) * 10
+        if end > reached:
+            n_and_total = sums.setdefault(("abc"[i % 3], START + timedelta(minutes=end)), [0, 0])
+            n_and_total[0] += 1
+            n_and_total[1] += i
+        reached = max(reached, minute - 5)
+    panes = [(*where, n, total) for where, (n, total) in sums.items()]
+    return {
+        "threefold__all": Counter(panes),
+        "threefold__odd": Counter(pane for pane in panes if pane[-1] % 2),
+        "threefold__sums": Counter((key, end, total + n) for key, end, n, total in panes),
+    }
+
+
+def outcome(lake: Lake, table: str) -> Counter[tuple[object, ...]]:
+    """The values of an output's rows, if its table is there at all."""
+    names = ("key", "window_end", "n", "total")
+    rows = changelog(lake, table).to_pylist() if DeltaTable.is_deltatable(lake.output(table)) else []
+    return Counter(tuple(row[name] for name in names if name in row) for row in rows)
 
 
 @pytest.mark.feature("E1", "W4")

@@ -60,6 +60,7 @@ POINTS = MappingProxyType(
             "micro_batch.before_current",
             "micro_batch.after_current",
         ),
+        "beside": ("micro_batch.after_files",),
         "shorten": (
             "shorten.after_checksum",
             "shorten.after_plan",

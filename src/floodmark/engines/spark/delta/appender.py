@@ -53,7 +53,7 @@ class Appender:
         *,
         partition_by: tuple[str, ...] = (),
         modified: int | None = None,
-        written: Written | None = None,
+        write: Callable[[], Written] | None = None,
     ) -> bool:
         """Append once: False, and nothing is written, if ``app`` has committed ``number`` or a later number.
 
@@ -64,13 +64,13 @@ class Appender:
             record: of the commit.
             partition_by: the table's partition columns.
             modified: of the files, as in ``Writer.append``; ignored if Spark commits.
-            written: the files of the rows, by ``write``; None to write them here. Only for a table on a local disk.
+            write: gives the files of the rows, for a table on a local disk; by default ``write`` of this class.
 
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
         if is_local(self.path):
-            write = partial(self.write, rows, partition_by) if written is None else lambda: written
+            write = partial(self.write, rows, partition_by) if write is None else write
             return self.writer.append(write, record, (app, number), modified=modified)
         if not check_open(self.path, app, number, committed_by_spark(rows.sparkSession, self.path, app)):
             return False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 from delta.tables import DeltaTable as Table
@@ -14,12 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from floodmark.engines.landing import port, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
+from floodmark.engines.spark.delta import parquet
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark, retried
 from floodmark.lake.folder.paths import is_local
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.results.tables import create
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
+from floodmark.lake.table.files import Written
+from floodmark.lake.table.rows import row_schema
 from floodmark.semantics.time.delays import Delays
 from floodmark.spec.values.schema import STAMP_DDL, Schema
 
@@ -122,8 +125,10 @@ class SparkBlobs:
         blobs = self.rows
         if landing.rows <= port.ONE_FILE_ROWS:
             blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
-        rows = blobs.where(f"_kind in ({ROWS}, {REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
-        append(self.appenders, rows, path, landing, modified=modified, widen=widen)
+        chosen = blobs.where(f"_kind in ({ROWS}, {REPORT})")
+        rows = chosen.mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+        write = partial(parquet.write, chosen, run, row_schema(schema), path)
+        append(self.appenders, rows, path, landing, modified=modified, widen=widen, write=write)
 
     def release(self) -> None:
         """As ``port.Blobs``."""
@@ -141,11 +146,19 @@ def marker(spark: SparkSession, schema: Schema, plan: Stamping) -> DataFrame:
 
 
 def append(
-    appenders: dict[str, Appender], rows: DataFrame, path: str, landing: Landing, *, modified: int, widen: bool
+    appenders: dict[str, Appender],
+    rows: DataFrame,
+    path: str,
+    landing: Landing,
+    *,
+    modified: int,
+    widen: bool,
+    write: Callable[[], Written] | None = None,
 ) -> None:
-    """Append rows to a log, once."""
+    """Append rows to a log, once; ``write`` as of ``Appender.append``."""
     app = log.application(landing.source)
     if widen:
         append_by_spark(rows, path, app, landing.ordinal, landing, widen=True)
     else:
-        appenders.setdefault(path, Appender(path)).append(rows, app, landing.ordinal, landing, modified=modified)
+        appender = appenders.setdefault(path, Appender(path))
+        appender.append(rows, app, landing.ordinal, landing, modified=modified, write=write)

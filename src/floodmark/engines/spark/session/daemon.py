@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-FIRST = ("pandas", "pyarrow.compute", "floodmark.engines.spark.state.host")
+FIRST = ("pandas", "pyarrow.compute", "pyarrow.parquet", "floodmark.engines.spark.state.host")
 """Modules that workers import, with all that these import."""
 
 

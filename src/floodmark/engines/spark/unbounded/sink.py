@@ -25,7 +25,7 @@ from floodmark.engines.frames.compile import compiled, failing, failures, set_as
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.outcome import Tally
-from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta import parquet, tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
@@ -35,6 +35,7 @@ from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import PROGRESS_SECONDS, check_there, partition_by
+from floodmark.lake.table.rows import row_schema
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.graph.operator import Operator, Output, Side
@@ -45,12 +46,12 @@ from floodmark.spec.values.schema import MARKER, ROW, Schema
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a micro-batch commits to one output: rows with a marker, the number of rows, and their files if these are written already."""
+    """What a micro-batch commits to one output: rows with a marker, how to write their files, and the number of rows without retractions."""
 
     output: Output
     rows: DataFrame
+    write: Callable[[], Written]
     count: int
-    written: Written | None
 
 
 @dataclass(slots=True)
@@ -147,7 +148,7 @@ class Sink:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
                     crash.point(f"micro_batch.before_{name}")
-                    self._append(rows, output, self.timeline.app(output.table), number, record, part.written)
+                    self._append(rows, output, self.timeline.app(output.table), number, record, part.write)
                     crash.point(f"micro_batch.after_{name}")
                     self._commits[output.table] = time.monotonic(), progress
                     if count or not output.side:
@@ -186,20 +187,35 @@ class Sink:
     ) -> _Part | None:
         """One output's part of a micro-batch; None if there is nothing to commit.
 
-        Its files are written at once if several outputs are: but not for an output to which this process has committed nothing yet, as the
-        micro-batch may be one that an earlier process has committed.
+        Its files are written at once, so that several outputs are written beside each other: but not for an output to which this process has
+        committed nothing yet, as the micro-batch may be one that an earlier process has committed.
         """
-        rows, count = self._rows(batch, output, number, progress, total)
-        if output.side and not count and not self._owes_progress(output, progress):
+        path = self.lake.output(output.table)
+        ahead = (
+            self._commits.get(output.table, (0.0, NEVER))[1] > NEVER
+            and output.table not in self.early
+            and is_local(path)
+        )
+        packed = self._packed(output)
+        if packed is not None:
+            part = self._emitted(batch, output, number, progress, total, packed)
+        else:
+            rows = self._following(batch, output, number, progress, total)
+            count = self._count(rows, output, total, ahead=ahead)
+            part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), count)
+        if output.side and not part.count and not self._owes_progress(output, progress):
             return None
         if output.side == "quarantine":
-            rows = explained(rows, all_attempts(self.operator, self.stage))
+            rows = explained(part.rows, all_attempts(self.operator, self.stage))
+            part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), part.count)
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-        check_there(self.lake.output(output.table), f"output '{output.table}' of the running stream", fix)
-        appender, ahead = self._appender(output), self._commits.get(output.table, (0.0, NEVER))[1] > NEVER
-        several = len(self.operator.outputs) > 1
-        ahead &= several and output.table not in self.early and is_local(appender.path)
-        return _Part(output, rows, count, appender.write(rows, partition_by(output)) if ahead else None)
+        check_there(path, f"output '{output.table}' of the running stream", fix)
+        if not ahead:
+            return part
+        written = part.write()
+        crash.point("micro_batch.after_files")
+        count = written.kinds()[ROW] if part.count == _UNKNOWN else part.count
+        return _Part(output, part.rows, lambda: written, count)
 
     def _owes_progress(self, output: Output, progress: int) -> bool:
         """Whether a side output without rows needs a marker with the stream's progress, for which its readers wait."""
@@ -249,30 +265,44 @@ class Sink:
         counts = reduce(DataFrame.union, kinds).groupBy("of").agg(_row_count()).collect()
         return dict.fromkeys(frames, 0) | {row["of"]: row["rows"] for row in counts}
 
-    def _rows(
+    def _emitted(
+        self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int], packed: str
+    ) -> _Part:
+        """The part of an output whose rows the stateful step has emitted, as chunks; its workers write the files too, unless these are divided."""
+        count, now = total.get(packed, 0), time.time_ns() // 1_000_000
+        numbering, tasks = of_batch(number, _numbered(total), count // tables.ROWS_PER_FILE)
+        stamping = Stamping(progress=progress, ingested=now, numbering=numbering, marker=True)
+        chunks = batch.select("side" if output.side and output.side != "side" else "results").coalesce(tasks)
+        rows_of = unpacking(output.schema, stamping, output.side, output.name)
+        rows = tables.divided(chunks.mapInArrow(rows_of, output_ddl(output.schema)), output)
+        appender = self._appender(output)
+        if output.partitions is None:
+            write = partial(parquet.write, chunks, rows_of, row_schema(output.schema), appender.path)
+        else:
+            write = partial(appender.write, rows, partition_by(output))
+        return _Part(output, rows, write, count)
+
+    def _following(
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
-    ) -> tuple[DataFrame, int]:
-        """The rows of an output with all stamps and a marker; and the number of rows without retractions."""
-        packed = self._packed(output)
-        if packed is not None:
-            count, now = total.get(packed, 0), time.time_ns() // 1_000_000
-            numbering, tasks = of_batch(number, _numbered(total), count // tables.ROWS_PER_FILE)
-            stamping = Stamping(progress=progress, ingested=now, numbering=numbering, marker=True)
-            rows = _unpacked(batch, output.schema, stamping, tasks, output.side, output.name)
-            return tables.divided(rows, output), count
+    ) -> DataFrame:
+        """The rows of an output of stateless steps, or of those that follow the stateful step, with all stamps and a marker."""
         if self.stage is None:
             rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
-            count = total[output.table]
+            tasks = max(1, total[output.table] // tables.ROWS_PER_FILE)
         else:
             numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
             stamping, step = Stamping(progress=progress, ingested=0, numbering=numbering), self.stage.step
             rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
             if output.side:
                 rows = rows.unionByName(_unpacked(batch, output.schema, stamping, tasks, output.side))
-            count = int(rows.agg(_row_count()).collect()[0]["rows"])
-        tasks = max(1, count // tables.ROWS_PER_FILE)
         marker = tables.marker(batch.sparkSession, output, progress)
-        return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
+        return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks)
+
+    def _count(self, rows: DataFrame, output: Output, total: Mapping[str, int], *, ahead: bool) -> int:
+        """The number of rows without retractions; ``_UNKNOWN`` where the files tell it before anything is committed."""
+        if self.stage is None:
+            return total[output.table]
+        return _UNKNOWN if ahead and not output.side else int(rows.agg(_row_count()).collect()[0]["rows"])
 
     def _packed(self, output: Output) -> str | None:
         """The name of the count of an output whose rows are emitted by the stateful step; None if steps follow the stateful step."""
@@ -310,13 +340,16 @@ class Sink:
         app: str,
         number: int,
         record: MicroBatch,
-        written: Written | None = None,
+        write: Callable[[], Written] | None = None,
     ) -> None:
         divided = partition_by(output)
-        self._appender(output).append(rows, app, number, record, partition_by=divided, written=written)
+        self._appender(output).append(rows, app, number, record, partition_by=divided, write=write)
 
     def _appender(self, output: Output) -> Appender:
         return self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
+
+
+_UNKNOWN = -1
 
 
 def _row_count() -> Column:
