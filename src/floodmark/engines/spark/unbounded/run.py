@@ -22,6 +22,7 @@ from floodmark.engines.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.outcome import explained
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
+from floodmark.engines.spark.session import workers
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
@@ -85,6 +86,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             forget(operator, lake)
             spark.catalog.clearCache()
         operator = sampled(lake, operator)
+        ready = workers.started(spark) if operator.stateful is not None else None
         sink = _prepare(spark, operator, lake, stop, tell)
         if sink.timeline.identity.restates():
             _restate(spark, operator, sink, files_per_batch)
@@ -101,6 +103,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 if _NO_WORKER not in error.got or tries == 1:
                     raise
         watermark = sink.timeline.checkpoint.final_progress(sink.timeline.checkpoint.last_committed())
+        if ready is not None:
+            ready.result()
     return sink.done.result(operator, watermark=watermark, seconds=time.monotonic() - began)
 
 
