@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from floodmark.semantics.encoding.identity import identity, key_of
+from floodmark.semantics.encoding.identity import identities, identity, key_of
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import MemoryStore
@@ -83,6 +83,12 @@ def test_what_is_kept_for_a_key_is_found_however_the_key_is_written(key, same):
 @pytest.mark.parametrize("key", [*SEVERAL, *(key for pair in ONE_KEY for key in pair)], ids=repr)
 def test_the_bytes_say_which_key_it_is(key):
     assert identity(key_of(identity(key))) == identity(key)
+
+
+def test_a_column_of_values_has_the_identities_of_its_values():
+    values = [[1, -7, 0, 10**25], ["", "é", "a" * 300], [True, False], [None, 1, "a"], [1.5, float("nan")]]
+    for column in values:
+        assert identities(column) == [identity((value,)) for value in column]
 
 
 def test_different_keys_have_different_bytes():

@@ -29,6 +29,16 @@ def identity(key: Sequence[Any]) -> bytes:
     return b"".join(map(_value, key))
 
 
+def identities(column: Sequence[Any]) -> list[bytes]:
+    """As ``identity``, of keys of one value each."""
+    kinds = set(map(type, column))
+    if kinds == {int}:
+        return [f"i{len(text)}:{text}".encode() for text in map(str, column)]
+    if kinds == {str}:
+        return [_sized(b"s", text.encode("utf-8", "surrogatepass")) for text in column]
+    return [identity((value,)) for value in column]
+
+
 def key_of(name: bytes) -> tuple[Any, ...]:
     """A key with that identity: its values are equal to those of each key with it."""
     values, offset = [], 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.encoding.identity import identity
+from floodmark.semantics.encoding.identity import identities, identity
 from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
@@ -86,16 +86,15 @@ class DeduplicateKernel(ProcessKernel):
         columns = [table[key] for key in self.stage.keys]
         if len(columns) == 1 and not pa.types.is_nested(columns[0].type):
             encoded = pc.dictionary_encode(columns[0].combine_chunks(), null_encoding="encode")
-            which, keys = encoded.indices.to_numpy(), [(value,) for value in encoded.dictionary.to_pylist()]
+            which, names_of_values = encoded.indices.to_numpy(), identities(encoded.dictionary.to_pylist())
         else:
             values = zip(*map(plain_keys, columns), strict=True) if columns else [()] * table.num_rows
             places = dict[Any, int]()
             which = np.array([places.setdefault(identity(key), len(places)) for key in values], dtype=np.intp)
             return list(places), which
-        identities = list(map(identity, keys))
-        names = dict(zip(dict.fromkeys(identities), range(len(identities)), strict=False))
-        if len(names) < len(identities):  # values that are one: -0.0 and 0.0
-            which = np.array([names[name] for name in identities], dtype=np.intp)[which]
+        names = dict(zip(dict.fromkeys(names_of_values), range(len(names_of_values)), strict=False))
+        if len(names) < len(names_of_values):  # values that are one: -0.0 and 0.0
+            which = np.array([names[name] for name in names_of_values], dtype=np.intp)[which]
         return list(names), which.astype(np.intp)
 
     def _originals(
