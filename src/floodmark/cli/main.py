@@ -26,6 +26,7 @@ GROUPS = {
         "land": "land",
         "run": "run",
         "status": "workspace",
+        "partitions": "partitions",
         "quarantine": "quarantine",
         "watermark": "watermark",
         "prove": "prove",

@@ -10,19 +10,18 @@ from typing import Any
 
 import dagster as dg
 
-from floodmark.core.time import NEVER, Interval, describe, span
+from floodmark.core.time import NEVER, describe, span
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing, MicroBatch
+from floodmark.observe.partitions import passed
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
-from floodmark.spec.windowing.partitions import end as end_of
-from floodmark.spec.windowing.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 _GROUP = "streams"
@@ -196,13 +195,9 @@ def _progress(
 def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple[str, int]]:
     """(key, end in ms) of each asset partition that ends after ``since`` and not after ``progress``, both ms; at most ``_MOST``."""
     assert asset.partitions is not None
-    definition, low = partitions.definition(asset.partitions), max(first(asset.partitions), since + 1)
-    high = min(progress + 1, end_of(asset.partitions))
-    if low >= high:
-        return
-    for _, part in islice(split(asset.partitions, Interval(start=low, end=high)), _MOST):
-        if part.end <= high:
-            yield definition.get_partition_key_for_timestamp(part.start / 1000), part.end
+    definition = partitions.definition(asset.partitions)
+    for _, part in islice(passed(asset.partitions, since + 1, progress), _MOST):
+        yield definition.get_partition_key_for_timestamp(part.start / 1000), part.end
 
 
 def _about(record: MicroBatch) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from floodmark.cli.shell.spark import computing
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, LateRows, RunResult
-from floodmark.spec.workspace import Engine
+from floodmark.spec.windowing.partitions import named
+from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:
     import threading
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Every operator, upstream first.")
 @click.option("--from", "start_text", metavar="TIME", help="Bounded: from this date or time on.")
 @click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, exclusive.")
+@click.option(
+    "--partition",
+    metavar="NAME",
+    help="Bounded: this asset partition, or FIRST...LAST: '2013-01-01', '2013-01-01...2013-01-31'.",
+)
 @click.option("--timezone", default="UTC", show_default=True, help="Time zone of --from and --to without an offset.")
 @click.option(
     "--late-rows",
@@ -56,6 +62,7 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     everything: bool,
     start_text: str | None,
     end_text: str | None,
+    partition: str | None,
     timezone: str,
     late_rows: LateRows | None,
     force: bool,
@@ -72,6 +79,7 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     bounded_only: dict[str, object] = {
         "--from": start_text,
         "--to": end_text,
+        "--partition": partition,
         "--late-rows": late_rows,
         "--force": force,
     }
@@ -84,6 +92,9 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     several = everything or len(operators) > 1
     if several and unbounded and not until_caught_up:
         msg = "--unbounded of several operators needs --until-caught-up: they run one after the other here"
+        raise click.UsageError(msg)
+    if partition is not None and (start_text is not None or end_text is not None):
+        msg = "--partition says which interval; leave out --from and --to"
         raise click.UsageError(msg)
     interval = Interval(
         start=NEVER if start_text is None else parse_instant(start_text, "--from", timezone),
@@ -103,11 +114,18 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
         results = _unbounded(opened, chosen, console, how, engine)
     else:
+        intervals = [interval if partition is None else _interval(workspace, one, partition) for one in chosen]
         results = _bounded(
-            opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force, engine=engine
+            opened, chosen, console, intervals, late_rows=late_rows or "as_landed", force=force, engine=engine
         )
     documents = [result.as_json() for result in results]
     console.document({"lake": opened.lake, "runs": documents} if several else {"lake": opened.lake, **documents[0]})
+
+
+def _interval(workspace: Workspace, operator: Operator, partition: str) -> Interval:
+    from floodmark.observe.partitions import partitions_of
+
+    return named(partitions_of(workspace.asset(operator.name)), partition, "--partition")
 
 
 def _refuse(options: dict[str, object], *, unbounded: bool) -> None:
@@ -121,7 +139,7 @@ def _bounded(
     opened: LoadedWorkspace,
     operators: tuple[Operator, ...],
     console: Console,
-    interval: Interval,
+    intervals: list[Interval],
     *,
     late_rows: LateRows,
     force: bool,
@@ -132,7 +150,7 @@ def _bounded(
 
     lake, results = Lake.of(opened.workspace.settings), list[RunResult]()
     computed = computing(opened, console, engine)
-    for operator in operators:
+    for operator, interval in zip(operators, intervals, strict=True):
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # no engine is needed for this answer
             results.append(covered(operator, interval, ready.todo))

@@ -20,7 +20,7 @@ from floodmark.cli.shell.loading import current_folder, open_workspace
 from floodmark.cli.shell.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe_span, iso, span
-from floodmark.spec.graph.operator import Operator
+from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.rows.contract import event_time_field
 from floodmark.spec.rows.expectation import GALLERY, Expectation
 from floodmark.spec.rows.source import Files, FromColumn, Source
@@ -187,7 +187,7 @@ def validate(invocation: Invocation) -> None:
             "root": str(opened.root),
             "environment": opened.environment,
             "sources": [source.name for source in workspace.sources],
-            "operators": [_operator_document(operator) for operator in workspace.operators],
+            "operators": [_operator_document(asset) for asset in workspace.operator_assets],
             "warnings": warnings,
         }
     )
@@ -269,12 +269,14 @@ def _source_row(source: Source) -> tuple[str, ...]:
     return source.name, source.contract.__name__, event_time, watermark, source.granularity
 
 
-def _operator_document(operator: Operator) -> dict[str, Any]:
+def _operator_document(asset: OperatorAsset) -> dict[str, Any]:
+    operator, cut = asset.operator, asset.partitions
     return {
         "name": operator.name,
         "version": operator.version,
         "reads": [given.table for given in operator.inputs],
         "writes": [output.table for output in operator.outputs],
+        "partitions": None if cut is None else {"by": cut.cut.split()[0], **asdict(cut)},
     }
 
 

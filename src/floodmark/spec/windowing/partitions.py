@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime, timedelta
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, from_ms, iso, parse_instant, to_ms, zone
 from floodmark.spec.values.schema import PARTITION
 
@@ -162,6 +162,34 @@ def split(partitions: Partitions, interval: Interval) -> Iterator[tuple[str, Int
         partition = partitions.around(moment)
         yield partitions.key(moment), partition
         moment = partition.end
+
+
+def named(partitions: Partitions, text: str, where: str) -> Interval:
+    """The event time of the asset partition a text names, or of a range of them, ``FIRST...LAST`` with both ends included.
+
+    Args:
+        partitions: how event time is cut.
+        text: name of a partition, or its first instant in ISO 8601, in the partitions' time zone if it has no offset; also as Dagster writes
+            hours, ``2013-01-01-06:00``.
+        where: the option, for the error.
+
+    Raises:
+        LifecycleError: LIFECYCLE-002, a text that is no ISO 8601 date or time; LIFECYCLE-001, a range whose last partition is before its first;
+            LIFECYCLE-190, no partition begins there.
+    """
+    texts = [part.strip() for part in text.split("...", 1)]
+    parts = [_beginning(partitions, one, where) for one in (texts[0], texts[-1])]
+    return Interval(start=parts[0].start, end=parts[1].end)
+
+
+def _beginning(partitions: Partitions, text: str, where: str) -> Interval:
+    moment = parse_instant(_iso(text) or text, where, partitions.timezone)
+    if _begins(partitions, moment) and first(partitions) <= moment < end(partitions):
+        return partitions.around(moment)
+    last = "open" if partitions.end is None else partitions.end
+    got = f"'{text}', of which the partition is {partitions.key(moment)}"
+    fix = f"Name a day, or for hours a full hour, of {partitions.timezone}, from {partitions.start} on; end (exclusive): {last}."
+    raise LifecycleError(where, "the name or the first instant of an asset partition", got, fix, code="LIFECYCLE-190")
 
 
 def predicate(partitions: Partitions, interval: Interval) -> str:

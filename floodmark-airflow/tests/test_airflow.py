@@ -1,0 +1,72 @@
+"""A workspace in a real Airflow: what its DAGs compute is what the command line computes, whoever is killed in between."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import DAYS, FLOODMARK, Airflow, until
+
+from floodmark_airflow import Workspace, dags
+
+
+@pytest.fixture
+def workspace(shop: Path) -> Workspace:
+    return Workspace(folder=str(shop), program=FLOODMARK)
+
+
+def published(airflow: Airflow, workspace: Workspace, text: str = "") -> None:
+    """A file of DAGs: those of the workspace, and what the text makes."""
+    lines = [
+        "from floodmark_airflow import *",
+        f"shop = Workspace(folder={workspace.folder!r}, program={workspace.program!r})",
+        "globals().update(dags(shop, landing=None, reports=None))",
+        text,
+    ]
+    (airflow.home / "dags" / "shop.py").write_text("\n".join(lines))
+
+
+def test_a_workspace_becomes_dags_and_is_asked_again_only_after_a_change(workspace: Workspace) -> None:
+    made = dags(workspace)
+    verbs = {"start", "stop", "savepoint", "upgrade", "rollback", "rollout"}
+    assert set(made) == {f"shop_{name}" for name in {"land", "partitions", "hourly_sales"} | verbs}
+    assert [task.task_id for task in made["shop_land"].tasks] == ["orders"]
+    (run,) = made["shop_hourly_sales"].tasks
+    assert [asset.name for asset in run.outlets] == ["hourly_sales", "hourly_sales__late"]
+    assert [asset.name for asset in run.inlets] == ["orders"]
+
+    silent = Workspace(folder=workspace.folder, program="/bin/false")
+    assert set(dags(silent)) == set(made), "asked again, with no change"
+    operators = Path(workspace.folder) / "operators" / "orders.py"
+    operators.write_text(operators.read_text() + "\n")
+    with pytest.raises(Exception, match="status 1"):
+        dags(silent)
+
+
+def test_days_are_landed_computed_awaited_and_reported_in_airflow(airflow: Airflow, workspace: Workspace) -> None:
+    published(airflow, workspace, WAITING)
+    waiting = airflow.launch("waiting", partition_key=DAYS[0])
+    assert airflow.ended("shop_land", airflow.launch("shop_land")) == "success"
+    runs = [airflow.launch("shop_hourly_sales", partition_key=day) for day in DAYS[:3]]
+    assert [airflow.ended("shop_hourly_sales", run) for run in runs] == ["success"] * 3
+    assert airflow.ended("waiting", waiting) == "success", "its sensor waits in the triggerer"
+    assert sorted(airflow.events("hourly_sales")) == list(DAYS[:3])
+    assert workspace.ask("partitions", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")["complete"]
+
+    for _ in range(2):  # the second report has nothing that is new
+        assert airflow.ended("shop_partitions", airflow.launch("shop_partitions")) == "success"
+    assert sorted(airflow.events("hourly_sales")) == sorted([*DAYS[:3], *DAYS[:3]])
+
+    wrong = airflow.launch("shop_hourly_sales", partition_key="2031-01-01")
+    assert airflow.ended("shop_hourly_sales", wrong) == "failed"
+    assert "LIFECYCLE-190" in airflow.log("shop_hourly_sales", wrong, "run")
+
+
+WAITING = """
+from airflow.sdk import DAG, PartitionedAtRuntime
+with DAG("waiting", schedule=PartitionedAtRuntime()):
+    PartitionSensor(task_id="complete", workspace=shop, operator="hourly_sales", poke_interval=1)
+"""

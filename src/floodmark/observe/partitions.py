@@ -1,0 +1,118 @@
+"""Asset partitions that are complete: written by a stream whose watermark has passed their end, or computed by bounded runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import NEVER, Interval
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.readiness import coverage, shortfalls
+from floodmark.lake.table import entries, history
+from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.windowing.partitions import Partitions, end, first, split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """A complete asset partition.
+
+    Args:
+        key: its name, which sorts like time.
+        interval: its event time.
+        by: whether a stream has passed its end, or bounded runs have computed all of it.
+    """
+
+    key: str
+    interval: Interval
+    by: Literal["stream", "bounded"]
+
+
+def partitions_of(asset: OperatorAsset) -> Partitions:
+    """The asset partitions of an operator.
+
+    Raises:
+        LifecycleError: LIFECYCLE-189, its asset has none.
+    """
+    if asset.partitions is not None:
+        return asset.partitions
+    name = asset.operator.name
+    fix = f"Give it some: operator_asset({name}, partitions=Daily(...)); without them, floodmark run {name} --from ... --to ..."
+    raise LifecycleError(f"operator '{name}'", "asset partitions", "none", fix, code="LIFECYCLE-189")
+
+
+def passed(partitions: Partitions, since: int, progress: int) -> Iterator[tuple[str, Interval]]:
+    """(name, interval) of each asset partition from ``since`` on that a stream's progress has passed, in order.
+
+    Args:
+        partitions: how event time is cut.
+        since: first instant of a partition, ms; ``NEVER``: from the first partition on.
+        progress: ms; a partition is passed if no row of it can be on time any more.
+    """
+    start, limit = max(first(partitions), since), min(progress + 1, _end(partitions))
+    if start < limit:
+        yield from (part for part in split(partitions, Interval(start=start, end=limit)) if part[1].end <= limit)
+
+
+def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[Complete]:
+    """The complete asset partitions of an operator, in order.
+
+    A partition that bounded runs have computed counts if the inputs were complete up to its end, and while neither they nor the operator's code
+    have changed since. One that a stream has passed counts from then on, though rows within the allowed lateness may still revise it.
+
+    Args:
+        asset: the operator with its asset partitions.
+        lake: the lake of its tables.
+        since: first instant of a partition, ms; only those from it on.
+
+    Raises:
+        LifecycleError: LIFECYCLE-189, the asset has no partitions.
+        ExecutionError: EXECUTION-002, the output has a table, and an input has none.
+    """
+    partitions, operator = partitions_of(asset), asset.operator
+    reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
+    progress = min((NEVER if one is None else one for one in reached), default=NEVER)
+    from_stream = dict(passed(partitions, since, progress))
+    start = max(first(partitions), since)
+    asked = Interval(start=start, end=max(_end(partitions), start + 1))
+    computed = coverage(operator, lake, asked) if entries.is_table(lake.output(operator.outputs[0].table)) else []
+    stretches = _joined(one.interval for one in computed if not one.stale)
+    missing = shortfalls(operator, lake, asked)
+    from_runs = {
+        name: part
+        for stretch in stretches
+        for name, part in _inside(partitions, stretch)
+        if not any(one.touches(operator, part) for one in missing)
+    }
+    for key, interval in sorted((from_runs | from_stream).items(), key=lambda part: part[1].start):
+        yield Complete(key=key, interval=interval, by="stream" if key in from_stream else "bounded")
+
+
+def _joined(stretches: Iterable[Interval]) -> Iterator[Interval]:
+    """Adjacent stretches as one, in order."""
+    current: Interval | None = None
+    for stretch in sorted(stretches, key=lambda one: one.start):
+        if current is not None and stretch.start <= current.end:
+            current = Interval(start=current.start, end=max(current.end, stretch.end))
+            continue
+        if current is not None:
+            yield current
+        current = stretch
+    if current is not None:
+        yield current
+
+
+def _inside(partitions: Partitions, stretch: Interval) -> Iterator[tuple[str, Interval]]:
+    """(name, interval) of each partition all of which is in a stretch."""
+    start, stop = max(stretch.start, first(partitions)), min(stretch.end, _end(partitions))
+    if start < stop:
+        parts = split(partitions, Interval(start=start, end=stop))
+        yield from (part for part in parts if part[1].start >= start and part[1].end <= stop)
+
+
+def _end(partitions: Partitions) -> int:
+    """The first instant after the last partition; now if the partitions have no end."""
+    return end(partitions) if partitions.end is not None else int(time.time() * 1000)
