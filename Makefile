@@ -1,6 +1,6 @@
-# make demo | demo ENGINE=both | up | up SPEED=1day/s | test | test-fast | soak | bench | parity | lint | docs | clean | setup.
+# make demo | demo ENGINE=both | up | up SPEED=1day/s | test | test-fast | test-airflow | soak | bench | parity | lint | docs | clean | setup.
 # Each sets up in .venv what it needs, once (bootstrap.py): demo and up without Java and without Spark.
-.PHONY: demo up test test-fast soak bench parity lint docs clean setup
+.PHONY: demo up test test-fast test-airflow soak bench parity lint docs clean setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -33,6 +33,13 @@ test: .venv/.browser
 test-fast: .venv/.dev
 	.venv/bin/python tests/run.py --fast
 
+# floodmark-airflow in an environment of its own, with a real Airflow on the loopback
+test-airflow: floodmark-airflow/.venv/.ready
+	cd floodmark-airflow && .venv/bin/python -m pytest -q
+
+floodmark-airflow/.venv/.ready: .venv/.base floodmark-airflow/requirements.lock floodmark-airflow/pyproject.toml
+	@$(PYTHON) bootstrap.py airflow
+
 # make soak PART=3/40 runs one of forty parts; SEED=text, new each time where none is given, draws the schedules; MINUTES=10 cuts it after ten
 soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars
@@ -58,4 +65,4 @@ docs: .venv/.dev
 	.venv/bin/python tests/links.py
 
 clean:
-	rm -rf .venv lake inbox build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv floodmark-airflow/.venv lake inbox build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

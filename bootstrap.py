@@ -87,7 +87,11 @@ SETS = {
         includes=("dev", "base", "dagster", "spark"),
     ),
 }
-"""``browser`` is one more: ``ready``, and Chromium."""
+"""Two more: ``browser``, ``ready`` and Chromium; ``airflow``, ``base`` and beside it Airflow's own environment."""
+
+
+AIRFLOW = ROOT / "floodmark-airflow"
+"""The package for Airflow, with an environment of its own: Airflow's pins are not floodmark's."""
 
 
 class SetupStoppedError(Exception):
@@ -98,7 +102,9 @@ def main(name: str) -> int:
     """Complete a set; 0 when it is complete, or complete but for Chromium."""
     try:
         with _alone():
-            set_up("ready" if name == "browser" else name)
+            set_up({"browser": "ready", "airflow": "base"}.get(name, name))
+            if name == "airflow":
+                _airflow()
             if name == "browser" and _chromium():
                 (VENV / ".browser").touch()
     except SetupStoppedError as stopped:
@@ -209,6 +215,25 @@ def _install_with(uv: str | Path | None, extras: str) -> None:
     compiled = ["--compile-bytecode"] if extras == "dev" else []
     options = ["--python", PYTHON, "--build-constraints", "requirements.lock", *compiled]
     _run("packages", [uv, "pip", "install", *options, *what], environment=_of_pip())
+
+
+def _airflow() -> None:
+    """Airflow and floodmark's package for it, each at the version of that package's ``requirements.lock``."""
+    stamp, sources = AIRFLOW / ".venv" / ".ready", [AIRFLOW / name for name in REQUIREMENTS]
+    if stamp.exists() and all(source.stat().st_mtime <= stamp.stat().st_mtime for source in sources):
+        return
+    _say("setting up floodmark-airflow/.venv, once: Airflow: 60 MB to fetch")
+    begun, uv, venv = time.monotonic(), _uv(), AIRFLOW / ".venv"
+    what = ["-c", sources[0], "-e", f"{AIRFLOW}[test]"]
+    if uv is None:
+        _run("a virtual environment for Airflow", [sys.executable, "-m", "venv", "--clear", venv])
+        _run("Airflow", [venv / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "-q", *what])
+    else:
+        _run("a virtual environment for Airflow", [uv, "venv", "-q", "--clear", "--python", sys.executable, venv])
+        command = [uv, "pip", "install", "--python", venv / "bin" / "python", "--quiet", "--compile-bytecode", *what]
+        _run("Airflow", command, environment=_of_pip())
+    stamp.touch()
+    _say(f"  packages: {time.monotonic() - begun:.0f} s")
 
 
 def _uv() -> str | Path | None:

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +14,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 T = TypeVar("T")
@@ -82,9 +83,11 @@ class Airflow:
             )
 
     def kill(self, part: str) -> None:
-        """SIGKILL to a part with all processes it has started in its session: a scheduler's workers, and the tasks in them."""
+        """SIGKILL to a part with all of Airflow's processes under it: a scheduler's workers, and the tasks in them. Verbs live on."""
         process = self.parts.pop(part)
-        os.killpg(process.pid, signal.SIGKILL)
+        for one in [psutil.Process(process.pid), *_airflows(psutil.Process(process.pid))]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait()
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
@@ -136,6 +139,14 @@ class Airflow:
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
         return json.dumps(self.ask(f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}?full_content=true"))
+
+
+def _airflows(parent: psutil.Process) -> Iterator[psutil.Process]:
+    """The processes under one, without those of verbs, which a shell begins."""
+    for one in parent.children():
+        if one.name() != "sh":
+            yield one
+            yield from _airflows(one)
 
 
 def until(look: Callable[[], T | None], seconds: float = SECONDS) -> T:
@@ -193,7 +204,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in inbox.iterdir():
         file.unlink()
     for day in DAYS:
-        lines = [f"{day}T{hour:02}:{n:02}:00Z,{hour}{n:02},{'DE' if n % 2 else 'FR'},1,{n * 100}," for hour in range(3) for n in range(20)]
+        lines = [
+            f"{day}T{hour:02}:{n:02}:00Z,{hour}{n:02},{'DE' if n % 2 else 'FR'},1,{n * 100},"
+            for hour in range(3)
+            for n in range(20)
+        ]
         (inbox / f"orders_{day}_00.csv").write_text("\n".join([ORDERS, *lines]) + "\n")
     return folder / "shop"
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import DAYS, FLOODMARK, Airflow, until
-
 from floodmark_airflow import Workspace, dags
 
 
@@ -70,3 +66,43 @@ from airflow.sdk import DAG, PartitionedAtRuntime
 with DAG("waiting", schedule=PartitionedAtRuntime()):
     PartitionSensor(task_id="complete", workspace=shop, operator="hourly_sales", poke_interval=1)
 """
+
+
+SLOW = """
+from airflow.sdk import DAG, PartitionedAtRuntime
+slow = Workspace(folder=shop.folder, program=shop.folder + "/slow")
+with DAG("slow", schedule=PartitionedAtRuntime()):
+    Run(task_id="run", workspace=slow, operators=["hourly_sales"], retries=3, retry_delay=1)
+"""
+PROGRAM = """#!/bin/sh
+echo "$$" >> {folder}/started
+while [ ! -e {folder}/go ]; do sleep 0.2; done
+exec {program} "$@"
+"""
+"""``floodmark``, once a file says go."""
+
+
+def test_a_try_after_the_death_of_scheduler_and_worker_waits_for_the_verb_that_runs(
+    airflow: Airflow, workspace: Workspace
+) -> None:
+    folder = Path(workspace.folder)
+    slow = folder / "slow"
+    slow.write_text(PROGRAM.format(folder=folder, program=FLOODMARK))
+    slow.chmod(0o755)
+    published(airflow, workspace, SLOW)
+    workspace.ask("land", "--all")
+    run = airflow.launch("slow", partition_key=f"{DAYS[0]}...{DAYS[2]}")
+    until((folder / "started").exists)
+
+    airflow.kill("scheduler")  # with the worker and its task
+    airflow.start("scheduler")
+    until(lambda: airflow.ask(f"dags/slow/dagRuns/{run}/taskInstances/run")["try_number"] > 1)
+    (folder / "go").touch()
+
+    assert airflow.ended("slow", run) == "success"
+    assert len((folder / "started").read_text().split()) == 1, "the verb was started again"
+    assert "Reconnecting" in airflow.log("slow", run, "run", 2)
+    other = Workspace(folder=str(folder), program=FLOODMARK, lake=str(folder / "undisturbed"))
+    other.ask("land", "--all")
+    other.ask("run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")
+    workspace.ask("diff", "hourly_sales", "--against", str(folder / "undisturbed"), "--all")

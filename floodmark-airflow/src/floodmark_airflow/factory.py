@@ -108,7 +108,12 @@ def _computing(
     writers = {table: one for one in operators.values() for table in one["writes"]}
     read = [table for table in operator["reads"] if table in writers]
     schedule: Any = None
-    if cut and read and len(read) == len(operator["reads"]) and all(_alike(writers[t]["partitions"], cut) for t in read):
+    if (
+        cut
+        and read
+        and len(read) == len(operator["reads"])
+        and all(_alike(writers[t]["partitions"], cut) for t in read)
+    ):
         assets = [workspace.asset(table) for table in read]
         condition: Any = assets[0]
         for asset in assets[1:]:
@@ -141,7 +146,9 @@ def _acting(workspace: Workspace, names: list[str], prefix: str) -> list[DAG]:
     """A DAG for each verb that acts on a stream, whose form asks for the operator."""
     chosen, made = "{{ params.operator }}", []
     for verb, kind in (("start", Start), ("stop", Stop)):
-        with _dag(f"{prefix}{verb}", kind.__doc__.split(":")[0] + ".", None, params={"operator": _operator(names)}) as dag:
+        with _dag(
+            f"{prefix}{verb}", kind.__doc__.split(":")[0] + ".", None, params={"operator": _operator(names)}
+        ) as dag:
             kind(task_id=verb, workspace=workspace, operators=[chosen])
         made.append(dag)
     for verb, one in (("savepoint", Savepoint), ("upgrade", Upgrade), ("rollback", Rollback), ("rollout", Rollout)):

@@ -44,14 +44,14 @@ def partitions(invocation: Invocation, *, operator: str, partition: str | None, 
     if asked is not None:
         listed = takewhile(lambda part: part.interval.end <= asked.end, listed)
     shown = list(islice(listed, limit))
-    more = next(listed, None) is not None
+    has_more = next(listed, None) is not None
     console.table(
         ("partition", "from", "to", "complete by"),
         [(part.key, iso(part.interval.start), iso(part.interval.end), part.by) for part in shown],
     )
     if not shown:
         console.say(f"none of {operator} is complete{'' if partition or after is None else f' after {after}'}")
-    if more:
+    if has_more:
         console.say(f"there are more: floodmark partitions {operator} --after {shown[-1].key}")
     document = {
         "lake": opened.lake,
@@ -60,7 +60,7 @@ def partitions(invocation: Invocation, *, operator: str, partition: str | None, 
             {"key": part.key, "start": iso(part.interval.start), "end": iso(part.interval.end), "by": part.by}
             for part in shown
         ],
-        "more": more,
+        "more": has_more,
     }
     if asked is not None:
         lacking = asked.minus([part.interval for part in shown])
