@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import DAYS, FLOODMARK, Airflow, until
+from conftest import DAYS, FLOODMARK, SECONDS, Airflow, until
 from floodmark_airflow import Workspace, dags
 
 
@@ -106,3 +108,46 @@ def test_a_try_after_the_death_of_scheduler_and_worker_waits_for_the_verb_that_r
     other.ask("land", "--all")
     other.ask("run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")
     workspace.ask("diff", "hourly_sales", "--against", str(folder / "undisturbed"), "--all")
+
+
+MORE = ('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
+
+
+def version(workspace: Workspace) -> str:
+    """Of the stream's table."""
+    (output,) = [
+        one
+        for one in workspace.ask("status")["tables"]
+        if one["kind"] == "output" and one["table"].endswith("/hourly_sales")
+    ]
+    return str(output.get("version", ""))
+
+
+def test_a_stream_is_started_upgraded_and_rolled_back_by_dags(airflow: Airflow, workspace: Workspace) -> None:
+    folder, form = Path(workspace.folder), {"operator": "hourly_sales"}
+    published(airflow, workspace)
+    workspace.ask("land", "--all")
+    with subprocess.Popen([FLOODMARK, "supervise"], cwd=folder, stderr=subprocess.DEVNULL) as supervisor:
+        try:
+            assert airflow.ended("shop_start", airflow.launch("shop_start", conf=form)) == "success"
+            until(lambda: workspace.ask("partitions", "hourly_sales")["partitions"])
+            assert {one["by"] for one in workspace.ask("partitions", "hourly_sales")["partitions"]} == {"stream"}
+            first = version(workspace)
+
+            operators = folder / "operators" / "orders.py"
+            text = operators.read_text()
+            assert MORE[0] in text
+            operators.write_text(text.replace(*MORE))
+            upgrade = airflow.launch("shop_upgrade", conf={**form, "options": ["--forward-only", "--soak", "1"]})
+            assert airflow.ended("shop_upgrade", upgrade) == "success", airflow.log("shop_upgrade", upgrade, "upgrade")
+            streams = workspace.ask("savepoint", "list", "hourly_sales")["savepoints"]
+            assert streams, "an upgrade begins with a savepoint"
+
+            rollback = airflow.launch("shop_rollback", conf=form)
+            assert airflow.ended("shop_rollback", rollback) == "success", airflow.log(
+                "shop_rollback", rollback, "rollback"
+            )
+            until(lambda: version(workspace) == first)
+        finally:
+            supervisor.send_signal(signal.SIGINT)
+            supervisor.wait(SECONDS)
