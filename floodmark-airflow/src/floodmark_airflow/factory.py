@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, CronPartitionTimetable, Param, PartitionedAssetTimetable
 
-from floodmark_airflow.operators import Land, Partitions, Rollback, Rollout, Run, Savepoint, Start, Stop, Upgrade
+from floodmark_airflow.operators import (
+    Command,
+    Land,
+    Partitions,
+    Rollback,
+    Rollout,
+    Run,
+    Savepoint,
+    Start,
+    Stop,
+    Upgrade,
+)
 from floodmark_airflow.workspace import Workspace
 
 _CODE = ("*.py", "*/*.py", "*/*/*.py", "*.toml")
@@ -25,7 +38,7 @@ def dags(
 
     - ``land``: a task per source, by a schedule.
     - One per operator, named after it: computes an asset partition bounded. It runs after each partition of the operators it reads, if it reads
-      operators with partitions cut in the same way; otherwise after each day or hour, in the partitions' time zone. Without partitions it has no
+      operators with the same partitions; otherwise after each day or hour, in the partitions' time zone. Without partitions it has no
       schedule, and computes all of event time. Backfills are Airflow's own.
     - ``partitions``: reports the partitions that streams have completed, as events of the operators' assets.
     - ``start``, ``stop``, ``savepoint``, ``upgrade``, ``rollback``, ``rollout``: act on the stream of one operator, launched by hand.
@@ -104,42 +117,36 @@ def _reports(
 def _computing(
     workspace: Workspace, operator: dict[str, Any], operators: Mapping[str, dict[str, Any]], prefix: str
 ) -> DAG:
-    cut = operator["partitions"]
+    divided = operator["partitions"]
     writers = {table: one for one in operators.values() for table in one["writes"]}
     read = [table for table in operator["reads"] if table in writers]
+    follows = (
+        divided and len(read) == len(operator["reads"]) and all(_alike(writers[t]["partitions"], divided) for t in read)
+    )
     schedule: Any = None
-    if (
-        cut
-        and read
-        and len(read) == len(operator["reads"])
-        and all(_alike(writers[t]["partitions"], cut) for t in read)
-    ):
+    if follows:
         assets = [workspace.asset(table) for table in read]
-        condition: Any = assets[0]
-        for asset in assets[1:]:
-            condition &= asset
-        schedule = PartitionedAssetTimetable(assets=condition)
-    elif cut:
-        schedule = CronPartitionTimetable(
-            _CRON[cut["by"]], timezone=cut["timezone"], run_offset=-1, key_format=_KEYS[cut["by"]]
-        )
-    what = f"Computes {operator['name']} bounded, an asset partition at a time."
-    with _dag(f"{prefix}{operator['name']}", what, schedule) as dag:
-        everything = {} if cut else {"start": "0001-01-01"}
-        Run(
-            task_id="run",
-            workspace=workspace,
-            operators=[operator["name"]],
-            inlets=[workspace.asset(table) for table in operator["reads"]],
-            outlets=[workspace.asset(table) for table in operator["writes"]],
-            **everything,
-        )
+        schedule = PartitionedAssetTimetable(assets=reduce(and_, assets))
+    elif divided:
+        by = divided["by"]
+        schedule = CronPartitionTimetable(_CRON[by], timezone=divided["timezone"], run_offset=-1, key_format=_KEYS[by])
+    name = operator["name"]
+    lineage = {
+        "inlets": [workspace.asset(table) for table in operator["reads"]],
+        "outlets": [workspace.asset(table) for table in operator["writes"]],
+    }
+    what = f"Computes {name} bounded, {'an asset partition at a time' if divided else 'over all of event time'}."
+    with _dag(f"{prefix}{name}", what, schedule) as dag:
+        if divided:
+            Run(task_id="run", workspace=workspace, operators=[name], **lineage)
+        else:
+            Command(task_id="run", workspace=workspace, words=["run", name], **lineage)
     return dag
 
 
-def _alike(cut: dict[str, Any] | None, other: dict[str, Any]) -> bool:
+def _alike(first: dict[str, Any] | None, second: dict[str, Any]) -> bool:
     """Whether two operators' partitions have the same names."""
-    return cut is not None and (cut["by"], cut["timezone"]) == (other["by"], other["timezone"])
+    return first is not None and (first["by"], first["timezone"]) == (second["by"], second["timezone"])
 
 
 def _acting(workspace: Workspace, names: list[str], prefix: str) -> list[DAG]:

@@ -270,13 +270,13 @@ def _source_row(source: Source) -> tuple[str, ...]:
 
 
 def _operator_document(asset: OperatorAsset) -> dict[str, Any]:
-    operator, cut = asset.operator, asset.partitions
+    operator, divided = asset.operator, asset.partitions
     return {
         "name": operator.name,
         "version": operator.version,
         "reads": [given.table for given in operator.inputs],
         "writes": [output.table for output in operator.outputs],
-        "partitions": None if cut is None else {"by": cut.cut.split()[0], **asdict(cut)},
+        "partitions": None if divided is None else {"by": divided.boundaries.split()[0], **asdict(divided)},
     }
 
 
