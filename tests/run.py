@@ -43,8 +43,8 @@ COMPILED = ("src", "tests/support", "tests/crash", "demo", "operators", "assets"
 FAST = ("docs", "unit")
 """Groups of ``--fast``."""
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration", "cli"}
-"""Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
-modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
+"""Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so does
+what asks for the fixture ``compiled``: both modes over all operators, and in ``make soak`` the transcripts."""
 NOT_COMPILED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
 
 

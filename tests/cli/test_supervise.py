@@ -23,7 +23,7 @@ OPERATOR = "hourly_sales"
 LAND = ("land", "orders", "--engine", "embedded")
 
 
-@pytest.fixture(params=["spark", "embedded"])
+@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.soak), "embedded"])
 def shop(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace whose orders have landed."""
     monkeypatch.setenv("FLOODMARK_ENGINE", request.param)

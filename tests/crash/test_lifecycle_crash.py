@@ -141,20 +141,16 @@ def test_a_savepoint_is_there_whole_or_not_at_all(alone: Streams, tmp_path: Path
 def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
     spark: SparkSession, engine: Computing, alone: Streams, tmp_path: Path, whole: bool
 ) -> None:
-    """Where it is killed as a whole, its Java is killed too."""
-    before = seen(alone.lake)
+    """At one point after the other; where it is killed as a whole, its Java is killed too."""
+    before, lake = seen(alone.lake), copy_of(alone, tmp_path / "lake")
+    old = Timeline.current(lake, "totals")
     for point in crash.POINTS["rescale"]:
-        lake = copy_of(alone, tmp_path / point)
-        old = Timeline.current(lake, "totals")
         assert not die(point, "rescale", lake, "3", java=None if whole else spark), point
-        there = point == "step.fence"
-        assert Timeline.current(lake, "totals").number == old.number + there, point
+        assert Timeline.current(lake, "totals").number == old.number + (point == "step.fence"), point
         assert seen(lake) == before, point
-        assert (rescale(spark, lake, "totals", 3) is None) == there, point
-        for table in TABLES[:2]:
-            assert committed(lake.output(table), old.app(table)) == FENCE, (
-                f"{point}: the old timeline can write nothing"
-            )
+    assert rescale(spark, lake, "totals", 3) is None, "it was done at the last point"
+    for table in TABLES[:2]:
+        assert committed(lake.output(table), old.app(table)) == FENCE, "the old timeline can write nothing"
     embedded().land(source(3), lake, end=True)
     run(engine, lake)
     new = Timeline.current(lake, "totals").checkpoint

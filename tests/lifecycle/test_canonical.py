@@ -26,9 +26,7 @@ from floodmark.lake.stream import ticks
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS
 
-from .test_savepoints import TABLES, clocked, differences, put, totals, truth, values
-
-__all__ = ["truth"]
+from .test_savepoints import TABLES, clocked, differences, put, totals, values
 
 pytestmark = pytest.mark.engines("spark")
 

@@ -92,17 +92,6 @@ TABLES = ("totals", "totals__late")
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """What comes of it in one go, on the embedded engine."""
-    lake = Lake(str(tmp_path_factory.mktemp("truth")))
-    for until, end in ((60, False), (120, False), (180, True)):
-        put(lake, until, end=end)
-    for one in (totals, largest):
-        embedded().run_unbounded(one, lake, until_caught_up=True)
-    return lake
-
-
-@pytest.fixture(scope="module")
 def hour(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake in which 'totals' has read the first hour."""
     lake = Lake(str(tmp_path_factory.mktemp("hour") / "lake"))

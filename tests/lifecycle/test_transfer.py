@@ -37,9 +37,7 @@ from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
-from .test_savepoints import TABLES, differences, largest, put, totals, truth, values
-
-__all__ = ["truth"]
+from .test_savepoints import TABLES, differences, largest, put, totals, values
 
 pytestmark = pytest.mark.engines("spark")
 

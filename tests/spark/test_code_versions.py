@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from changed_code import CHANGES, prices
+from engines import embedded
 from events import Event, row, source
 
 import floodmark as fm
@@ -25,7 +26,7 @@ def test_changed_code_computes_anew_in_a_bounded_run_and_is_refused_by_its_strea
 ) -> None:
     bounded, stream = Lake(str(tmp_path / "bounded")), Lake(str(tmp_path / "stream"))
     for lake in (bounded, stream):
-        engine.land(source([row(minute) for minute in range(3)]), lake)
+        embedded().land(source([row(minute) for minute in range(3)]), lake)
     before, after = prices(tmp_path, "from module"), prices(tmp_path, "from module", CHANGES["constant"])
     engine.run_bounded(before, bounded, Interval())
     assert cents(bounded, before) == [10, 30, 50]
@@ -58,7 +59,7 @@ def stamped(name: str, moment: str) -> Operator:
 @pytest.mark.feature("T20")
 def test_what_reads_a_clock_is_flagged_as_no_second_run_says_the_same(engine: Computing, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    engine.land(source([row(minute) for minute in range(3)]), lake)
+    embedded().land(source([row(minute) for minute in range(3)]), lake)
     moments = dict[str, list[object]]()
     for code in (stamped("clocked", "current_timestamp()"), stamped("sober", "at")):
         assert [text for text in code.warnings if "reads a clock" in text] == (

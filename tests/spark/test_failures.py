@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from deltalake import DeltaTable
+from engines import embedded
 from events import START, Event, row, source
 
 import floodmark as fm
@@ -98,7 +99,7 @@ def test_every_engine_and_mode_sets_the_same_aside(operator, runs):
 
 def test_a_bounded_run_over_a_part_replaces_that_part_of_the_quarantine(engine, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
-    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
+    embedded().land(source([row(minute) for minute in range(40)]), lake, end=True)
 
     def reasons():
         table = DeltaTable(lake.output("columnar__quarantine")).to_pyarrow_table()
@@ -119,7 +120,7 @@ def test_an_operator_that_begins_to_set_rows_aside_begins_a_quarantine(engine, t
         return events.key_by("key").window(fm.Tumbling("10 min")).aggregate(total=fm.sum("value"))
 
     lake = Lake(str(tmp_path / "lake"))
-    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
+    embedded().land(source([row(minute) for minute in range(40)]), lake, end=True)
     engine.run_bounded(before, lake, Interval())
     part = Interval(start=to_ms(START), end=to_ms(START) + 600_000)
     assert engine.run_bounded(columnar, lake, part).rows["columnar__quarantine"] == 2
@@ -127,7 +128,7 @@ def test_an_operator_that_begins_to_set_rows_aside_begins_a_quarantine(engine, t
 
 def test_a_stream_goes_on_and_counts_what_it_set_aside(engine, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
-    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
+    embedded().land(source([row(minute) for minute in range(40)]), lake, end=True)
     result = engine.run_unbounded(everywhere, lake, until_caught_up=True)
     assert result.rows["everywhere__quarantine"] == 10
     assert any("floodmark quarantine show everywhere" in warning for warning in result.warnings)

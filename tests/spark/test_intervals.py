@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from deltalake import DeltaTable
+from engines import embedded
 from flights import changelog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -93,10 +94,10 @@ def totals(events: Stream[Event]) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def log(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(str(tmp_path_factory.mktemp("events")))
     rows = events(datetime(2013, 3, 8, tzinfo=UTC), 6) + events(datetime(2013, 11, 1, tzinfo=UTC), 6)
-    engine.land(source_of(rows), lake)
+    embedded().land(source_of(rows), lake)
     return lake
 
 
@@ -153,7 +154,7 @@ def test_rows_on_the_edge_of_an_interval_are_in_one_session_and_late_ones_in_eve
     logs = Lake(str(tmp_path / "logs"))
     hours = ["2013-03-09T23:00", "2013-03-10T00:00", "2013-03-10T00:05", "2013-03-09T22:30", "2013-03-11T09:00"]
     rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(hours)]
-    engine.land(source_of(rows), logs)
+    embedded().land(source_of(rows), logs)
     parts = [Interval(end=parse_instant("2013-03-10", "to")), Interval(start=parse_instant("2013-03-10", "from"))]
     for op in (touching, latest):
         days, whole = (Lake(str(tmp_path / op.name / name), logs=logs.root) for name in ("days", "whole"))
@@ -190,7 +191,7 @@ def test_dropped_rows_are_counted_also_where_nothing_else_is(engine: Computing, 
     times = ["2013-03-12T00:00", *(f"2013-03-09T1{n}:00" for n in range(late)), "2013-03-12T00:30"]
     rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(times)]
     lake = Lake(str(tmp_path))
-    engine.land(source_of(rows), lake)
+    embedded().land(source_of(rows), lake)
     nothing = engine.run_bounded(hourly, lake, day("2013-03-09", "2013-03-10"))
     assert (nothing.dropped, nothing.rows) == (late, {"hourly__all": 0, "hourly__some": 0})
     whole = engine.run_bounded(hourly, lake, Interval(), force=True)
@@ -252,12 +253,12 @@ def test_changed_code_is_computed_again_and_says_why(engine: Computing, log: Lak
 
 def test_new_rows_in_the_interval_are_a_reason_too(engine: Computing, tmp_path) -> None:
     lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 3)
-    engine.land(source_of(rows), lake)
+    embedded().land(source_of(rows), lake)
     one, two = day("2013-03-08", "2013-03-09"), day("2013-03-09", "2013-03-10")
     engine.run_bounded(sliding, lake, one)
     engine.run_bounded(sliding, lake, two)
     more = {"at": "2013-03-09T12:00:00+00:00", "key": "a", "value": 1}
-    engine.land(source_of([*rows, more]), lake)
+    embedded().land(source_of([*rows, more]), lake)
     assert engine.run_bounded(sliding, lake, one).skipped == (one,)
     again = engine.run_bounded(sliding, lake, two)
     assert again.skipped == ()
@@ -282,12 +283,12 @@ def test_global_closed_by_the_end_of_input_is_a_plain_group_by(
 
 def test_global_without_an_end_says_that_it_will_never_fire(engine: Computing, tmp_path) -> None:
     lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 1)
-    engine.land(source_of(rows), lake)
+    embedded().land(source_of(rows), lake)
     open_ended = engine.run_unbounded(totals, lake, until_caught_up=True)
     assert open_ended.rows == {"totals": 0}
     assert "it will never fire while its input has no end" in open_ended.warnings[0]
     assert "floodmark land events --end" in open_ended.warnings[0]
-    engine.land(source_of(rows), lake, end=True)
+    embedded().land(source_of(rows), lake, end=True)
     closed = engine.run_unbounded(totals, lake, until_caught_up=True)
     assert closed.rows == {"totals": 2}
     assert closed.warnings == ()

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from engines import embedded
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
@@ -67,7 +68,7 @@ def visits() -> list[tuple[datetime, str, int]]:
     return [row for _, row in sorted((at + n % 10 * MINUTE, (at, *more)) for n, (at, *more) in enumerate(rows))]
 
 
-def land(engine: Computing, folder: Path, lake: Lake, *numbers: int) -> None:
+def land(folder: Path, lake: Lake, *numbers: int) -> None:
     """So many files more of an older system, which puts there what it has seen by the hour: some rows belong to the one before."""
     for number in numbers:
         lines = [
@@ -77,7 +78,7 @@ def land(engine: Computing, folder: Path, lake: Lake, *numbers: int) -> None:
     inbox = fm.Files(str(folder))
     bound = fm.BoundedOutOfOrderness("10 minutes")
     source = fm.Source("visits", contract=Visit, connector=inbox, watermark=bound, files_per_commit=1)
-    engine.land(source, lake, end=len(FILES) - 2 in numbers, workspace=folder.parent)
+    embedded().land(source, lake, end=len(FILES) - 2 in numbers, workspace=folder.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,9 @@ def one_log(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> OneL
         Lake(str(folder / "bounded"), logs=str(folder / "lake")),
     )
     inbox.mkdir()
-    land(engine, inbox, lake, 0, 1)
+    land(inbox, lake, 0, 1)
     engine.run_unbounded(HOURLY, lake, until_caught_up=True)
-    land(engine, inbox, lake, 2, 3, 4, 5)  # nobody reads meanwhile
+    land(inbox, lake, 2, 3, 4, 5)  # nobody reads meanwhile
     sizes = list[int]()
     engine.run_unbounded(
         HOURLY, lake, until_caught_up=True, files_per_batch=2, on_batch=lambda batch: sizes.append(batch.rows_in)

@@ -241,7 +241,9 @@ def once(readings: fm.Stream[Reading]) -> fm.Stream:
     return readings.key_by("sensor").deduplicate("10 seconds")
 
 
-@pytest.mark.parametrize("made", [days_apart, lambda: once], ids=["state", "duplicates"])
+@pytest.mark.parametrize(
+    "made", [pytest.param(days_apart, marks=pytest.mark.soak), lambda: once], ids=["state", "duplicates"]
+)
 def test_rows_a_day_apart_have_nothing_to_do_with_each_other_and_late_rows_all_changes_nothing(spark, tmp_path, made):
     operator, day = made(), 86_400_000
     times = {"a": [0, 10_000, day, 2 * day], "b": [day + 1, 2 * day]}

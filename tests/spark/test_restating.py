@@ -12,6 +12,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.restore.savepoints import savepoints
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V4")
 @pytest.mark.timeout(900)
 def test_results_that_may_still_be_revised_are_those_of_the_new_steps(spark: SparkSession, lake: Lake) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from engines import embedded
 from events import START, Event, row, source
 from flights import changelog
 
@@ -46,8 +47,8 @@ def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
     return [row(minute) for minute in range(first, last, step)]
 
 
-def put(engine: Computing, lake: Lake, name: str, events: list[dict[str, object]], *, end: bool = False) -> None:
-    engine.land(source(events, name), lake, end=end)
+def put(lake: Lake, name: str, events: list[dict[str, object]], *, end: bool = False) -> None:
+    embedded().land(source(events, name), lake, end=end)
 
 
 def progress(lake: Lake, table: str) -> int:
@@ -76,11 +77,11 @@ def both(left: Stream[Event], right: Stream[Event]) -> Stream:
 
 @pytest.mark.parametrize("op", [nothing, nothing_at_all], ids=lambda o: o.name)
 def test_an_operator_whose_filter_matches_nothing_still_advances(engine: Computing, lake: Lake, op) -> None:
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     engine.run_unbounded(op, lake, until_caught_up=True)
     reached = progress(lake, op.outputs[0].table)
     assert reached == int((START + timedelta(minutes=58)).timestamp() * 1000) - 1
-    put(engine, lake, "events", rows(0, 60), end=True)
+    put(lake, "events", rows(0, 60), end=True)
     result = engine.run_unbounded(op, lake, until_caught_up=True)
     assert result.watermark == END
     assert result.rows[op.outputs[0].table] == 0
@@ -89,14 +90,14 @@ def test_an_operator_whose_filter_matches_nothing_still_advances(engine: Computi
 
 @pytest.mark.feature("T14", "X6")
 def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "left", rows(0, 30, 3))
-    put(engine, lake, "right", rows(0, 25, 2), end=True)
+    put(lake, "left", rows(0, 30, 3))
+    put(lake, "right", rows(0, 25, 2), end=True)
     first = engine.run_unbounded(both, lake, until_caught_up=True)
     assert first.rows["both"] == 2, "up to the slower input: minute 27 - 1 - 1"
-    put(engine, lake, "left", rows(0, 60, 3))
+    put(lake, "left", rows(0, 60, 3))
     second = engine.run_unbounded(both, lake, until_caught_up=True)
     assert second.rows["both"] == 3, "it went on although 'right' says nothing any more"
-    put(engine, lake, "left", rows(0, 60, 3), end=True)
+    put(lake, "left", rows(0, 60, 3), end=True)
     engine.run_unbounded(both, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
     engine.run_bounded(both, whole, Interval())
@@ -120,7 +121,7 @@ def test_a_stream_that_failed_at_its_first_micro_batch_begins_again_under_mended
     def mended(events: Stream[Event]) -> Stream:
         return events.key_by("key").window(Tumbling("10 minutes"), late="side_output").aggregate(n=count())
 
-    put(engine, lake, "events", rows(0, 60), end=True)
+    put(lake, "events", rows(0, 60), end=True)
     with pytest.raises(FloodmarkError):
         engine.run_unbounded(broken, lake, until_caught_up=True)
     assert Timeline.current(lake, "mended").identity.deployed().version == broken.version
@@ -143,7 +144,7 @@ def test_a_side_output_without_rows_says_while_its_stream_works_how_far_the_stre
     monkeypatch.setattr(sinks, "PROGRESS_SECONDS", 0.0)
     late = next(output.table for output in punctual.outputs if output.side == "late")
     for last in (10, 20, 30, 40):
-        put(engine, lake, "events", rows(0, last))
+        put(lake, "events", rows(0, last))
     said: list[tuple[int, int | None]] = []
     read: list[int] = []
 
@@ -183,7 +184,7 @@ def joined(minutes: Stream, totals: Stream) -> Stream:
 
 def test_a_union_of_two_outputs_is_the_same_bounded_and_unbounded(engine: Computing, lake: Lake) -> None:
     chain = (minutes, totals, operator(joined, inputs={"minutes": minutes, "totals": totals}))
-    put(engine, lake, "events", rows(0, 60), end=True)
+    put(lake, "events", rows(0, 60), end=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
     for one in chain:
         engine.run_unbounded(one, lake, until_caught_up=True)
@@ -237,7 +238,7 @@ def custom(events: Stream[Event]) -> Stream:
 @pytest.mark.feature("X2")
 def test_user_functions_give_the_same_in_both_modes(engine: Computing, lake: Lake) -> None:
     shipping.by_value(Word)  # as landing does with the contract of a source
-    put(engine, lake, "events", rows(0, 45), end=True)
+    put(lake, "events", rows(0, 45), end=True)
     engine.run_unbounded(custom, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
     engine.run_bounded(custom, whole, Interval())
@@ -248,7 +249,7 @@ def test_user_functions_give_the_same_in_both_modes(engine: Computing, lake: Lak
 
 
 def test_a_checkpoint_of_another_operator_or_version_is_refused(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 30))
+    put(lake, "events", rows(0, 30))
     engine.run_unbounded(nothing, lake, until_caught_up=True)
 
     @operator(name="nothing")
@@ -267,7 +268,7 @@ def test_a_checkpoint_of_another_operator_or_version_is_refused(engine: Computin
 
 
 def test_two_runs_of_one_operator_at_once_are_refused(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 5))
+    put(lake, "events", rows(0, 5))
     with (
         exclusive(lake, "operators", "nothing", "run"),
         pytest.raises(LifecycleError, match="LIFECYCLE-003 operator 'nothing'"),
@@ -285,7 +286,7 @@ def test_a_stream_that_was_stopped_before_its_windows_fired_fires_them_at_its_st
     def tens(events: Stream[Event]) -> Stream:
         return events.key_by("key").window(Tumbling("10 minutes")).aggregate(n=count())
 
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     stop = threading.Event()
     engine.run_unbounded(tens, lake, stop=stop, on_batch=lambda _: stop.set())
     before = progress(lake, "tens")
@@ -300,7 +301,7 @@ def test_a_stream_that_was_stopped_before_its_windows_fired_fires_them_at_its_st
 
 
 def test_a_running_stream_stops_at_a_boundary_and_goes_on(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 30))
+    put(lake, "events", rows(0, 30))
     stop, seen = threading.Event(), []
 
     def on_batch(info) -> None:
@@ -309,7 +310,7 @@ def test_a_running_stream_stops_at_a_boundary_and_goes_on(engine: Computing, lak
 
     engine.run_unbounded(nothing, lake, stop=stop, on_batch=on_batch, trigger_seconds=0.2)
     assert seen
-    put(engine, lake, "events", rows(0, 60), end=True)
+    put(lake, "events", rows(0, 60), end=True)
     assert engine.run_unbounded(nothing, lake, until_caught_up=True).watermark == END
 
 
@@ -328,7 +329,7 @@ def test_last_values_are_not_merged_when_there_are_none(engine: Computing, lake:
 
     versions = []
     for last in (5, 40):
-        put(engine, lake, "events", rows(0, last))
+        put(lake, "events", rows(0, last))
         assert engine.run_unbounded(revised, lake, until_caught_up=True).micro_batches
         versions.append(DeltaTable(lake.output("revised__current")).version())
     assert versions == [0, 1], "only windows that have closed are worth a merge"
@@ -338,7 +339,7 @@ def test_last_values_are_not_merged_when_there_are_none(engine: Computing, lake:
     "victim", ["input", *(pytest.param(table, marks=pytest.mark.soak) for table in ("output", "current"))]
 )
 def test_a_table_deleted_under_a_running_stream_is_a_clear_error(engine: Computing, lake: Lake, victim: str) -> None:
-    put(engine, lake, "events", rows(0, 30))
+    put(lake, "events", rows(0, 30))
     current = lake.output("counted__current")
     path = {"input": lake.log("events"), "output": lake.output("counted"), "current": current}[victim]
     failures, seen = [], threading.Event()
@@ -356,7 +357,7 @@ def test_a_table_deleted_under_a_running_stream_is_a_clear_error(engine: Computi
         time.sleep(0.1)
     Path(path).rename(f"{path}.gone")  # at once: a query may be writing into it
     if victim != "input":
-        put(engine, lake, "events", rows(0, 60))
+        put(lake, "events", rows(0, 60))
     thread.join(120)
     assert not thread.is_alive()
     assert failures[0].code in {"EXECUTION-002", "EXECUTION-004"}, failures
@@ -365,7 +366,7 @@ def test_a_table_deleted_under_a_running_stream_is_a_clear_error(engine: Computi
 
 
 def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     engine.run_bounded(nothing_at_all, lake, Interval())
     first = engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
     every = DeltaTable(lake.output("nothing_at_all__every")).to_pyarrow_table()
@@ -377,11 +378,10 @@ def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(engi
         engine.run_bounded(nothing_at_all, lake, Interval())
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_what_a_bounded_run_computes_before_the_first_micro_batch_ends_is_taken_over(
     engine: Computing, lake: Lake
 ) -> None:
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     file = max(Path(lake.log("events")).rglob("*.parquet"), key=lambda one: one.stat().st_size)
     away = file.rename(file.with_suffix(".away"))
     with pytest.raises(ExecutionError, match="EXECUTION-060"):
@@ -395,7 +395,7 @@ def test_what_a_bounded_run_computes_before_the_first_micro_batch_ends_is_taken_
 
 @pytest.mark.engines("embedded", "spark")
 def test_a_stream_whose_output_is_gone_is_not_started_with_an_empty_one(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
     path = Path(lake.output("nothing_at_all__every"))
     away = path.rename(path.with_name("away"))
@@ -403,14 +403,14 @@ def test_a_stream_whose_output_is_gone_is_not_started_with_an_empty_one(engine: 
         engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
     assert not path.exists()
     away.rename(path)
-    put(engine, lake, "events", rows(0, 70))
+    put(lake, "events", rows(0, 70))
     assert engine.run_unbounded(nothing_at_all, lake, until_caught_up=True).rows["nothing_at_all__every"] == 10
 
 
 def test_a_bounded_run_waits_for_the_stream_to_read_what_has_landed_late(engine: Computing, lake: Lake) -> None:
-    put(engine, lake, "events", rows(0, 60))
+    put(lake, "events", rows(0, 60))
     engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
-    put(engine, lake, "events", [*rows(0, 60), row(10)])
+    put(lake, "events", [*rows(0, 60), row(10)])
     begin = to_ms(START)
     early, later = (
         Interval(start=begin, end=begin + 20 * 60_000),
@@ -429,7 +429,7 @@ def test_a_bounded_run_waits_for_the_stream_to_read_what_has_landed_late(engine:
 def test_a_query_whose_worker_did_not_start_in_time_is_started_again(
     engine: Computing, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(engine, lake, "events", rows(0, 60), end=True)
+    put(lake, "events", rows(0, 60), end=True)
     tried, run = [], unbounded._run
 
     def slow(*arguments: Any, **settings: Any) -> None:

@@ -16,7 +16,7 @@ from floodmark.testing.spark import SparkCase
     "name",
     [
         pytest.param("own_windows", marks=pytest.mark.feature("W10", "L2", "L5")),
-        pytest.param("own_sessions", marks=pytest.mark.feature("L2")),
+        pytest.param("own_sessions", marks=[pytest.mark.soak, pytest.mark.feature("L2")]),
         pytest.param("late_readings", marks=pytest.mark.feature("L9", "P7")),
         pytest.param("joined", marks=pytest.mark.feature("W20", "J3", "J6")),
         pytest.param("rolling_reduce", marks=pytest.mark.feature("X3", "X5")),

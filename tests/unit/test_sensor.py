@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,19 @@ class Of:
         self.partitions = cut
 
 
-def walked(cut: Daily | Hourly, since: int, progress: int) -> list[tuple[str, int]]:
-    """The same by every partition since the first one."""
+@cache
+def every(cut: Daily | Hourly) -> list[tuple[str, int]]:
+    """All partitions since the first one, and their ends."""
     definition = partitions.definition(cut)
-    every = (
+    return [
         (name, partitions.interval_of(definition.time_window_for_partition_key(name)).end)
         for name in definition.get_partition_keys(current_time=datetime(2014, 1, 1, tzinfo=UTC))
-    )
-    return [(name, end) for name, end in every if since < end - 1 <= progress]
+    ]
+
+
+def walked(cut: Daily | Hourly, since: int, progress: int) -> list[tuple[str, int]]:
+    """The same by every partition since the first one."""
+    return [(name, end) for name, end in every(cut) if since < end - 1 <= progress]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut.boundaries} from {cut.start}")

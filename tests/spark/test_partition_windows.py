@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from engines import embedded
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
@@ -113,7 +114,7 @@ def test_asset_partitions_in_any_order_are_the_stream_and_a_group_by(
     logs, rows = Lake(str(tmp_path / "logs")), sales(hours)
     watermark = fm.BoundedOutOfOrderness("1 hour")
     source = fm.Source("sales", contract=Sale, connector=fm.Rows(rows), watermark=watermark)
-    engine.land(source, logs, end=True)
+    embedded().land(source, logs, end=True)
     expected = grouped(rows, partitions)
     stream, parts = (Lake(str(tmp_path / name), logs=logs.root) for name in ("stream", "parts"))
     engine.run_unbounded(operator, stream, until_caught_up=True)
@@ -165,7 +166,9 @@ def test_a_day_told_once_is_one_group_by_of_the_engine(
         return compute(step, rows, interval, *others)
 
     watermark = fm.BoundedOutOfOrderness("1 hour")
-    engine.land(fm.Source("sales", contract=Sale, connector=fm.Rows(sales(72)), watermark=watermark), logs, end=True)
+    embedded().land(
+        fm.Source("sales", contract=Sale, connector=fm.Rows(sales(72)), watermark=watermark), logs, end=True
+    )
     stream, parts = (Lake(str(tmp_path / name), logs=logs.root) for name in ("stream", "parts"))
     streamed = engine.run_unbounded(sold_per_day_once, stream, until_caught_up=True)
     monkeypatch.setattr(fast, "compute", counted)
