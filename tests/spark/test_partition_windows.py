@@ -218,7 +218,7 @@ def results(lake: Lake) -> list[dict[str, object]]:
 def test_an_interval_of_a_global_window_is_one_group_by_of_its_rows(engine: Computing, tmp_path: Path) -> None:
     lake, rows, drawn = Lake(str(tmp_path)), sales(72), random.Random(3)
     watermark = fm.BoundedOutOfOrderness("1 hour")
-    engine.land(fm.Source("sales", contract=Sale, connector=fm.Rows(rows), watermark=watermark), lake, end=True)
+    embedded().land(fm.Source("sales", contract=Sale, connector=fm.Rows(rows), watermark=watermark), lake, end=True)
     hour, start = 3_600_000, int(SPRING.timestamp() * 1000)
 
     def hours(low: int, high: int) -> Interval:
