@@ -26,9 +26,13 @@ SECONDS = 240
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """What ``floodmark init`` makes: a source, an operator, and files in the inbox."""
+    """What ``floodmark init`` makes: a source, an operator, and files in the inbox; with partitions of three days."""
     done = forked.run([sys.executable, "-m", "floodmark.cli.main", "init", "shop"], cwd=tmp_path, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
+    assets = tmp_path / "shop" / "assets" / "orders.py"
+    text = assets.read_text()
+    assert 'end="2025-03-02"' in text
+    assets.write_text(text.replace('end="2025-03-02"', 'end="2025-03-04"'))
     return tmp_path / "shop"
 
 
