@@ -13,7 +13,7 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
-from floodmark.spec.assets.asset import OperatorAsset, SourceAsset, check_operator, check_source
+from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
@@ -246,6 +246,10 @@ class Workspace:
             if source.source.name == name:
                 return source.restart
         return next((one.restart for one in self.operator_assets if one.operator.name == name), None)
+
+    def run_when_of(self, name: str) -> RunWhen:
+        """When the supervised stream of the source or operator of that name has a process."""
+        return next((one.run_when for one in self.operator_assets if one.operator.name == name), "always")
 
     def _check_names(self) -> None:
         names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])

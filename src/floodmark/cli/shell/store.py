@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.shell.loading import LoadedWorkspace
@@ -12,7 +13,12 @@ from floodmark.core.time import describe
 
 if TYPE_CHECKING:
     from floodmark.control.processes.supervisor import Supervisor
+    from floodmark.control.state.records import Driver
     from floodmark.control.streams.fleet import Fleet
+
+_HOUR_SECONDS = 3600
+_MOST_DRIVERS = 200
+"""Most drivers of a stream that are counted for the last hour: a stream that sleeps is started at most every half minute."""
 
 
 def fleet(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet:
@@ -66,6 +72,8 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
         drivers = there.store.drivers(deployment.stream)
         driver = next(iter(drivers), None)
         state = "not started yet" if driver is None else describe_driver(driver)
+        if deployment.run_when == "data":
+            state += f"; {_last_hour(there.store.drivers(deployment.stream, _MOST_DRIVERS))}"
         if given_up(deployment, drivers):
             state += (
                 f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
@@ -76,3 +84,12 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
         if (reason := awaited(deployment, driver, supervised=supervised)) is not None:
             awaits[deployment.operator] = reason
     return rows, awaits
+
+
+def _last_hour(drivers: Sequence[Driver]) -> str:
+    """What the drivers of a stream that runs while there is data have cost in the last hour, for people."""
+    from floodmark.lifecycle.usage import Usage
+
+    recent = [one for one in drivers if one.started_at > time.time() - _HOUR_SECONDS]
+    busy = sum(Usage.parse(one.usage).busy for one in recent)
+    return f"in the last hour started {len(recent)} times, busy for {busy:.0f} s"

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -38,7 +38,7 @@ def main(number: str, packages: str) -> int:
     ended, meter = threading.Event(), Meter()
     threading.Thread(target=_beat, args=(store, driver, meter, ended, stop), daemon=True).start()
     try:
-        _run(store, driver, meter, Path(packages), stop)
+        read_to = _run(store, driver, meter, Path(packages), stop)
     except FloodmarkError as error:
         store.end(driver.id, "crashed", str(error))
         traceback.print_exc()
@@ -50,11 +50,15 @@ def main(number: str, packages: str) -> int:
     finally:
         ended.set()
         _update(store, driver, usage=asdict(meter.read()))
+    if read_to is not None:
+        store.end(driver.id, "stopped", "nothing is left to read", read_to)
+        return 0
     store.end(driver.id, "stopped", f"stopped at a {'commit' if driver.kind == 'source' else 'micro-batch'} boundary")
     return 0
 
 
-def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threading.Event) -> None:
+def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threading.Event) -> Mapping[str, int] | None:
+    """Run the job of a driver. Returns what the job does."""
     deployment = store.deployment(driver.stream)
     if deployment is None:
         fix = f"floodmark start {driver.operator}"
@@ -73,7 +77,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
 
     _stop_at(stop)
     if not _await(job, stop, record_wait):
-        return
+        return None
     job.start()
     _stop_at(stop)  # Spark has replaced the signal handlers
     _update(store, driver, state="running")
@@ -83,7 +87,7 @@ def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threa
         meter.count(commit.usage)
         _update(store, driver, batch=commit.number, progress=commit.progress)
 
-    job.run(stop, record_commit, record_wait)
+    return job.run(stop, record_commit, record_wait)
 
 
 def _stop_at(stop: threading.Event) -> None:

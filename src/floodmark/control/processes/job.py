@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +14,7 @@ from floodmark.control.state.records import Deployment
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import describe
 from floodmark.lifecycle.usage import Usage
-from floodmark.spec.assets.asset import SourceAsset
+from floodmark.spec.assets.asset import RunWhen, SourceAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.workspace import Settings, Workspace
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from floodmark.control.processes.engine import Computing
     from floodmark.engines.landing.session import Committed as Landed
     from floodmark.lake.folder.paths import Lake
+
+
+LINGER_SECONDS = 30.0
+"""Time without new data after which a stream that runs while there is data ends: longer than the start of an engine, so that a source that trickles costs no starts."""
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +65,16 @@ class Job(Protocol):
 
     def run(
         self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
-    ) -> None:
+    ) -> Mapping[str, int] | None:
         """Run until ``stop`` is set. Ends after the commit that is being written then.
 
         Args:
             stop: set to stop the job.
             on_commit: called after each commit.
             on_wait: called with what a running job waits for, for people; with an empty text once the wait is over.
+
+        Returns:
+            None if ``stop`` was set; of a job that ends while there is nothing to read, path of an input table -> version up to which it has read.
         """
         ...
 
@@ -78,10 +86,12 @@ class OperatorStream:
     Args:
         operator: the operator.
         settings: settings of the workspace, with absolute paths.
+        run_when: ``"data"``: the job ends once its inputs have brought nothing new for ``LINGER_SECONDS``.
     """
 
     operator: Operator
     settings: Settings
+    run_when: RunWhen = "always"
     _engine: Computing | None = None
 
     @property
@@ -114,7 +124,7 @@ class OperatorStream:
 
     def run(
         self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
-    ) -> None:
+    ) -> Mapping[str, int] | None:
         """As ``Job``."""
         del on_wait
         assert self._engine is not None
@@ -128,9 +138,32 @@ class OperatorStream:
             on_commit(Committed(number=batch.batch_id, progress=batch.progress, usage=usage, text=f"{batch}"))
 
         try:
+            if self.run_when == "data":
+                return self._drain(self._engine, stop, record_batch)
             self._engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=record_batch)
         except ExecutionError as error:
             raise supervised(error, self.operator.name) from error
+        return None
+
+    def _drain(
+        self, engine: Computing, stop: threading.Event, on_batch: Callable[[BatchInfo], None]
+    ) -> Mapping[str, int] | None:
+        """Catch up again and again, until nothing was committed to an input for ``LINGER_SECONDS``. Returns the versions that were read by then."""
+        while not stop.is_set():
+            there = self._versions()  # before the run, which reads at least these
+            engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=on_batch, until_caught_up=True)
+            waited = 0.0
+            while not stop.is_set() and self._versions() == there:
+                if waited >= LINGER_SECONDS:
+                    return there
+                stop.wait(_LOOK_SECONDS)
+                waited += _LOOK_SECONDS
+        return None
+
+    def _versions(self) -> dict[str, int]:
+        from floodmark.lake.table.entries import version_of
+
+        return {path: version_of(path) for path in map(self._lake.input, self.operator.inputs)}
 
 
 _PASSING = {"LIFECYCLE-003": 1.0, "CONNECTOR-002": 1.0}
@@ -166,7 +199,7 @@ class Landing:
 
     def run(
         self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
-    ) -> None:
+    ) -> Mapping[str, int] | None:
         """As ``Job``. Waits while another landing of the source runs, and while the folder of its files is missing."""
         waiting = ""
 
@@ -185,6 +218,7 @@ class Landing:
                 if text != waiting:
                     on_wait(waiting := text)
                 stop.wait(_PASSING[error.code])
+        return None
 
     def _land(
         self, stop: threading.Event, on_commit: Callable[[Committed], None], on_begin: Callable[[], None]
@@ -221,7 +255,7 @@ def job_of(workspace: Workspace, deployment: Deployment) -> Job:
     """
     if deployment.kind == "source":
         return Landing(workspace.source_asset(deployment.operator), workspace.settings, deployment.version)
-    return OperatorStream(workspace.operator(deployment.operator), workspace.settings)
+    return OperatorStream(workspace.operator(deployment.operator), workspace.settings, deployment.run_when)
 
 
 def supervised(error: ExecutionError, name: str) -> ExecutionError:

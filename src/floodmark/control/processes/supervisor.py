@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from deltalake.exceptions import DeltaError
 
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
@@ -23,6 +24,7 @@ from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.sail.shared import FOLDER
+from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
 
 LEASE = "supervisor"
@@ -211,6 +213,8 @@ class Supervisor:
 
     def _start(self, deployment: Deployment) -> None:
         drivers = self.store.drivers(deployment.stream)  # read again, with the ends recorded since
+        if sleeps(deployment, next(iter(drivers), None)):
+            return
         strategy = deployment.restart or self.restart
         crashes = crashed(drivers, deployment.changed_at, strategy)
         if crashes:
@@ -343,6 +347,8 @@ def lives(driver: Driver) -> bool:
 
 def describe_driver(driver: Driver) -> str:
     """State of a driver, for people."""
+    if driver.ended_at is not None and driver.read_to is not None:
+        return f"asleep: {driver.reason}"
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
     commit = "commit" if driver.kind == "source" else "micro-batch"
@@ -369,6 +375,8 @@ def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) 
         return None
     if driver is not None and driver.ended_at is None:
         return f"{'starting' if driver.batch is None else 'nothing written here yet'}: its driver is {describe_driver(driver)}"
+    if driver is not None and driver.read_to is not None:
+        return describe_driver(driver)
     if driver is not None and driver.state == "crashed" and driver.started_at >= deployment.changed_at:
         return f"{describe_driver(driver)}: floodmark logs {deployment.operator}"
     if not supervised:
@@ -411,6 +419,22 @@ def crashed(drivers: Sequence[Driver], since: float, restart: Restart = DEFAULT)
             break
         crashes.append(driver)
     return crashes
+
+
+def sleeps(deployment: Deployment, driver: Driver | None) -> bool:
+    """True if a stream that runs while there is data has none to read.
+
+    Args:
+        deployment: deployment of the stream.
+        driver: its newest driver; None for none.
+    """
+    if driver is None or driver.read_to is None or driver.started_at < deployment.changed_at:
+        return False
+    try:
+        read = all(version_of(path) == version for path, version in driver.read_to.items())
+    except (DeltaError, OSError):  # the stream says what is wrong with its input
+        return False
+    return deployment.run_when == "data" and read
 
 
 def is_final(crash: Driver) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from floodmark.core.errors import LifecycleError
+from floodmark.spec.assets.asset import RunWhen
 from floodmark.spec.assets.restart import Restart
 
 Kind = Literal["operator", "source"]
@@ -55,6 +56,7 @@ class Deployment:
         desired: desired state.
         kind: what the stream is.
         restart: when the stream is started again after a crash; None for the supervisor's default.
+        run_when: when the stream has a process.
         changed_at: time of the last change of the deployment, s since 1970.
     """
 
@@ -67,6 +69,7 @@ class Deployment:
     desired: Desired
     kind: Kind = "operator"
     restart: Restart | None = None
+    run_when: RunWhen = "always"
     changed_at: float = 0.0
 
     @property
@@ -98,6 +101,7 @@ class Driver:
         host: name of its machine; None in records of older stores.
         usage: fields of the last reported ``Usage``; None if none was reported.
         kind: what the stream is.
+        read_to: input table -> version up to which the stream had read it when its driver ended because nothing was left to read; None otherwise.
     """
 
     id: int
@@ -118,6 +122,7 @@ class Driver:
     host: str | None = None
     usage: dict[str, Any] | None = None
     kind: Kind = "operator"
+    read_to: dict[str, int] | None = None
 
     @property
     def stream(self) -> StreamId:

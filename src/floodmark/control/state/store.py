@@ -9,7 +9,7 @@ import json
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,11 @@ _DEPLOYMENTS = sa.Table(
     sa.Column("changed_at", sa.Float, nullable=False),
     sa.Column("kind", sa.String, nullable=False, server_default="operator"),
     sa.Column("restart", sa.JSON),
+    sa.Column("run_when", sa.String, nullable=False, server_default="always"),
 )
 _ONE_LAKE = "floodmark_deployments"
 """Table of older stores, which identified a stream by its operator alone."""
-_ADDED = {"kind", "restart"}
+_ADDED = {"kind", "restart", "run_when"}
 """Columns that this table lacks."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
@@ -73,6 +74,7 @@ _DRIVERS = sa.Table(
     sa.Column("host", sa.String),
     sa.Column("usage", sa.JSON),
     sa.Column("kind", sa.String, nullable=False, server_default="operator"),
+    sa.Column("read_to", sa.JSON),
     sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
 )
 _LEASES = sa.Table(
@@ -304,11 +306,19 @@ class Store:
             values |= {"heartbeat_at": self._now(connection)} if heard else {}
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
 
-    def end(self, driver: int, state: State, reason: str) -> None:
-        """Record the end of a driver, unless its end was recorded before, for example by the driver itself."""
+    def end(self, driver: int, state: State, reason: str, read_to: Mapping[str, int] | None = None) -> None:
+        """Record the end of a driver, unless its end was recorded before, for example by the driver itself.
+
+        Args:
+            driver: its id.
+            state: final state.
+            reason: why it ended.
+            read_to: of a stream that sleeps now, as in ``Driver``.
+        """
         with self.transaction() as connection:
             mine = _DRIVERS.update().where(_DRIVERS.c.id == driver, _DRIVERS.c.ended_at.is_(None))
-            connection.execute(mine.values(state=state, reason=reason, ended_at=time.time()))
+            values = {"state": state, "reason": reason, "ended_at": time.time(), "read_to": read_to and dict(read_to)}
+            connection.execute(mine.values(**values))
 
     def driver(self, number: int) -> Driver:
         """The driver with an id."""

@@ -131,6 +131,7 @@ class Fleet:
             desired=desired,
             kind="source" if name in {one.name for one in self.workspace.sources} else "operator",
             restart=self.workspace.restart_of(name),
+            run_when=self.workspace.run_when_of(name),
         )
         self.store.deploy(deployment)
         references.record(self.home, self.store)
@@ -221,7 +222,8 @@ class Fleet:
                 where, got = f"stream '{name}'", f"a crash: {driver.reason}"
                 raise LifecycleError(where, "a stream that starts", got, fix, code="LIFECYCLE-070")
             runs = driver is not None and driver.ended_at is None and driver.state == "running"
-            if runs or time.monotonic() > until:
+            asleep = driver is not None and driver.started_at >= since and driver.read_to is not None
+            if runs or asleep or time.monotonic() > until:
                 return driver
             time.sleep(_POLL_SECONDS)
 

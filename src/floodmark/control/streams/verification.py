@@ -85,7 +85,7 @@ def verify(
         for driver in drivers:
             if driver.state == "crashed":
                 return f"it crashed: {driver.reason}"
-        if drivers and drivers[0].state == "running":
+        if drivers and (drivers[0].state == "running" or drivers[0].read_to is not None):
             begun = begun or time.monotonic()
             batch = drivers[0].batch
             further = (batch is not None and batch > savepoint.manifest.batch) or _caught_up(fleet, name)

@@ -22,6 +22,7 @@ from floodmark.spec.windowing.windows import Calendar
 
 Behind = Literal["fail", "wait"]
 Incomplete = Literal["fail", "wait"]
+RunWhen = Literal["always", "data"]
 _SHORTEST_POLL = 10
 """Shortest time between two looks at a source, ms."""
 
@@ -112,6 +113,7 @@ class OperatorAsset:
         rollout: how a changed version runs beside the stream before it replaces it; None: in place only.
         savepoints: when a schedule creates savepoints of its stream; None: only a person does.
         restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
+        run_when: when its supervised stream has a process: ``"always"``, or while there is ``"data"``.
     """
 
     operator: Operator
@@ -126,6 +128,7 @@ class OperatorAsset:
     rollout: Rollout | None = None
     savepoints: Savepoints | None = None
     restart: Restart | None = None
+    run_when: RunWhen = "always"
 
 
 def check_operator(operator: object, where: str) -> Operator:
@@ -230,6 +233,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     rollout: Rollout | None = None,
     savepoints: Savepoints | None = None,
     restart: Restart | None = None,
+    run_when: RunWhen = "always",
     isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
@@ -251,13 +255,16 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             schedule is off until it is turned on.
         restart: ``Restart.exponential(budget=10)``, ``Restart.fixed("10 seconds")`` or ``Restart.never()``: when a supervisor starts its stream again after a
             crash. The default is ``Restart.exponential()``.
+        run_when: ``"always"``: its supervised stream has a process from start to stop. ``"data"``: the process ends once the inputs have brought nothing new
+            for 30 seconds, and the supervisor starts it again within a second of the next commit to an input, which then waits for the start of the
+            engine (1.6 s embedded). For operators whose state does not wait for processing time.
         isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
             writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
 
     Raises:
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
-            expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout;
+            expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind``, ``isolation`` or ``run_when``, a negative span, or upgrades beside a rollout;
             098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
@@ -276,6 +283,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     if savepoints is not None:
         _check_savepoints(savepoints, where)
     _check_isolation(operator, isolation, where)
+    _check_run_when(operator, run_when, where)
     first = operator.outputs[0].name
     per_output = expectations if isinstance(expectations, Mapping) else {first: expectations}
     checked = {
@@ -299,7 +307,19 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         rollout=rollout,
         savepoints=savepoints,
         restart=check_restart(restart, where),
+        run_when=run_when,
     )
+
+
+def _check_run_when(operator: Operator, run_when: Any, where: str) -> None:
+    if run_when not in get_args(RunWhen):
+        fix = 'run_when is "always" or "data".'
+        raise DefinitionError(where, "valid settings", f"run_when={run_when!r}", fix, code="DEFINITION-097")
+    if run_when == "data" and operator.stateful is not None and operator.stateful.clocked:
+        fix = 'Leave run_when out, or let it be "always".'
+        got = "one that waits for processing time, which passes without data"
+        expected = 'an operator that only rows make move, for run_when="data"'
+        raise DefinitionError(where, expected, got, fix, code="DEFINITION-097")
 
 
 def _check_isolation(operator: Operator, isolation: Any, where: str) -> None:
