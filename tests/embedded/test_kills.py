@@ -118,7 +118,7 @@ def killed(stream: Killed, log: Log, kills: int) -> None:
 SOAK = [
     pytest.param(name, 20, None, marks=pytest.mark.soak, id=f"{name}-{number}")
     for number in range(2)
-    for name in ("windowed", "watched", "paired", "visits", "once")
+    for name in ("windowed", "watched", "paired", "visits", "once", "judged")
 ]
 
 

@@ -126,6 +126,9 @@ def test_great_expectations_is_imported_beside_the_work_if_checks_follow(place, 
     assert assets._is_checked(SimpleNamespace(run=asked), readings, [dg.AssetKey("readings")]) is follows
     monkeypatch.setattr(assets, "_is_checked", lambda *_: follows)
     assert dagster.run("hourly_mean", partitions="2013-01-03").success
+    assert begun == [], "its expectations compile"
+    monkeypatch.setattr(assets, "uncompiled", lambda *_: True)
+    assert dagster.run("hourly_mean", partitions="2013-01-01").success
     assert begun == ["floodmark-work"] * follows
 
 

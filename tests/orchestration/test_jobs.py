@@ -6,9 +6,21 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster_runs import outcome
 from events import Event, row, source
 
-from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, count, operator, operator_asset
+from floodmark import (
+    Expectation,
+    Hourly,
+    Settings,
+    Stream,
+    Tumbling,
+    Upgrades,
+    Workspace,
+    count,
+    operator,
+    operator_asset,
+)
 from floodmark.control.processes.engine import Computing
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import DefinitionError
@@ -196,3 +208,32 @@ def test_a_schedule_waits_for_its_run_before(tmp_path: Path) -> None:
 def test_a_schedule_that_cannot_be_is_refused(tmp_path: Path, upgrades: Upgrades, code: str) -> None:
     with pytest.raises(DefinitionError, match=code):
         build_definitions(workspace(tmp_path, upgrades), root=tmp_path)
+
+
+@pytest.mark.feature("Z8")
+def test_partitions_that_a_stream_completes_are_checked_by_themselves_together(
+    engine: Computing, tmp_path: Path
+) -> None:
+    events = source([row(minute) for minute in range(200)])
+    many = Expectation("column_values_to_be_between", column="n", min_value=1, name="many")
+    hours = Hourly("2020-01-01T00:00", end="2020-01-01T06:00")
+    asset = operator_asset(per_hour, partitions=hours, expectations=[many])
+    settings = Settings(lake="lake", engine=engine.name, memory=300)
+    found = Workspace(sources=[events], operators=[asset], settings=settings).at(str(tmp_path))
+    definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
+    (tmp_path / "pyproject.toml").write_text("")
+    with dg.DagsterInstance.ephemeral() as instance:
+        engine.land(found.source("events"), lake)
+        engine.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)
+        Fleet(workspace=found, root=tmp_path, say=lambda _: None).start([found.operator("per_hour")])
+        first = looked(definitions, instance)
+        (request,) = first.run_requests
+        assert request.job_name == "checks_per_hour"
+        for event in first.asset_events:
+            instance.report_runless_asset_event(event)
+        job = definitions.resolve_job_def("checks_per_hour")
+        checked = outcome(job.execute_in_process(instance=instance, tags=request.tags)).checked
+        assert {key: passed for key, (passed, _) in checked.items()} == {
+            ("many", f"2020-01-01-0{hour}:00"): True for hour in range(3)
+        }
+        assert looked(definitions, instance, first.cursor).run_requests == []

@@ -11,7 +11,8 @@ import pytest
 from floodmark import Expectation
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError
-from floodmark.observe.expectations import Judged, evaluate
+from floodmark.observe.expectations import evaluate
+from floodmark.spec.rows.criterion import Judged
 from floodmark.spec.rows.expectation import GALLERY
 
 SCHEMA = "id bigint, key string, value double, n int, at timestamp, text string"

@@ -8,6 +8,7 @@ from events import Event
 
 from floodmark import (
     Contract,
+    Expectation,
     ListState,
     MapState,
     Operator,
@@ -19,6 +20,7 @@ from floodmark import (
     ValueState,
     count,
     operator,
+    operator_asset,
     sum,
 )
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -99,6 +101,13 @@ def _once(events: Stream[Event]) -> Stream:
     return events.with_columns(rest="value % 50").key_by("rest").deduplicate("1 hour")
 
 
+def _judged(events: Stream[Event]) -> Stream:
+    """Rows of which some do not meet an expectation."""
+    return events.filter("value % 3 = 0").with_columns(double="value * 2")
+
+
+SMALL = Expectation("column_values_to_be_between", column="double", max_value=400, on_fail="quarantine")
+EVEN = Expectation("column_values_to_not_be_in_set", column="double", value_set=[0], on_fail="warn")
 WINDOWED: Operator = operator(_windowed, name="windowed")
 PLAIN: Operator = operator(_plain, name="plain")
 CLOCKED: Operator = operator(_clocked, name="clocked")
@@ -106,8 +115,9 @@ WATCHED: Operator = operator(_watched, name="watched")
 PAIRED: Operator = operator(_paired, name="paired")
 VISITS: Operator = operator(_visits, name="visits")
 ONCE: Operator = operator(_once, name="once")
+JUDGED: Operator = operator_asset(operator(_judged, name="judged"), expectations=[SMALL, EVEN]).operator
 
-STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, CLOCKED, PLAIN)}
+STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, CLOCKED, PLAIN, JUDGED)}
 
 
 def check(lake: Lake, code: Operator, log: Log) -> None:

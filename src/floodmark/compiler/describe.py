@@ -27,6 +27,8 @@ def describe(step: Node, function: str = "") -> str:
             text = f"read {step['input']}"
         case "filter":
             text = f"filter {step['condition']}"
+        case "expect":
+            text = "expect " + ", ".join(f"{name}: {text}" for name, text, _ in step["expectations"])
         case "project":
             text = "columns " + ", ".join(name if name == sql else f"{name}={sql}" for name, sql, _ in step["columns"])
         case "flat_map":

@@ -1,31 +1,28 @@
-"""Evaluates expectations: runs Great Expectations over rows of Spark or Sail."""
+"""Evaluates expectations over rows of Spark or Sail: the compiled ones as one aggregate, the others by Great Expectations."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.engines.frames.client import importable
+from floodmark.spec.rows.criterion import EXAMPLES, SHOWN, Criterion, Judged, NotCompiledError, compiled
 from floodmark.spec.rows.expectation import Expectation
-from floodmark.spec.values.schema import PARTITION, STAMPS
+from floodmark.spec.values.schema import PARTITION, STAMPS, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SHOWN = 10
 _CONNECTED = "SPARK_CONNECT_MODE_ENABLED"
 """Environment variable with which the functions of ``pyspark.sql`` make columns for Spark Connect sessions, such as Sail's."""
 _one_at_a_time = threading.Lock()
 """Held while ``_CONNECTED`` is set for the whole process."""
-
-Judged = tuple[Expectation, bool, dict[str, Any]]
-"""(expectation, True if the rows meet the expectation, {name: value} of the result)."""
 
 
 def plain(rows: DataFrame) -> DataFrame:
@@ -44,9 +41,10 @@ def begin_import() -> None:
 
 
 def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judged]:
-    """Evaluate each expectation over the rows.
+    """Evaluate each expectation over the rows: those that compile as one aggregate, the others by Great Expectations.
 
-    Only aggregates and a few examples are collected. Great Expectations is imported on first use, because the import takes seconds.
+    Only aggregates and a few examples are collected. Great Expectations is imported for an expectation that does not compile only, because
+    the import takes seconds.
 
     Args:
         rows: a data frame of a Spark or Sail session.
@@ -56,13 +54,54 @@ def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judge
         CapabilityError: CAPABILITY-037, an expectation that only Spark computes, over rows of Sail.
         DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not have.
     """
-    from floodmark.engines.frames.expressions import connected  # noqa: PLC0415 - definitions load without an engine
+    from floodmark.engines.frames.expressions import as_written, connected  # noqa: PLC0415 - definitions load without an engine
     from floodmark.engines.frames.floats import unranged  # noqa: PLC0415 - as above
+    from floodmark.engines.frames.judging import judged, schema_of  # noqa: PLC0415 - as above
+    from floodmark.semantics.aggregates.table import sql_of  # noqa: PLC0415 - as above
 
     rows = unranged(rows)
-    if not connected(rows):
+    rendering, measured, on_sail = as_written, sql_of, connected(rows)
+    if on_sail:
+        from floodmark.engines.embedded.parity.aggregates import sail_aggregate  # noqa: PLC0415 - as above
+        from floodmark.engines.embedded.parity.check import sail_sql  # noqa: PLC0415 - as above
+
+        rendering, measured = sail_sql, sail_aggregate
+    schema = schema_of(rows)
+    criteria = _criteria(expectations, schema, on_sail=on_sail)
+    others = [expectation for expectation in expectations if expectation.name not in criteria]
+    results = judged(rows, schema, tuple(criteria.values()), rendering, measured) if criteria else []
+    results += _by_great_expectations(rows, others, on_sail=on_sail) if others else []
+    by_name = {result[0].name: result for result in results}
+    return [by_name[expectation.name] for expectation in expectations]
+
+
+def uncompiled(expectations: Sequence[Expectation], schema: Schema) -> bool:
+    """Whether an evaluation imports Great Expectations, for an expectation that does not compile."""
+    for expectation in expectations:
+        try:
+            compiled(expectation, schema)
+        except NotCompiledError:
+            return True
+    return False
+
+
+def _criteria(expectations: Sequence[Expectation], schema: Schema, *, on_sail: bool) -> dict[str, Criterion]:
+    """Name -> criterion, of the expectations that compile for the engine."""
+    from floodmark.engines.embedded.parity.check import judged_otherwise  # noqa: PLC0415 - definitions load without an engine
+
+    criteria = {}
+    for expectation in expectations:
+        with suppress(NotCompiledError):
+            criterion = compiled(expectation, schema)
+            if not (on_sail and judged_otherwise(criterion, schema)):
+                criteria[expectation.name] = criterion
+    return criteria
+
+
+def _by_great_expectations(rows: DataFrame, expectations: Sequence[Expectation], *, on_sail: bool) -> list[Judged]:
+    if not on_sail:
         return _validated(rows, expectations)
-    from floodmark.engines.embedded.parity.check import check_expectations  # noqa: PLC0415 - as above
+    from floodmark.engines.embedded.parity.check import check_expectations  # noqa: PLC0415 - definitions load without an engine
 
     check_expectations(expectations)
     with _as_session(rows.sparkSession):
@@ -135,7 +174,7 @@ def _numbers(result: Any) -> dict[str, Any]:
         elif name == "observed_value":
             numbers[name] = str(value)
     if examples := result.result.get("partial_unexpected_list"):
-        numbers["unexpected, for example"] = ", ".join(str(value) for value in examples[:_SHOWN])
+        numbers[EXAMPLES] = ", ".join(str(value) for value in examples[:SHOWN])
     raised = result.exception_info or {}
     message = raised.get("exception_message") or next(
         (one["exception_message"] for one in raised.values() if isinstance(one, dict) and one.get("exception_message")),

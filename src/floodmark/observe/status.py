@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
@@ -40,7 +41,8 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     Shape: each entry has ``kind``, ``name``, ``table`` and ``state`` in words. Once the table has a commit, a source also has ``progress``
     (ISO 8601 or words), ``commits``, ``rows`` and ``quarantined`` (totals), ``ended``, ``last_run`` (if the log still has the commit),
     ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone); an output
-    also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it.
+    also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it;
+    ``unmet``, expectation -> rows that do not meet it, of the newest commits, if there are any.
     """
     reached: dict[str, int] = {}
     entries = []
@@ -105,6 +107,12 @@ def _output(
     }
     if isinstance(last, MicroBatch | BoundedRun) and last.engine:
         entry["engine"] = last.engine
+    unmet = Counter[str]()
+    for _, record in seen:
+        if isinstance(record, MicroBatch | BoundedRun):
+            unmet.update(record.unmet)
+    if unmet:
+        entry["unmet"] = dict(unmet)
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
         lag = max(0, behind - stream)

@@ -17,7 +17,7 @@ from floodmark.core.time import Interval, describe
 from floodmark.lake.results.readiness import coverage, covered, readiness
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
-from floodmark.observe.expectations import begin_import
+from floodmark.observe.expectations import begin_import, uncompiled
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
@@ -71,14 +71,15 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
     def land_step(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         config = defaults(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
-        began, checked = time.monotonic(), _is_checked(context, asset, [spec.key])
+        began = time.monotonic()
+        imports = _is_checked(context, asset, [spec.key]) and uncompiled(asset.expectations, source.schema)
 
         def on_commit(commit: "Committed") -> None:
             context.log.info(
                 f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, "
                 f"up to {describe(commit.watermark)}, {commit.pending} to go"
             )
-            if checked:
+            if imports:
                 begin_import()
 
         with failing(source.name):
@@ -273,10 +274,12 @@ def _run(
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
-    checked = _is_checked(context, asset, [output_key(output) for output in operator.outputs])
+    imports = _is_checked(context, asset, [output_key(output) for output in operator.outputs]) and any(
+        uncompiled(expectations, operator.output(name).schema) for name, expectations in asset.expectations.items()
+    )
 
     def work() -> RunResult:
-        if checked:
+        if imports:
             computing.start(operator)
             begin_import()
         return computing.run_bounded(

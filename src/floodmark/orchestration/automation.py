@@ -4,7 +4,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,12 +18,15 @@ from floodmark.lake.table.commits import Landing, MicroBatch
 from floodmark.observe.partitions import passed
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key, source_key
+from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.workspace import Workspace
 
+_UNCHECKED = " unchecked"
+"""Key of the sensor's cursor under which operators with asset partitions to check are; no table has such a name."""
 _GROUP = "streams"
 """Of the asset of savepoints."""
 _MOST = 200
@@ -57,8 +60,10 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         for asset in workspace.operator_assets
         if asset.savepoints is not None
     ]
-    sensors = [_sensor(workspace, streams)]
-    own = dg.Definitions(assets=[spec], jobs=list(built.values()), schedules=schedules, sensors=sensors)
+    checking = check_jobs(workspace)
+    sensors = [_sensor(workspace, streams, checking)]
+    every_job = [*built.values(), *checking.values()]
+    own = dg.Definitions(assets=[spec], jobs=every_job, schedules=schedules, sensors=sensors)
     return dg.Definitions.merge(own, experiment_definitions(workspace, streams, names))
 
 
@@ -115,19 +120,27 @@ def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefiniti
     )
 
 
-def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
-    """The sensor ``streams``: reports asset partitions that streams have completed, and updates the list of savepoints."""
+def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) -> dg.SensorDefinition:
+    """The sensor ``streams``: reports asset partitions that streams have completed, has them checked, and updates the list of savepoints.
+
+    Args:
+        workspace: of the operators.
+        streams: what acts on them.
+        checking: operator -> the job that checks its outputs.
+    """
 
     @dg.sensor(
         name="streams",
         minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports the progress of streams as materializations, and updates the list of savepoints.",
+        jobs=list(checking.values()) or None,
+        description="Reports the progress of streams as materializations, has them checked, and updates the list of savepoints.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
             return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
         known = json.loads(context.cursor or "{}")
+        unchecked = known.setdefault(_UNCHECKED, {})
         lake, requests = streams.location.lake, list[Any]()
         listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
         new = readable(lake, there - listed)
@@ -146,8 +159,13 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
                 events += _landed(landed, streams.location, known)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:
-                events += _progress(asset, streams.location, known)
-        return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
+                progress = list(_progress(asset, streams.location, known))
+                events += progress
+                _note(unchecked, asset, progress)
+        runs = _checks(context.instance, unchecked, checking)
+        return dg.SensorResult(
+            cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
+        )
 
     return look
 
@@ -168,6 +186,41 @@ def _landed(asset: SourceAsset, location: StepWorkspace, known: dict[str, Any]) 
         "watermark": describe(last.progress),
     }
     yield dg.AssetMaterialization(asset_key=source_key(asset), metadata=about)
+
+
+def _note(unchecked: dict[str, list[str]], asset: OperatorAsset, events: Iterable[dg.AssetMaterialization]) -> None:
+    """Add asset partitions to those that are to be checked: operator -> first and last key; empty keys for an asset that is not divided."""
+    keys = {output_key(asset.operator.output(name)) for name in asset.expectations}
+    new = [event.partition or "" for event in events if event.asset_key in keys]
+    if new:
+        before = unchecked.get(asset.operator.name, [])
+        every = sorted([*before, *new])
+        unchecked[asset.operator.name] = [every[0], every[-1]]
+
+
+def _checks(
+    instance: dg.DagsterInstance, unchecked: dict[str, list[str]], checking: dict[str, Any]
+) -> list[dg.RunRequest]:
+    """The runs that check what is noted, one per operator; what they check is noted no longer."""
+    runs = []
+    for name in [name for name in checking if name in unchecked]:
+        run = _checked(instance, name, checking[name].name, unchecked[name])
+        if run is not None:
+            del unchecked[name]
+            runs.append(run)
+    return runs
+
+
+def _checked(instance: dg.DagsterInstance, operator: str, job: str, span_of_keys: list[str]) -> dg.RunRequest | None:
+    """The run that checks asset partitions; None while one is at work: those that are completed meanwhile are checked together after it."""
+    at_work = dg.RunsFilter(job_name=job, statuses=[one for one in dg.DagsterRunStatus if one not in _FINISHED])
+    if instance.get_run_records(at_work, limit=1):
+        return None
+    low, high = span_of_keys
+    tags = {"floodmark/operator": operator}
+    if low:
+        tags |= {"dagster/asset_partition_range_start": low, "dagster/asset_partition_range_end": high}
+    return dg.RunRequest(job_name=job, tags=tags)
 
 
 def _progress(

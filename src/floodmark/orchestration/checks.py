@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from floodmark.core.time import Interval
-from floodmark.observe.expectations import Judged, evaluate, plain
+from floodmark.observe.expectations import evaluate, plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
+from floodmark.spec.rows.criterion import Judged
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import ROW
 from floodmark.spec.windowing.partitions import predicate
+from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,6 +75,29 @@ def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetCh
     return _definition(f"check_{operator.name}", checked, divided_by, location, f"operator_{operator.name}")
 
 
+def check_jobs(workspace: Workspace) -> dict[str, Any]:
+    """Operator -> the asset job that checks its outputs alone, of each operator with expectations; the sensor ``streams`` launches it."""
+    return {
+        asset.operator.name: dg.define_asset_job(
+            f"checks_{asset.operator.name}",
+            selection=dg.AssetSelection.checks(*check_keys(asset)),
+            description=f"Check what {asset.operator.name} has written. Started by the sensor streams for asset partitions that a stream has completed.",
+            tags={"floodmark/operator": asset.operator.name},
+        )
+        for asset in workspace.operator_assets
+        if asset.expectations
+    }
+
+
+def check_keys(asset: OperatorAsset) -> list[dg.AssetCheckKey]:
+    """The keys of the checks of an operator's outputs."""
+    return [
+        dg.AssetCheckKey(output_key(asset.operator.output(name)), expectation.name)
+        for name, expectations in asset.expectations.items()
+        for expectation in expectations
+    ]
+
+
 def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
     output = asset.operator.output(name)
     path = location.lake.output((output.current or output).table)
@@ -91,7 +116,7 @@ def _definition(
         (checked_asset.key, expectation.name): dg.AssetCheckSpec(
             expectation.name,
             asset=checked_asset.key,
-            description=f"{expectation.kind}({', '.join(f'{k}={v!r}' for k, v in expectation.values.items())})",
+            description=expectation.describe(),
             blocking=expectation.blocking,
             partitions_def=divided_by,
         )

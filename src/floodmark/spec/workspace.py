@@ -265,9 +265,10 @@ class Workspace:
     def _check_inputs(self, operator: Operator) -> None:
         tables = {s.name: s.schema for s in self.sources}
         tables |= {out.table: out.schema for o in self.operators for out in o.outputs}
+        bound = [o.declared or o for o in self.operators]
         for input_ in operator.inputs:
             where = f"operator '{operator.name}', input '{input_.name}'"
-            if input_.upstream and input_.upstream.operator not in self.operators:
+            if input_.upstream and input_.upstream.operator not in bound:
                 name = input_.upstream.operator.name
                 divided = any(o.name == name and o.partitions for o in self.operators)
                 fix = f"Its asset has partitions, by which Global() is one window each: write Global.per(PARTITIONS) in {name}."

@@ -234,7 +234,12 @@ def _batch(batch: BatchInfo) -> str:
         else ""
     )
     reached = f"; up to {describe(batch.progress)}" if batch.progress > NEVER else ""
-    warnings = "".join(f"\n  warning: {text}" for text in batch.warnings)
+    unmet = "".join(
+        f"\n  warning: {count:,} rows of '{table}' do not meet expectation '{name}'"
+        for table, counts in batch.unmet.items()
+        for name, count in counts.items()
+    )
+    warnings = unmet + "".join(f"\n  warning: {text}" for text in batch.warnings)
     return f"  micro-batch {batch.batch_id}: {read}{rows}{late}{reached}; {batch.seconds:.1f} s{warnings}"
 
 

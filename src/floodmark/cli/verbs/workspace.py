@@ -320,6 +320,11 @@ def status(invocation: Invocation) -> None:
         ("output", *(name.replace("_", " ") for name in facts)),
         [(row["table"].rsplit("/", 1)[-1], *map(row.get, facts)) for row in outputs],
     )
+    for row in outputs:
+        for name, count in row.get("unmet", {}).items():
+            console.say(
+                f"{row['table'].rsplit('/', 1)[-1]}: {count:,} of its newest rows do not meet expectation '{name}'"
+            )
     about = ("stream", "version", "wanted", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
     if (last_upkeep := upkeep(opened)) is not None:

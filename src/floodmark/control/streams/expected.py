@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from floodmark.control.processes.engine import Computing
 from floodmark.control.streams.verification import Check
 from floodmark.engines.frames.results import latest
+from floodmark.engines.outcome import described
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
-from floodmark.observe.expectations import Judged, evaluate, plain
+from floodmark.observe.expectations import evaluate, plain
 from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.rows.criterion import Judged
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import BOUNDED, MARKER, ROW, first_sequence
 
@@ -56,15 +57,7 @@ def unmet(asset: OperatorAsset, computing: Computing, lake: Lake, after: int) ->
         for expectation, passed, numbers in computing.with_session(partial(_judged, asset, name, wanted, lake, after)):
             if not passed:
                 table = asset.operator.output(name).table
-                yield f"{expectation.name} of '{table}' is not met: {_describe(numbers)}"
-
-
-def _describe(numbers: Mapping[str, Any]) -> str:
-    if "unexpected_count" not in numbers:
-        return json.dumps(dict(numbers), default=str)
-    example = numbers.get("unexpected, for example")
-    share = f"{numbers['unexpected_count']:,} of {numbers['element_count']:,} rows"
-    return f"{share}, for example {example}" if example else share
+                yield f"{expectation.name} of '{table}' is not met: {described(numbers)}"
 
 
 def _judged(

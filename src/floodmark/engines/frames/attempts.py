@@ -104,11 +104,12 @@ def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
 
 def _json(names: Sequence[str], schema: Schema) -> Column:
     """Columns as JSON, with the texts of ``semantics.kernels.failures`` for values of each type."""
-    columns = [F.expr(_as_json(name, schema.types[name])).alias(name) for name in names]
+    columns = [F.expr(as_json(name, schema.types[name])).alias(name) for name in names]
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
 
 
-def _as_json(name: str, kind: str) -> str:
+def as_json(name: str, kind: str) -> str:
+    """SQL, for Spark, of a column's value as it is written into the JSON of a row."""
     column = f"`{name}`"
     if kind == "timestamp":
         micros = f"CASE WHEN unix_micros({column}) % 1000000 = 0 THEN '' ELSE date_format({column}, '.SSSSSS') END"

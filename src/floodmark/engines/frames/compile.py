@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from floodmark.engines.frames.attempts import attempted, made
+from floodmark.engines.frames.expecting import FILTERED, expected
 from floodmark.engines.frames.expressions import Rendering, as_written, connected, guarded, value, with_columns
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
@@ -24,8 +25,6 @@ from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windowing.windows import WindowAssigner
 
-FILTERED = 4
-"""``_kind`` of a row that a filter has taken out; only inside frames of Sail, never in a table."""
 CARRIER = "_carrier"
 """The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
 
@@ -55,6 +54,8 @@ def compiled(
             return filtered(rows, made(rows, 0)).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
             return filtered(parents[0], rendering(step.condition, step.parent.schema))
+        case steps.Expect():
+            return expected(parents[0], step, rendering)
         case steps.Project():
             tried = attempts(step) if steps.quarantines(step) else ()
             rows = attempted(parents[0], tried, rendering=rendering) if tried else parents[0]

@@ -143,6 +143,8 @@ class MicroBatch:
         settled: True if the commit has no rows and publishes the stream's progress because no micro-batch follows for now.
         engine: the engine that computed the micro-batch, ``spark`` or ``embedded``; empty in commits of earlier versions of floodmark.
         restated: True if the commit restates results of this and earlier micro-batches after an upgrade.
+        unmet: expectation -> rows of the commit that do not meet it, of the expectations that the run has judged before the commit; 1 for an
+            expectation of one number. Those that all rows meet are left out.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -161,6 +163,7 @@ class MicroBatch:
     settled: bool = False
     engine: str = ""
     restated: bool = False
+    unmet: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:
@@ -193,6 +196,7 @@ class BoundedRun:
         dropped: dropped rows; counted only in the main output's commit.
         run: id of the process that wrote the commit.
         engine: as in ``MicroBatch``.
+        unmet: as in ``MicroBatch``.
     """
 
     mode: ClassVar[str] = "bounded"
@@ -210,6 +214,7 @@ class BoundedRun:
     dropped: int = 0
     run: str = ""
     engine: str = ""
+    unmet: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """JSON form of the record; the interval as ``from`` and ``to``, ms."""

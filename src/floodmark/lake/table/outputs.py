@@ -88,7 +88,7 @@ def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
     if table is None:
         return ()
     text = (
-        f"functions of '{operator.name}' failed for {rows[table]:,} rows or panes, which were set aside. "
+        f"{rows[table]:,} rows or panes of '{operator.name}' were set aside: functions failed for them, or they do not meet an expectation. "
         f"See them: floodmark quarantine show {operator.name}"
     )
     return (text,)

@@ -56,6 +56,22 @@ def expression_failure(step: str, reason: str, row: Any, key: Mapping[str, Any] 
     return {"step": step, "key": None if key is None else _text(key), "reason": reason, "given": _text(row)}
 
 
+def unmet(name: str, description: str, row: Any) -> Failure:
+    """As ``failure``, for a row that does not meet an expectation.
+
+    Args:
+        name: of the expectation.
+        description: the expectation in words.
+        row: that does not meet it.
+    """
+    return expression_failure(*unmet_texts(name, description), row)
+
+
+def unmet_texts(name: str, description: str) -> tuple[str, str]:
+    """(name, the expectation in words) -> step and reason in the quarantine."""
+    return f"expectation '{name}'", f"the row does not meet {description}"
+
+
 def set_aside(failures: Sequence[tuple[int, int, int, Failure]]) -> pa.Table:
     """(event time, stamp, sequence, failure) as side rows: ``t``, ``w``, ``s``, ``kind``, ``side``."""
     rows = [{"t": t, "w": w, "s": s, "kind": ROW, "side": why} for t, w, s, why in failures]

@@ -14,6 +14,7 @@ from floodmark.spec.assets.rollout import Rollout
 from floodmark.spec.graph.operator import Isolation, Operator
 from floodmark.spec.graph.steps import WindowAggregate
 from floodmark.spec.rows.contract import expectations as of_contract
+from floodmark.spec.rows.criterion import check_on_fail
 from floodmark.spec.rows.expectation import Expectation, distinct
 from floodmark.spec.rows.source import Source
 from floodmark.spec.values.cron import check_cron
@@ -291,11 +292,18 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         for name, output_expectations in per_output.items()
         if output_expectations
     }
+    results = [name for name, _ in operator.results]
     for name, output_expectations in checked.items():
         for expectation in output_expectations:
             expectation.check(operator.output(name).schema, where)
+            check_on_fail(expectation, operator.output(name).schema, where)
+            if expectation.on_fail == "quarantine" and operator.output(name).side:
+                fix = f'Write on_fail="stop" or "warn", or expect it of an output: {", ".join(map(repr, results))}.'
+                expected = 'an output of results, for on_fail="quarantine"'
+                got = f"'{name}', which is a side output"
+                raise DefinitionError(where, expected, got, fix, code="DEFINITION-292")
     return OperatorAsset(
-        operator=replace(operator, partitions=divided_by, isolation=isolation),
+        operator=replace(operator.expecting(checked), partitions=divided_by, isolation=isolation),
         partitions=divided_by,
         group=group,
         owners=tuple(owners),

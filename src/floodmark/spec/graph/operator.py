@@ -22,6 +22,8 @@ from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.rows.criterion import unexpected
+from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
@@ -111,6 +113,10 @@ class Operator:
     """Isolation level of its ``current`` tables. Affects visibility alone, so it is not fingerprinted."""
     body: Body | None = field(default=None, compare=False, repr=False)
     """The function that was decorated; None for a graph that was built without one."""
+    watched: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict, compare=False)
+    """Output name -> expectations with ``on_fail="stop"`` or ``"warn"``. Affect no row, so they are not fingerprinted."""
+    declared: Operator | None = field(default=None, compare=False)
+    """The operator as it was before ``expecting`` added steps: what other operators are bound to. None if it has no such steps."""
 
     @cached_property
     def stateful(self) -> steps.Stateful | None:
@@ -174,6 +180,32 @@ class Operator:
             with global_per(partitions):
                 graph = _graph(self.body, self.name, self.inputs)
         return replace(self, results=graph, partitions=partitions)
+
+    def expecting(self, expectations: Mapping[str, Iterable[Expectation]]) -> Operator:
+        """The operator whose runs judge rows before they commit.
+
+        ``on_fail="quarantine"`` becomes a step behind the result, and so part of the version; the others are ``watched``.
+
+        Args:
+            expectations: output name -> expectations, with and without ``on_fail``.
+        """
+        results = []
+        for name, result in self.results:
+            aside = [one for one in expectations.get(name, ()) if one.on_fail == "quarantine"]
+            unmet = tuple((one.name, one.describe(), unexpected(one, result.schema)) for one in aside)
+            results.append((name, steps.Expect(result, unmet) if unmet else result))
+        watched = {
+            name: watched_ones
+            for name, some in expectations.items()
+            if (watched_ones := tuple(one for one in some if one.on_fail in {"stop", "warn"}))
+        }
+        changed = tuple(results) != self.results
+        return replace(
+            self,
+            results=tuple(results),
+            watched=watched,
+            declared=(self.declared or self) if changed else self.declared,
+        )
 
     @property
     def order(self) -> steps.Order:

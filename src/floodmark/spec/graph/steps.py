@@ -89,6 +89,30 @@ class Filter(_OfOne):
 
 
 @frozen
+class Expect(_OfOne):
+    """Quarantine the rows that do not meet an expectation.
+
+    Args:
+        parent: whose rows are judged.
+        expectations: (name, the expectation in words, SQL condition for the rows that do not meet it).
+    """
+
+    called = "expect"
+    parent: Step = field(metadata=PARENT)
+    expectations: tuple[tuple[str, str, str], ...]
+
+    @property
+    def schema(self) -> Schema:
+        """Unchanged."""
+        return self.parent.schema
+
+    @property
+    def on_error(self) -> OnError:
+        """Rows are set aside."""
+        return "quarantine"
+
+
+@frozen
 class Project(_OfOne):
     """New columns out of expressions: ``select`` (only these) and ``with_columns`` (these beside the others)."""
 
@@ -433,7 +457,7 @@ class IntervalJoin(_Keyed):
 
 Stateful = WindowAggregate | KeyedProcess | IntervalJoin
 STATEFUL = (WindowAggregate, KeyedProcess, IntervalJoin)
-Step = Read | Filter | Project | FlatMap | Union | Stateful
+Step = Read | Filter | Expect | Project | FlatMap | Union | Stateful
 
 
 def quarantines(step: Step) -> bool:
@@ -450,7 +474,7 @@ def quarantining(step: Step) -> Step:
             return evolve(step, parents=tuple(quarantining(parent) for parent in step.parents))
         case Filter() | Project() | WindowAggregate():
             return evolve(step, parent=quarantining(step.parent), on_error="quarantine")
-        case FlatMap() | KeyedProcess() | IntervalJoin():
+        case Expect() | FlatMap() | KeyedProcess() | IntervalJoin():
             return evolve(step, parent=quarantining(step.parent))
 
 
@@ -472,6 +496,8 @@ def expressions(step: Step) -> tuple[str, ...]:
     match step:
         case Filter(condition=condition):
             return (condition,)
+        case Expect(expectations=expectations):
+            return tuple(unmet for _, _, unmet in expectations)
         case Project(columns=columns):
             return tuple(text for _, text in columns)
         case WindowAggregate(aggregates=aggregates):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, get_args
 
 from attrs import frozen
 
@@ -12,6 +12,7 @@ from floodmark.core.fingerprint import digest
 from floodmark.spec.values.schema import Schema
 
 _PREFIX = "expect_"
+OnFail = Literal["stop", "quarantine", "warn"]
 GALLERY = frozenset(
     [
         "column_distinct_values_to_be_in_set",
@@ -90,6 +91,9 @@ class Expectation:
         kind: as in the gallery, with or without ``expect_``: ``"column_mean_to_be_between"``, ``"table_row_count_to_be_between"``.
         name: of the check; by default the kind and its columns.
         blocking: a failure keeps downstream assets from running.
+        on_fail: judged by the stream too, before each micro-batch is committed, and by bounded runs before they commit: ``"stop"`` ends the run
+            with an error that names the rows, ``"quarantine"`` moves the rows to ``<operator>__quarantine``, ``"warn"`` counts them. None: by
+            checks alone.
         arguments: of the expectation, JSON values: ``column``, ``min_value``, ``mostly`` ...
 
     Source: https://greatexpectations.io/expectations
@@ -98,10 +102,23 @@ class Expectation:
     kind: str
     name: str
     blocking: bool
+    on_fail: OnFail | None
     arguments: str
 
-    def __init__(self, kind: str, *, name: str | None = None, blocking: bool = False, **arguments: Any) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        name: str | None = None,
+        blocking: bool = False,
+        on_fail: OnFail | None = None,
+        **arguments: Any,
+    ) -> None:
         kind = kind.removeprefix(_PREFIX)
+        if on_fail is not None and on_fail not in get_args(OnFail):
+            fix = 'on_fail is "stop", "quarantine" or "warn"; leave it out for checks alone.'
+            where = f"expectation '{kind}'"
+            raise DefinitionError(where, "a way to treat rows", repr(on_fail), fix, code="DEFINITION-290")
         try:
             text = json.dumps(arguments, sort_keys=True)
         except TypeError as error:
@@ -109,12 +126,20 @@ class Expectation:
             where = f"expectation '{kind}'"
             expected = "arguments that are JSON"
             raise DefinitionError(where, expected, repr(arguments), fix, code="DEFINITION-093") from error
-        self.__attrs_init__(kind, name or "_".join([kind, *_columns(arguments)]), blocking, text)
+        self.__attrs_init__(kind, name or "_".join([kind, *_columns(arguments)]), blocking, on_fail, text)
 
     @property
     def values(self) -> dict[str, Any]:
         """The arguments."""
         return dict(json.loads(self.arguments))
+
+    def named(self, name: str) -> Expectation:
+        """The same expectation with another name."""
+        return Expectation(self.kind, name=name, blocking=self.blocking, on_fail=self.on_fail, **self.values)
+
+    def describe(self) -> str:
+        """``column_values_to_be_between(column='mean', max_value=40)``."""
+        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"
 
     def check(self, schema: Schema, where: str) -> None:
         """Refuse an expectation about a column that the schema lacks: DEFINITION-094."""
@@ -130,7 +155,7 @@ def distinct(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
     for expectation in expectations:
         if expectation.name in seen:
             other = f"{expectation.name}_{digest({'arguments': expectation.arguments})[:6]}"
-            expectation = Expectation(expectation.kind, name=other, blocking=expectation.blocking, **expectation.values)  # noqa: PLW2901 - the same, renamed
+            expectation = expectation.named(other)  # noqa: PLW2901 - the same, renamed
         seen[expectation.name] = expectation
     return tuple(seen.values())
 

@@ -81,6 +81,7 @@ class BatchInfo:
         retractions: rows retracted.
         progress: of the outputs, ms.
         seconds: time it took to write the micro-batch.
+        unmet: output table -> expectation -> rows that do not meet it, of the expectations that a run judges before it commits.
         warnings: failures beside the micro-batches, since the last one, that did not stop the stream.
     """
 
@@ -92,4 +93,5 @@ class BatchInfo:
     retractions: int
     progress: int
     seconds: float
+    unmet: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

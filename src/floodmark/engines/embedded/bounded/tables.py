@@ -13,8 +13,13 @@ from pyspark.sql import DataFrame
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, from_ms
+from floodmark.engines.embedded.parity.aggregates import sail_aggregate
+from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.frames import zones
+from floodmark.engines.frames.floats import unranged
+from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.results import Computed, latest, stamped
+from floodmark.engines.outcome import unmet
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.table.commits import BoundedRun
@@ -43,26 +48,47 @@ def write(
 
     Returns:
         Output table -> rows and retractions written.
+
+    Raises:
+        ExecutionError: EXECUTION-090, rows do not meet an expectation with ``on_fail="stop"``; nothing is committed.
     """
     counts: dict[str, tuple[int, int]] = {}
+    files: dict[str, Written] = {}
     for output, rows in reversed(computed.outputs):
-        main = output is computed.outputs[0][0]
-        name = "main" if main else "side"
         path = tables.ensure(lake, operator, output, replace=run.interval.everything)
         if output.partitions is not None:
             zones.check(spark, output.partitions)
-        written = _written(stamped(rows, output), path, output)
+        files[output.table] = _written(stamped(rows, output), path, output)
+    unmet_rows = {output.table: _unmet(spark, operator, output, files[output.table]) for output, _ in computed.outputs}
+    for output, _ in reversed(computed.outputs):
+        main = output is computed.outputs[0][0]
+        name = "main" if main else "side"
+        path, written = lake.output(output.table), files[output.table]
         if output.current:  # before the changelog, whose commit marks the interval as covered
             crash.point("bounded.before_current")
             _replace_current(spark, lake, operator, output, written, run)
             crash.point("bounded.after_current")
         crash.point(f"bounded.before_{name}")
-        record = replace(run, table=output.table)
+        record = replace(run, table=output.table, unmet=unmet_rows[output.table])
         record = replace(record, late=computed.late, dropped=computed.dropped()) if main else record
         kinds = _replace(written, path, output, record, replaced)
         counts[output.table] = kinds[ROW], kinds[RETRACTION]
         crash.point(f"bounded.after_{name}")
     return counts
+
+
+def _unmet(spark: SparkSession, operator: Operator, output: Output, written: Written) -> dict[str, int]:
+    """The expectations that the rows in files do not meet, before the files are committed.
+
+    Raises:
+        ExecutionError: EXECUTION-090, one with ``on_fail="stop"`` is not met.
+    """
+    criteria = criteria_of(operator, output)
+    if not criteria or not written.kinds()[ROW]:
+        return {}
+    rows = unranged(spark.read.parquet(str(written.folder)))
+    results = judged(rows, output.schema, criteria, sail_sql, sail_aggregate, ROWS_ONLY)
+    return unmet(operator, output, "bounded", results)
 
 
 def _written(rows: DataFrame, path: str, output: Output) -> Written:

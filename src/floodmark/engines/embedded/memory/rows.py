@@ -19,7 +19,7 @@ from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts
-from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside
+from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside, unmet
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph import steps
 from floodmark.spec.values.schema import ROW, TAG, Schema
@@ -85,6 +85,8 @@ class Rows:
             case steps.Filter():
                 rows, (holds,) = self._values(step, self.of(step.parent, inputs, known), attempts(step))
                 return rows.filter(pc.or_(pc.greater(rows["_kind"], ROW), pc.fill_null(holds, False)))
+            case steps.Expect():
+                return self._expected(step, self.of(step.parent, inputs, known))
             case steps.Project():
                 rows, columns = self._values(step, self.of(step.parent, inputs, known), _columns(step))
                 stamps = [rows[name] for name in STAMPS]
@@ -130,6 +132,26 @@ class Rows:
         places = pa.array(np.where(real.to_numpy(), np.cumsum(real.to_numpy()) - 1, -1))
         places = pc.if_else(pc.less(places, 0), None, places)
         return rows, [column.take(places) for column in computed]
+
+    def _expected(self, step: steps.Expect, rows: pa.Table) -> pa.Table:
+        """The rows that meet all expectations, and markers; the others are set aside."""
+        schema, real = step.parent.schema, pc.less_equal(rows["_kind"], ROW)
+        unmarked = rows.filter(real)
+        tried = [Attempt(step=name, text=unmet, type="boolean", schema=schema) for name, _, unmet in step.expectations]
+        fails = np.stack([column.to_numpy() for column in values(unmarked, tried)]).astype(bool)
+        aside = []
+        for index in np.flatnonzero(fails.any(axis=0)):
+            name, description, _ = step.expectations[int(fails[:, index].argmax())]
+            (row,) = unmarked.slice(int(index), 1).to_pylist()
+            if row["_kind"] == ROW:
+                values_of = {column: row[column] for column in schema.names}
+                aside.append(
+                    (row["_event_time"], row["_watermark"], row["_sequence"], unmet(name, description, values_of))
+                )
+        self.failures[step] = set_aside(aside)
+        stays = np.ones(rows.num_rows, dtype=bool)
+        stays[np.flatnonzero(real.to_numpy())] = ~fails.any(axis=0)
+        return rows.filter(pa.array(stays))
 
     def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
         mapped = flat_mapped(step, rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist())

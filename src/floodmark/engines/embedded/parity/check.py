@@ -10,19 +10,24 @@ from pathlib import Path
 
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity import precision
+from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import whole
 from floodmark.engines.embedded.parity.table import table
-from floodmark.spec.expressions import Expression, expression
+from floodmark.spec.expressions import Expression, check, expression
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.criterion import Criterion, compiled, with_counts
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import Schema
+from floodmark.spec.windowing.aggregates import Builtin
 
 _NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
 """Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 lacks. All other kinds were compared with Spark."""
+_OWN = ("rows", "stddev")
+"""Functions of measures that are no aggregates of windows: counts, and deviations, which both engines compute to 12 digits."""
 _MOST = 5
 """Most refusals that one error lists."""
 
@@ -88,6 +93,33 @@ def refusals(operator: Operator) -> Iterator[str]:
                 yield f"{location_of(operator.location, text)}: {made}"
         yield from (f"{operator.location}: {reason}" for reason in precision.refusals(step, columns, sources))
         inexact[step] = precision.inexact_columns(step, columns, sources)
+    for name, expectations in operator.watched.items():
+        schema = operator.output(name).schema
+        for expectation in expectations:
+            if reason := judged_otherwise(compiled(expectation, schema), schema):
+                yield f"expectation '{expectation.name}': {reason}"
+
+
+def judged_otherwise(criterion: Criterion, schema: Schema) -> str | None:
+    """Why Sail would judge rows otherwise than Spark; None if it judges as Spark does.
+
+    Args:
+        criterion: compiled for the schema.
+        schema: of the rows.
+    """
+    whole = with_counts(schema, [criterion])
+    for key in criterion.repeats:
+        if not agrees(KEY, schema[key].type):
+            return f"values of {schema[key].type} are grouped otherwise"
+    for measure in criterion.measures.values():
+        made = _made(expression(measure.value, whole, f"expectation '{criterion.expectation.name}'"))
+        if isinstance(made, _Refusal):
+            return made
+        if measure.function not in _OWN:
+            kind = check(measure.value, whole, "an expectation")
+            if sail_aggregate(Builtin(measure.function, measure.value), "v", kind, "''") is None:
+                return f"{measure.function} of {kind} differs"
+    return None
 
 
 def location_of(location: str, text: str) -> str:

@@ -158,7 +158,7 @@ def inexact_columns(step: steps.Step, columns: Collection[str], sources: Mapping
     match step:
         case steps.Read():
             return frozenset()
-        case steps.Filter() | steps.Union():
+        case steps.Filter() | steps.Expect() | steps.Union():
             return frozenset(columns)
         case steps.Project():
             return frozenset(name for name, text in step.columns if sources[text])

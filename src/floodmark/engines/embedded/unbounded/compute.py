@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER
+from floodmark.engines.embedded.parity.aggregates import sail_aggregate
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking, behind
 from floodmark.engines.embedded.sail.prepared import Prepared, frame_of
@@ -26,14 +27,25 @@ from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.blame import Blame
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
+from floodmark.engines.frames.judging import (
+    ROWS_ONLY,
+    aggregates,
+    criteria_of,
+    examples_of,
+    measures,
+    verdicts,
+    with_repeats,
+)
 from floodmark.engines.frames.numbering import Numbering, of_batch
 from floodmark.engines.frames.packing import Stamping, last_sequence, side_columns, stamped_rows
+from floodmark.engines.outcome import unmet
 from floodmark.lake.table.rows import INSTANT, row_schema
 from floodmark.semantics.kernels.columnar import Stage, judged
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.graph.steps import FlatMap, Step, quarantines
+from floodmark.spec.graph.steps import Expect, FlatMap, Step, quarantines
+from floodmark.spec.rows.criterion import Judged, RowCriterion, with_counts
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, Schema
 
 _DUE_BYTES = 16_000_000
@@ -64,6 +76,8 @@ class Evaluated:
     """The last sequence that was seen."""
     due: int | None = None
     """The clock, ms, for which state waits; None if no state waits for one."""
+    unmet: dict[str, dict[str, int]] = field(default_factory=dict)
+    """As ``BatchInfo.unmet``."""
 
 
 @dataclass(slots=True)
@@ -114,7 +128,9 @@ class Compute:
         """
         self._marking = Marking(self.operator, self.stage, self.rendering, self.sail)
         try:
-            return self._evaluated(number, inputs, before, progress, clock)
+            evaluated = self._evaluated(number, inputs, before, progress, clock)
+            evaluated.unmet = self._unmet(evaluated.outputs)
+            return evaluated
         finally:
             self._marking.remove()
 
@@ -137,6 +153,38 @@ class Compute:
         else:
             emitted = self._by_group(stage, batches, progress, [Tick(clock)] if stage.step.clocked else [])
         return self._outputs(stage, emitted, number, before, ingested)
+
+    def _unmet(self, outputs: Mapping[str, pa.Table]) -> dict[str, dict[str, int]]:
+        """Output table -> expectation -> rows that do not meet it; one aggregate for each output that is judged.
+
+        Raises:
+            ExecutionError: EXECUTION-090, an expectation with ``on_fail="stop"`` is not met.
+        """
+        counts = {}
+        for name in self.operator.watched:
+            output = self.operator.output(name)
+            rows = outputs[output.table]
+            if pc.any(pc.equal(rows["_kind"], ROW)).as_py():
+                counts[output.table] = unmet(self.operator, output, "unbounded", self._judged(output, rows))
+        return {table: names for table, names in counts.items() if names}
+
+    def _judged(self, output: Output, rows: pa.Table) -> list[Judged]:
+        criteria, schema = criteria_of(self.operator, output), output.schema
+        texts = aggregates(criteria, with_counts(schema, criteria), self.rendering, sail_aggregate, ROWS_ONLY)
+
+        def numbers(frames: Mapping[str, DataFrame], _: Known) -> DataFrame:
+            return measures(with_repeats(frames["rows"], schema, criteria, ROWS_ONLY)[0], texts)
+
+        def examples(criterion: RowCriterion) -> list[str]:
+            def unexpected(frames: Mapping[str, DataFrame], _: Known) -> DataFrame:
+                whole, wide = with_repeats(frames["rows"], schema, criteria, ROWS_ONLY)
+                return examples_of(whole, criterion, wide, self.rendering, ROWS_ONLY)
+
+            computed = on_sail(self.sail, partial(self._computed, {"rows": rows}, unexpected))
+            return [criterion.example(row) for row in computed.to_pylist()]
+
+        values = self._rows_on_sail(f"expectations {output.table}", {"rows": rows}, numbers)
+        return verdicts(criteria, texts, values.to_pylist()[0], examples)
 
     def behind(self, rows: pa.Table, outputs: Sequence[Output]) -> dict[str, pa.Table]:
         """Output table -> rows, computed from some rows of the stateful step by the steps after it.
@@ -290,10 +338,10 @@ class Compute:
             return framing(frames, known).toArrow()
 
     def _maps(self) -> bool:
-        """Whether a function after the stateful step, or of a stateless operator, quarantines rows, which causes no error of Sail."""
+        """Whether a function or an expectation after the stateful step, or of a stateless operator, quarantines rows, which causes no error of Sail."""
         before = () if self.stage is None else (self.stage.step,)
         before_last = (step for last in failing(self.operator) for step in behind(last, before))
-        return any(isinstance(step, FlatMap) and quarantines(step) for step in before_last)
+        return any(isinstance(step, (FlatMap, Expect)) and quarantines(step) for step in before_last)
 
     def _stateful(self, frames: Mapping[str, DataFrame]) -> Known:
         """The stateful step -> its frame, if its rows are among the inputs of a frame; empty otherwise."""

@@ -222,6 +222,7 @@ class _Stream:
             retractions=evaluated.retractions,
             progress=progress,
             seconds=time.monotonic() - began,
+            unmet=evaluated.unmet,
             warnings=self.warn(),
         )
         self.done.add(info)

@@ -86,6 +86,7 @@ class Sink:
                 continue
             record = self._record(output, batch)
             record = replace(record, rows=written[output.table], late=evaluated.late, dropped=evaluated.dropped)
+            record = replace(record, unmet=evaluated.unmet.get(output.table, {}))
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":

@@ -21,6 +21,7 @@ from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
+from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import (
@@ -34,6 +35,7 @@ from floodmark.engines.frames.packing import (
     unpacking,
 )
 from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
+from floodmark.engines.outcome import unmet
 from floodmark.engines.spark.delta import current, tables
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import bounded
@@ -51,7 +53,7 @@ from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import BOUNDED, MARKER, RETRACTION, ROW
 
@@ -182,7 +184,11 @@ def compute(
         return Computed(outputs=stateless(operator, inputs))
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
-    fails = any(steps.quarantines(s) for _, result in operator.results for s in steps.walk(result))
+    fails = any(
+        steps.quarantines(s) and not isinstance(s, steps.Expect)
+        for _, result in operator.results
+        for s in steps.walk(result)
+    )
     plain = isinstance(step, steps.WindowAggregate) and not fails
     if (
         isinstance(step, steps.WindowAggregate)
@@ -296,6 +302,7 @@ def write(
     interval = run.interval
     counts: dict[str, tuple[int, int]] = {}
     try:
+        unmet_rows = {output.table: _unmet(operator, output, rows) for output, rows in computed.outputs}
         for output, rows in reversed(computed.outputs):
             main = output is computed.outputs[0][0]
             name = "main" if main else "side"
@@ -309,7 +316,8 @@ def write(
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not fits(path, output)
-            record = _recorded(computed, replace(run, table=output.table), main=main)
+            of_output = replace(run, table=output.table, unmet=unmet_rows[output.table])
+            record = _recorded(computed, of_output, main=main)
             kinds = tables.replace(stamped, path, output, replaced, record, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
@@ -318,6 +326,17 @@ def write(
         for frame in computed.held:
             frame.unpersist()
     return counts
+
+
+def _unmet(operator: Operator, output: Output, rows: DataFrame) -> dict[str, int]:
+    """The expectations that rows do not meet, before they are committed.
+
+    Raises:
+        ExecutionError: EXECUTION-090, one with ``on_fail="stop"`` is not met.
+    """
+    criteria = criteria_of(operator, output)
+    results = judged(rows, output.schema, criteria, only=ROWS_ONLY) if criteria else []
+    return unmet(operator, output, "bounded", results)
 
 
 def _recorded(computed: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:

@@ -22,9 +22,10 @@ from floodmark.core import crash
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
+from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
-from floodmark.engines.outcome import Tally
+from floodmark.engines.outcome import Tally, unmet
 from floodmark.engines.spark.delta import parquet, tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
@@ -52,6 +53,7 @@ class _Part:
     rows: DataFrame
     write: Callable[[], Written]
     count: int
+    unmet: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -133,6 +135,7 @@ class Sink:
         crash.point("micro_batch.before_evaluate")
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
+        unmet_rows: dict[str, Mapping[str, int]] = {}
         try:
             with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
                 total, groups = self._evaluated(batch)
@@ -143,7 +146,7 @@ class Sink:
                     output, rows, count = part.output, part.rows, part.count
                     name = "main" if output is main else "side"
                     record = self._record_of(output, number, progress)
-                    record = replace(record, rows=count, late=total["late"], dropped=total["dropped"])
+                    record = replace(record, rows=count, late=total["late"], dropped=total["dropped"], unmet=part.unmet)
                     if output.table in self.early and count:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
@@ -153,6 +156,8 @@ class Sink:
                     self._commits[output.table] = time.monotonic(), progress
                     if count or not output.side:
                         written[output.table] = count
+                    if part.unmet:
+                        unmet_rows[output.table] = part.unmet
         finally:
             batch.unpersist()
         info = BatchInfo(
@@ -164,6 +169,7 @@ class Sink:
             retractions=total["retractions"],
             progress=progress,
             seconds=time.monotonic() - began,
+            unmet=unmet_rows,
         )
         self.done.add(info)
         self.on_batch(info)
@@ -210,12 +216,23 @@ class Sink:
             part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), part.count)
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
         check_there(path, f"output '{output.table}' of the running stream", fix)
+        part = replace(part, unmet=self._unmet(part))
         if not ahead:
             return part
         written = part.write()
         crash.point("micro_batch.after_files")
         count = written.kinds()[ROW] if part.count == _UNKNOWN else part.count
-        return _Part(output, part.rows, lambda: written, count)
+        return replace(part, write=lambda: written, count=count)
+
+    def _unmet(self, part: _Part) -> dict[str, int]:
+        """The expectations that the rows of an output do not meet.
+
+        Raises:
+            ExecutionError: EXECUTION-090, one with ``on_fail="stop"`` is not met.
+        """
+        criteria = criteria_of(self.operator, part.output) if part.count else ()
+        results = judged(part.rows, part.output.schema, criteria, only=ROWS_ONLY) if criteria else []
+        return unmet(self.operator, part.output, "unbounded", results)
 
     def _owes_progress(self, output: Output, progress: int) -> bool:
         """Whether a side output without rows needs a marker with the stream's progress, for which its readers wait."""
