@@ -38,7 +38,7 @@ def test_what_begins_or_goes_back_after_a_year_ends_as_duckdb_has_it(
             ends.append(forked.run([sys.executable, "-c", PROGRAM, root], env=environment).returncode)
         return year_results.upkeep(root)
 
-    assert year_results.run(tmp_path, 360, 180, spark, upkeep) == 0, capsys.readouterr().out
+    assert year_results.run(tmp_path, 600, 300, spark, upkeep) == 0, capsys.readouterr().out
     assert -signal.SIGKILL in ends, f"no upkeep was killed: {ends}"
     told = capsys.readouterr().out
     assert told.count("equal to DuckDB") == 5
