@@ -146,7 +146,8 @@ def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
     old = Timeline.current(lake, "totals")
     for point in crash.POINTS["rescale"]:
         assert not die(point, "rescale", lake, "3", java=None if whole else spark), point
-        assert Timeline.current(lake, "totals").number == old.number + (point == "step.fence"), point
+        number = Timeline.current(lake, "totals").number  # those that were begun before are not used again
+        assert (number > old.number) == (point == "step.fence"), point
         assert seen(lake) == before, point
     assert rescale(spark, lake, "totals", 3) is None, "it was done at the last point"
     for table in TABLES[:2]:
