@@ -35,6 +35,16 @@ def test_the_draft_of_a_writer_that_was_killed_goes_with_the_next_write(tmp_path
     assert names(tmp_path) == ["a.json", "a.json.2.draft", "b.json.3.draft"]
 
 
+def test_a_clock_ahead_of_the_files_removes_no_draft_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young = tmp_path / "a.json.2.draft"
+    young.write_bytes(b"half")
+    monkeypatch.setattr(time, "time", lambda: young.stat().st_mtime + 7200)
+    write(str(tmp_path / "a.json"), b"whole")
+    assert names(tmp_path) == ["a.json", "a.json.2.draft"]
+
+
 def test_a_write_that_fails_leaves_no_draft(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="taken"):

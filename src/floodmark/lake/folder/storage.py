@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -83,20 +82,31 @@ def write(location: str, content: bytes) -> None:
             stream.write(content)
         return
     target = Path(path)
-    for abandoned in target.parent.glob(f"{glob.escape(target.name)}.*.draft"):
-        with suppress(FileNotFoundError):  # another writer has just removed or replaced it
-            if time.time() - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
-                abandoned.unlink()
     draft = Path(f"{path}.{uuid.uuid4().hex}.draft")  # unique across hosts and threads
     try:
         with draft.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        _remove_abandoned(target, draft.stat().st_mtime)
         draft.replace(target)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(target: Path, now: float) -> None:
+    """Remove the drafts of a file that killed writers have left.
+
+    Args:
+        target: the file.
+        now: the date of a draft just written, so that the clock of the files says how old another draft is: the clock of this machine may be
+            ahead of it, and a draft that is being written would be removed.
+    """
+    for abandoned in target.parent.glob(f"{glob.escape(target.name)}.*.draft"):
+        with suppress(FileNotFoundError):  # another writer has just removed or replaced it
+            if now - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
+                abandoned.unlink()
 
 
 class Hashed(io.RawIOBase):
