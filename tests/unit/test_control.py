@@ -56,6 +56,8 @@ from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.source import DeltaTable as TableOfOthers
 
+pytestmark = pytest.mark.clock
+
 PATIENCE_SECONDS = 300
 BUDGET = DEFAULT.budget or 0
 QUICK = Restart.exponential("50 ms")

@@ -125,6 +125,7 @@ def test_an_upkeep_that_fails_or_is_killed_is_told_and_comes_again(
     assert not psutil.pid_exists(again)
 
 
+@pytest.mark.clock
 def test_it_waits_its_time_after_the_last_one_whoever_did_it_and_whatever_the_clock_says(
     store: Store, periodic: Callable[..., Periodic], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,6 +208,7 @@ def test_no_package_goes_while_a_savepoint_or_a_list_cannot_be_read(tmp_path: Pa
         references.named(home)
 
 
+@pytest.mark.clock
 def test_logs_of_drivers_and_rows_go_but_the_newest(tmp_path: Path, store: Store) -> None:
     home = tmp_path / "control"
     store.deploy(deployed("/lake", "runs"))

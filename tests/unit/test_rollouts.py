@@ -303,6 +303,7 @@ def test_what_ended_long_ago_is_forgotten_but_the_newest(known: Rollouts) -> Non
     assert known.open(going.stream) == going
 
 
+@pytest.mark.clock
 def test_a_look_for_what_is_due_costs_the_same_after_many_rollouts(known: Rollouts) -> None:
     """Rows the database visits, by its own plan: an index of what is open, not the table."""
     for _ in range(200):

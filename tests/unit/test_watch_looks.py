@@ -21,6 +21,8 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lifecycle.watch import LAG, STREAM, Memory
 from floodmark.spec.assets.restart import BUDGET
 
+pytestmark = pytest.mark.clock
+
 DECLARED = Rollout(watch="1 day", catch_up="10 minutes", promote=PromoteWhen(lag="30 s"))
 MINUTE = 60_000
 
