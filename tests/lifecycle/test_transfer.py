@@ -132,7 +132,7 @@ def test_two_inputs_there_and_back(
 
 @pytest.mark.parametrize(
     "code",
-    [WATCHED, PAIRED, *(pytest.param(code, marks=pytest.mark.soak) for code in (VISITS, ONCE, PLAIN))],
+    [WATCHED, *(pytest.param(code, marks=pytest.mark.soak) for code in (PAIRED, VISITS, ONCE, PLAIN))],
     ids=lambda code: code.name,
 )
 def test_state_of_every_kind_there_and_back(streams: Streams, code: Operator, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from floodmark.core.time import NEVER, to_ms
 from floodmark.testing.proof import Entry
 
 NEW_YORK = "America/New_York"
-CUTS = pytest.mark.parametrize("cuts", [10, pytest.param(50, marks=pytest.mark.soak)])
+CUTS = pytest.mark.parametrize("cuts", [6, pytest.param(50, marks=pytest.mark.soak)])
 """Unbounded runs beside the bounded one; those of the fewer are the first of the more."""
 Timed = list[tuple[int, dict[str, object]]]
 """(event time, columns) in order of arrival."""

@@ -40,7 +40,7 @@ def test_the_sum_of_all_steps_is_what_brute_force_says(tmp_path: Path, seed: int
     left.keyed = right.keyed = seed % 2 == 0  # else rows are paired by key and event time, and taken back as a whole
     how = How(tolerances={"mean": Within(0.01)}, grain=() if left.keyed else ("key", "_event_time"))
     folder, now = str(tmp_path / "comparison"), 0
-    for _ in range(12):
+    for _ in range(8):
         now += random.randrange(3)
         for one in (left, right):
             rows = [

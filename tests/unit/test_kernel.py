@@ -210,7 +210,7 @@ GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 
 
 @pytest.mark.parametrize("revisable", [False, True])
-@pytest.mark.parametrize("lateness", [0, 4, 30])
+@pytest.mark.parametrize("lateness", [0, pytest.param(4, marks=pytest.mark.soak), 30])
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
 @pytest.mark.parametrize(
     "seed",
