@@ -23,10 +23,10 @@ OPERATOR = "hourly_sales"
 LAND = ("land", "orders", "--engine", "embedded")
 
 
-@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.soak), "embedded"])
-def shop(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def shop(tmp_path: Path, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace whose orders have landed."""
-    monkeypatch.setenv("FLOODMARK_ENGINE", request.param)
+    monkeypatch.setenv("FLOODMARK_ENGINE", engine_name)
     assert program(tmp_path, "init", "shop").returncode == 0
     done = program(tmp_path / "shop", *LAND)
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,8 @@ def sales(shop: Path) -> int:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.feature("O3")
+@pytest.mark.engines("embedded", soak=("spark",))
+@pytest.mark.feature("O3", "O5")
 def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started_from(
     shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[str]]
 ) -> None:

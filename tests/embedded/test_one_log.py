@@ -43,6 +43,13 @@ def highest(readings: fm.Stream[Reading]) -> fm.Stream:
     return readings.key_by("key").window(fm.Tumbling("1 hour")).aggregate(result=fm.max("value"))
 
 
+@fm.operator(inputs={"totals": total})
+def busiest(totals: fm.Stream) -> fm.Stream:
+    """A stage behind it, from table to table."""
+    windows = totals.key_by("key").window(fm.Global())
+    return windows.aggregate(result=fm.max("result"))
+
+
 @pytest.fixture
 def inbox(tmp_path: Path) -> Path:
     folder = tmp_path / "inbox"
@@ -103,3 +110,20 @@ def test_a_live_view_current_values_and_a_replay_read_one_log_and_no_source(
     embedded.run_bounded(total, other, Interval())
     assert results(other, "total") == truth(total)
     assert DeltaTable(lake.log("readings")).version() == log, "readers write nothing to it"
+
+
+@pytest.mark.feature("R3")
+def test_every_stage_is_a_table_and_history_is_a_replay_of_the_log_by_the_same_engine(
+    embedded: Computing, inbox: Path, lake: Lake
+) -> None:
+    land_all(embedded, inbox, lake)
+    shutil.rmtree(inbox)
+    replayed = Lake(f"{lake.root}-replayed", logs=lake.root)
+    for stage in (total, busiest):
+        embedded.run_unbounded(stage, lake, until_caught_up=True)
+        embedded.run_bounded(stage, replayed, Interval())
+    expected = {key: max(n for found, _, n in truth(total) if found == key) for key in "ab"}
+    for stages in (lake, replayed):
+        assert results(stages, "total") == truth(total)
+        rows = DeltaTable(stages.output("busiest")).to_pyarrow_table().filter(pc.field("_kind") == 0)
+        assert dict(zip(rows["key"].to_pylist(), rows["result"].to_pylist(), strict=True)) == expected

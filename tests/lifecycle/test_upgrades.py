@@ -389,6 +389,7 @@ def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back
     assert rows(running, "total") == was
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("V3", "V7", "V12")
 def test_what_if_another_version_goes_on_from_a_savepoint_while_the_old_one_does_too(
     engine: Computing, running: Lake
