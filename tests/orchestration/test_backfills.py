@@ -12,7 +12,7 @@ from flights import answer, same, source, versions
 from definitions import workspace
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.readiness import left_to_stream
+from floodmark.lake.results.own_stream import left_to_stream
 from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.windowing.partitions import split
 

@@ -38,7 +38,7 @@ from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.landing.session import Session
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.readiness import Shortfall
+from floodmark.lake.results.own_stream import Shortfall
 from floodmark.orchestration import completeness
 from operators.flights import hourly_departures
 

@@ -9,7 +9,7 @@ import pytest
 from definitions import workspace
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval
-from floodmark.lake.results.readiness import Shortfall
+from floodmark.lake.results.own_stream import Shortfall
 from floodmark.orchestration.completeness import divide, merge_results
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.values.run import RunResult

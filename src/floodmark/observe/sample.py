@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.readiness import input_versions, reads
+from floodmark.lake.results.needs import input_versions, reads
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import MARKER
 

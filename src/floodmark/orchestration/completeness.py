@@ -11,7 +11,8 @@ import dagster as dg
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.readiness import Shortfall, left_to_stream, shortfalls
+from floodmark.lake.results.own_stream import Shortfall, left_to_stream
+from floodmark.lake.results.readiness import shortfalls
 from floodmark.orchestration.config import OperatorConfig
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.values.run import RunResult

@@ -1,4 +1,4 @@
-"""Decides before a bounded run what it reads, what it must compute, and whether its inputs are complete. Reads the tables' logs, without a JVM."""
+"""Decides before a bounded run what it must compute, and whether its inputs are complete. Reads the tables' logs, without a JVM."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 
-from deltalake.exceptions import TableNotFoundError
-
-from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
+from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import coverage as kept_coverage
-from floodmark.lake.results import horizon
-from floodmark.lake.stream.timeline import Timeline, inputs_at
+from floodmark.lake.results.needs import input_versions, reads
+from floodmark.lake.results.own_stream import Shortfall, check_stream
 from floodmark.lake.table import changes, division, entries, history
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lifecycle.coverage import CoverageCheck, Entry, MissingIntervals, Segment, segments, todo
-from floodmark.semantics.time.assignment import first_needed
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.graph.steps import IntervalJoin, Project, WindowAggregate
+from floodmark.spec.graph.steps import Project, WindowAggregate
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.windowing.partitions import split
-from floodmark.spec.windowing.windows import Global, Session
+from floodmark.spec.windowing.windows import Global
 
 _MOST_PIECES = 100_000
 """Partitions of an interval above which the interval is judged as a whole: 11 years by hour."""
@@ -84,7 +81,7 @@ def readiness(
     """
     _check_interval(operator, interval, late_rows)
     versions = input_versions(operator, lake)
-    _check_stream(operator, lake, interval)
+    check_stream(operator, lake, interval)
     anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)
     if force or anew:
         reason = "asked for again (force)" if force else "its asset partitions have changed"
@@ -251,55 +248,6 @@ def covered(operator: Operator, interval: Interval, plan: MissingIntervals) -> R
     )
 
 
-def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
-    """Input table -> its newest version, which a run reads and records in its commits.
-
-    Raises:
-        ExecutionError: EXECUTION-002, an input has no table.
-    """
-    newest = {}
-    for input_ in operator.inputs:
-        path = lake.input(input_)
-        try:
-            newest[input_.table] = entries.version_of(path)
-        except TableNotFoundError:
-            command = (
-                f"floodmark run {input_.upstream.operator.name}"
-                if input_.upstream
-                else f"floodmark land {input_.table}"
-            )
-            where = f"input '{input_.name}' of operator '{operator.name}'"
-            fix = f"{'Run' if input_.upstream else 'Land'} it first: {command}"
-            raise ExecutionError(where, f"a Delta table at {path}", "none", fix, code="EXECUTION-002") from None
-    return newest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortfall:
-    """The incompleteness of one input, because of which results of an interval are not final.
-
-    Args:
-        table: the input table.
-        reached: progress of the table, ms; ``NEVER`` without progress.
-        missing: event time that the upstream operator has yet to compute; None for a log.
-        text: description for people.
-        own: True if ``table`` is an output of the operator itself, which its own stream has yet to write.
-    """
-
-    table: str
-    reached: int
-    missing: tuple[Interval, ...] | None
-    text: str
-    own: bool = False
-
-    def touches(self, operator: Operator, interval: Interval) -> bool:
-        """True if this shortfall affects results of the interval."""
-        if self.reached >= min(interval.end - 1, END):
-            return False
-        needed = reads(operator, interval)
-        return self.missing is None or any(m.start < needed.end and needed.start < m.end for m in self.missing)
-
-
 def shortfalls(
     operator: Operator,
     lake: Lake,
@@ -342,102 +290,3 @@ def shortfalls(
             text = f"'{input_.table}' is not computed by {upstream.version}{how} for {part}"
             lacking.append(Shortfall(table=input_.table, reached=reached, missing=(part,), text=text))
     return lacking
-
-
-def reads(operator: Operator, interval: Interval) -> Interval:
-    """The event time of the input rows that affect the results of an interval: from the start of the first window that ends in the interval.
-
-    For a process function, all rows before the end of the interval.
-    """
-    step = operator.stateful
-    start, margin = interval.start, 0
-    if operator.spans_interval:
-        return interval
-    if isinstance(step, IntervalJoin):
-        start, margin = (max(start - step.margin, NEVER) if start > NEVER else start), step.margin
-    elif isinstance(step, WindowAggregate):
-        start = first_needed(step.window, start) if start > NEVER else start
-        margin = step.window.margin if isinstance(step.window, Session) else 0
-    elif operator.reads_history:
-        start = NEVER
-    return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + margin, END))
-
-
-def scans(operator: Operator, interval: Interval) -> Interval:
-    """The event time of the rows that a bounded run reads: those of ``reads``; all rows where results depend on history.
-
-    A late row of the interval is processed after rows of later event time, whose state it finds.
-    """
-    return Interval() if operator.reads_history else reads(operator, interval)
-
-
-def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
-    """The event time that the operator's own stream has yet to write, as a shortfall of its first output; None if no stream writes there.
-
-    Bounded runs may replace only results that the stream has finished. Before the stream's first micro-batch they may write everything, as the next
-    start of the stream removes those rows; except in a lake without locks, where the stream may be running.
-    """
-    table = operator.outputs[0].table
-    done, timeline = history.progress(lake.output(table)), Timeline.current(lake, operator.name)
-    if done is None and (timeline.identity.deployed() is None or (lake.is_local and timeline.fresh)):
-        return None
-    lateness = operator.stateful.allowed_lateness if operator.stateful else 0
-    reached = NEVER if done is None else done if done >= END else done - lateness
-    done_with = "none before its first micro-batch" if done is None else f"up to {describe(reached + 1)}"
-    text = f"it is the stream's, which is done with {done_with}"
-    return Shortfall(table=table, reached=reached, missing=None, text=text, own=True)
-
-
-def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Check that the operator's own stream has finished the interval (``left_to_stream``), and has read its late rows."""
-    own = left_to_stream(operator, lake)
-    if own is None:
-        return
-    if operator.spans_interval and not interval.everything:
-        where, got = f"operator '{operator.name}' in {lake.root}", f"{interval}, whose result would stand beside it"
-        fix = "Run it without --from and --to, or compute into another lake: --lake elsewhere."
-        expected = "all of time, over which its stream writes one result"
-        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
-    if not own.touches(operator, interval):
-        _check_read(operator, lake, interval)
-        return
-    done_with, earlier = "none before its first micro-batch", ""
-    if own.reached > NEVER:
-        reached = describe(own.reached + 1)
-        done_with, earlier = f"up to {reached}", f"end the interval earlier (--to {reached}), "
-    fix = (
-        f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up, once more has landed or the input has "
-        f"ended), {earlier}or compute into another lake: --lake elsewhere."
-    )
-    where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
-    raise LifecycleError(where, f"an interval its stream is done with ({done_with})", got, fix, code="LIFECYCLE-005")
-
-
-def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Check that the stream has read and emitted all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
-    if (
-        operator.stateful is not None
-        and not operator.reads_history
-        and not any(output.side for output in operator.outputs)
-    ):
-        return  # the stream drops late rows
-    sorts = operator.reads_history and operator.order == "event_time"
-    done = history.progress(lake.output(operator.outputs[0].table)) if sorts else None
-    timeline = Timeline.current(lake, operator.name)
-    last = timeline.checkpoint.last_committed()
-    read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}
-    for input_ in operator.inputs:
-        path = lake.input(input_)
-        if input_.name not in read or input_.table != read[input_.name].table:
-            continue
-        since, now = read[input_.name].version, entries.version_of(path)
-        come = changes.between(path, since, now, log=input_.upstream is None, come=True)
-        if come.touch(reads(operator, interval)):
-            got = f"rows of it that have landed in '{input_.table}' since"
-        elif done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
-            got = f"late rows of it in '{input_.table}', which its stream emits once progress has passed their stamps"
-        else:
-            continue
-        where = f"operator '{operator.name}' in {lake.root}"
-        fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
-        raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")

@@ -35,7 +35,7 @@ from floodmark.engines.frames.results import Computed, bounds, ended, stateless,
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
-from floodmark.lake.results.readiness import scans
+from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun

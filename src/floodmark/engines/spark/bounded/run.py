@@ -40,7 +40,7 @@ from floodmark.engines.spark.delta import current, tables
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
-from floodmark.lake.results.readiness import scans
+from floodmark.lake.results.needs import scans
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import ticks
 from floodmark.lake.table.commits import BoundedRun
