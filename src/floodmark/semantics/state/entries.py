@@ -107,7 +107,7 @@ class KeyGroup:
                 "compute it anew: floodmark run OPERATOR --unbounded --from-scratch"
             )
             raise StateError(
-                "state index", f"format version {CODEC} or {_LISTS}", f"version {codec}", fix, code="STATE-001"
+                "state index", f"format version {_LISTS}, {CODEC} or {MARKS}", f"version {codec}", fix, code="STATE-001"
             )
         size, top = buckets
         return KeyGroup(store, extra, Directory(store, size, top), combined(top)[0])
