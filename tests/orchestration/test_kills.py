@@ -95,6 +95,22 @@ def launched(server: Server, first: str, last: str) -> str:
     return run
 
 
+@pytest.mark.soak
+@pytest.mark.feature("Z9", "Z37")
+def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
+    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
+) -> None:
+    operator, stream, days = (
+        workspace().operator("daily_carriers"),
+        Lake(str(tmp_path), logs=landed_log.root),
+        list(ONE_BY_ONE),
+    )
+    embedded.run_unbounded(operator, stream, until_caught_up=True)
+    assert server.backfilled("daily_carriers", partitions=days) == "COMPLETED_SUCCESS"
+    assert answer(lake, operator, "").num_rows > 30
+    assert in_days(answer(lake, operator, ""), days).equals(in_days(answer(stream, operator, ""), days))
+
+
 @pytest.mark.feature("B3")
 def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_are_right_when_run_again(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
@@ -119,21 +135,6 @@ def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_
         assert server.ended(launched(server, *DAYS)) == "SUCCESS"
     for day in ("2013-01-01", "2013-01-02", "2013-01-03"):
         exact(embedded, lake, landed_log, day, tmp_path / day)
-
-
-@pytest.mark.feature("Z9", "Z37")
-def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
-    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
-) -> None:
-    operator, stream, days = (
-        workspace().operator("daily_carriers"),
-        Lake(str(tmp_path), logs=landed_log.root),
-        list(ONE_BY_ONE),
-    )
-    embedded.run_unbounded(operator, stream, until_caught_up=True)
-    assert server.backfilled("daily_carriers", partitions=days) == "COMPLETED_SUCCESS"
-    assert answer(lake, operator, "").num_rows > 30
-    assert in_days(answer(lake, operator, ""), days).equals(in_days(answer(stream, operator, ""), days))
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pytest
 from browser import launch, picture, turn, until_done, visit
-from dagster_server import Server, serving, until
+from dagster_server import NotLaunchedError, Server, serving, until
 from deltalake import DeltaTable
 
 from floodmark.control.state.records import StreamId
@@ -144,12 +144,15 @@ def read(page: Page, url: str) -> None:
 
 
 def reported(server: Server) -> bool:
-    """Whether a report finds the arms the same; not before something has closed in both."""
+    """Whether a report finds the arms the same; not before Dagster has loaded its asset, and something has closed in both."""
     key = {"path": REPORT.split("/")}
     checks = [{"assetKey": key, "name": "arms_find_the_same"}]
-    run = server.launch_job(
-        "__ASSET_JOB", {}, {"dagster/partition": "mean"}, assetSelection=[key], assetCheckSelection=checks
-    )
+    try:
+        run = server.launch_job(
+            "__ASSET_JOB", {}, {"dagster/partition": "mean"}, assetSelection=[key], assetCheckSelection=checks
+        )
+    except NotLaunchedError:
+        return False
     assert server.ended(run) == "SUCCESS"
     query = """query ($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode {
         assetChecksOrError { ... on AssetChecks { checks { executionForLatestMaterialization { status } } } } } } }"""
