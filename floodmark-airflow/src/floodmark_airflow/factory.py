@@ -136,7 +136,7 @@ def _computing(
         "outlets": [workspace.asset(table) for table in operator["writes"]],
     }
     what = f"Computes {name} bounded, {'an asset partition at a time' if divided else 'over all of event time'}."
-    with _dag(f"{prefix}{name}", what, schedule) as dag:
+    with _dag(f"{prefix}{name}", what, schedule, max_active_runs=1) as dag:  # an operator's runs take turns
         if divided:
             Run(task_id="run", workspace=workspace, operators=[name], **lineage)
         else:
