@@ -261,11 +261,11 @@ def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, mo
     landed(lake, sums, rows(200))
     sail = Sail(400)
 
-    def killed(spark, operator, lake, found, run):
+    def killed(*arguments):
         if not said:
             with sail.lent() as connection:
                 os.kill(connection.server.pid, signal.SIGKILL)
-        return real(spark, operator, lake, found, run)
+        return real(*arguments)
 
     monkeypatch.setattr(tables, "write", killed)
     try:
