@@ -1,4 +1,4 @@
-"""Names and texts as DuckDB's SQL writes them."""
+"""Names and texts as SQL writes them: DuckDB's, and that of Spark and Sail."""
 
 from __future__ import annotations
 
@@ -9,5 +9,10 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """(text) -> the quoted string literal."""
+    """(text) -> the quoted string literal of DuckDB."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def spark_literal(text: str) -> str:
+    """(text) -> the quoted string literal of Spark and Sail, in which a backslash escapes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from floodmark.core.sql import spark_literal
 from floodmark.engines.frames.attempts import as_json
 from floodmark.engines.frames.expressions import Rendering, connected, guarded, with_columns
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, unmet_texts
@@ -51,15 +52,11 @@ def _reason(step: Expect) -> str:
     row = ", ".join(f"{as_json(name, kind)} AS `{name}`" for name, kind in step.schema.types.items())
     row_json = f"to_json(struct({row}), map('ignoreNullFields', 'false'))"
     cases = [
-        f"WHEN {number} THEN named_struct('step', {_text(of)}, 'key', CAST(NULL AS string), 'reason', {_text(why)}, 'given', {row_json})"
+        f"WHEN {number} THEN named_struct('step', {spark_literal(of)}, 'key', CAST(NULL AS string), 'reason', {spark_literal(why)}, 'given', {row_json})"
         for number, (name, description, _) in enumerate(step.expectations)
         for of, why in [unmet_texts(name, description)]
     ]
     return f"CASE WHEN `_kind` > {ROW} THEN `{FAILURE}` ELSE CASE `{_UNMET}` {' '.join(cases)} END END"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _reasons(step: Expect) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from floodmark.core.sql import spark_literal
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
@@ -164,9 +165,5 @@ def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:
     """SQL text that builds the message of the kernel's overflow error, with the key of the group."""
     error = overflow(name, aggregate.expression or "", step.schema[name].type, "\0" if step.keys else "")
     before, _, after = f"floodmark.core.errors.ExecutionError: {error}".partition("\0")
-    key = (f"concat({_literal(f'{k}=')}, coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))
-    return f"concat({_literal(before)}, concat_ws(', ', {', '.join(key) or _literal('')}), {_literal(after)})"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    key = (f"concat({spark_literal(f'{k}=')}, coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))
+    return f"concat({spark_literal(before)}, concat_ws(', ', {', '.join(key) or spark_literal('')}), {spark_literal(after)})"

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from floodmark.core.errors import DefinitionError
+from floodmark.core.sql import spark_literal
 from floodmark.core.types import Type, known
 from floodmark.spec.expressions import check
 from floodmark.spec.rows.expectation import Expectation
@@ -253,11 +254,6 @@ def _name(column: str) -> str:
     return f"`{column}`"
 
 
-def _text(value: str) -> str:
-    """A text as a literal of Spark SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _value(value: Any, kind: Type) -> str:
     """A JSON value as a literal that can be compared with values of a type."""
     family = _family(kind)
@@ -270,7 +266,7 @@ def _value(value: Any, kind: Type) -> str:
     elif isinstance(value, float) and family == "number":
         return f"{value!r}D" if math.isfinite(value) else f"CAST('{value!r}' AS double)"
     elif isinstance(value, str) and family == "text":
-        return _text(value)
+        return spark_literal(value)
     elif isinstance(value, str) and family == "time":
         return _instant(value, kind)
     message = f"{value!r} is no {kind}"
@@ -390,7 +386,7 @@ def _pattern(pattern: Any) -> str:
     if not isinstance(pattern, str):
         message = f"the pattern is {pattern!r}"
         raise NotCompiledError(message)
-    return _short(_text(pattern))
+    return _short(spark_literal(pattern))
 
 
 def _short(text: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from floodmark.core.sql import spark_literal
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity.casts import cast, converted, wide
 from floodmark.engines.embedded.parity.evaluation import beside_nulls, fails
 from floodmark.engines.embedded.parity.patterns import OtherPattern
-from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
+from floodmark.engines.embedded.parity.rewrites import REWRITES
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS
@@ -224,7 +225,7 @@ def _literal(literal: Literal) -> str:
         case float():
             return f"CAST('{value}' AS {kind})"
         case _:
-            return text_literal(value) if kind == "string" else _named(value, kind)
+            return spark_literal(value) if kind == "string" else _named(value, kind)
 
 
 def _named(value: str, kind: str) -> str:
@@ -233,8 +234,8 @@ def _named(value: str, kind: str) -> str:
         message = f"DATE {value!r}, which is not written YYYY-MM-DD,"
         raise NotRendered(message)
     if kind.startswith("interval"):
-        return f"INTERVAL {text_literal(str(value))}"
-    return f"CAST({text_literal(str(value))} AS {kind})"
+        return f"INTERVAL {spark_literal(str(value))}"
+    return f"CAST({spark_literal(str(value))} AS {kind})"
 
 
 def _check_constants(node: Typed) -> None:

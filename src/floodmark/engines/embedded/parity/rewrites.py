@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from floodmark.core.sql import spark_literal
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity import arithmetic, times
 from floodmark.engines.embedded.parity.arithmetic import Rewrite
@@ -319,20 +320,15 @@ def _matching(name: str) -> Rewrite:
         literal = node.children[1].node
         if not isinstance(literal, Literal) or not isinstance(literal.value, str):
             return None
-        made = text_literal(pattern(literal.value, name))
+        made = spark_literal(pattern(literal.value, name))
         if name == "rlike":
             return f"({parts[0]} RLIKE {made})"
         others = list(parts[2:])
         if name == "regexp_replace" and isinstance(node.children[2].node, Literal):
-            others[0] = text_literal(replacement(str(node.children[2].node.value), literal.value))
+            others[0] = spark_literal(replacement(str(node.children[2].node.value), literal.value))
         return f"{name}({', '.join([parts[0], made, *others])})"
 
     return rewrite
-
-
-def text_literal(text: str) -> str:
-    """A text as an SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 REWRITES: Mapping[str, Rewrite] = {
