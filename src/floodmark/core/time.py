@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -166,3 +167,29 @@ class Interval:
                 if a < b
             ]
         return sorted(left, key=lambda piece: piece.start)
+
+
+class Intervals:
+    """A set of intervals, stored as disjoint ranges in order."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = list[int](), list[int]()
+
+    def add(self, interval: Interval) -> bool:
+        """Add an interval. Returns False if the set contains all of it already."""
+        if self.contains(interval):
+            return False
+        first, last = bisect_left(self._ends, interval.start), bisect_right(self._starts, interval.end)
+        self._starts[first:last] = [min([interval.start, *self._starts[first:last]])]
+        self._ends[first:last] = [max([interval.end, *self._ends[first:last]])]
+        return True
+
+    def contains(self, interval: Interval) -> bool:
+        """True if every instant of the interval is in the set."""
+        before = bisect_right(self._starts, interval.start) - 1
+        return before >= 0 and self._ends[before] >= interval.end
+
+    def overlap(self, interval: Interval) -> bool:
+        """True if an instant of the interval is in the set."""
+        before = bisect_left(self._starts, interval.end) - 1
+        return before >= 0 and self._ends[before] > interval.start

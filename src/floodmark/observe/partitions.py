@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import NEVER, Interval
+from floodmark.core.time import NEVER, Interval, Intervals
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.readiness import coverage, shortfalls
 from floodmark.lake.table import entries, history
@@ -75,42 +75,21 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
     partitions, operator = partitions_of(asset), asset.operator
     reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
     progress = min((NEVER if one is None else one for one in reached), default=NEVER)
-    from_stream = dict(passed(partitions, since, progress))
     start = max(first(partitions), since)
     asked = Interval(start=start, end=max(_end(partitions), start + 1))
-    computed = coverage(operator, lake, asked) if entries.is_table(lake.output(operator.outputs[0].table)) else []
-    stretches = _joined(one.interval for one in computed if not one.stale)
+    computed = Intervals()
+    if entries.is_table(lake.output(operator.outputs[0].table)):
+        for segment in coverage(operator, lake, asked):
+            if not segment.stale:
+                computed.add(segment.interval)
     missing = shortfalls(operator, lake, asked)
-    from_runs = {
-        name: part
-        for stretch in stretches
-        for name, part in _inside(partitions, stretch)
-        if not any(one.touches(operator, part) for one in missing)
-    }
-    for key, interval in sorted((from_runs | from_stream).items(), key=lambda part: part[1].start):
-        yield Complete(key=key, interval=interval, by="stream" if key in from_stream else "bounded")
-
-
-def _joined(stretches: Iterable[Interval]) -> Iterator[Interval]:
-    """Adjacent stretches as one, in order."""
-    current: Interval | None = None
-    for stretch in sorted(stretches, key=lambda one: one.start):
-        if current is not None and stretch.start <= current.end:
-            current = Interval(start=current.start, end=max(current.end, stretch.end))
+    for key, part in split(partitions, asked):
+        if part.start < asked.start or part.end > asked.end:
             continue
-        if current is not None:
-            yield current
-        current = stretch
-    if current is not None:
-        yield current
-
-
-def _inside(partitions: Partitions, stretch: Interval) -> Iterator[tuple[str, Interval]]:
-    """(name, interval) of each partition all of which is in a stretch."""
-    start, stop = max(stretch.start, first(partitions)), min(stretch.end, _end(partitions))
-    if start < stop:
-        parts = split(partitions, Interval(start=start, end=stop))
-        yield from (part for part in parts if part[1].start >= start and part[1].end <= stop)
+        if part.end <= progress + 1:
+            yield Complete(key=key, interval=part, by="stream")
+        elif computed.contains(part) and not any(one.touches(operator, part) for one in missing):
+            yield Complete(key=key, interval=part, by="bounded")
 
 
 def _end(partitions: Partitions) -> int:

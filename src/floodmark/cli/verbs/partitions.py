@@ -38,11 +38,11 @@ def partitions(invocation: Invocation, *, operator: str, partition: str | None, 
     every = partitions_of(asset)
     asked = None if partition is None else named(every, partition, "--partition")
     since = NEVER if after is None else named(every, after, "--after").end
-    if asked is not None:
-        since = asked.start
-    listed = complete(asset, Lake.of(opened.workspace.settings), since)
-    if asked is not None:
-        listed = takewhile(lambda part: part.interval.end <= asked.end, listed)
+    lake = Lake.of(opened.workspace.settings)
+    if asked is None:
+        listed = complete(asset, lake, since)
+    else:
+        listed = takewhile(lambda part: part.interval.end <= asked.end, complete(asset, lake, asked.start))
     shown = list(islice(listed, limit))
     has_more = next(listed, None) is not None
     console.table(

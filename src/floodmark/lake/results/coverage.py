@@ -8,7 +8,6 @@ authoritative: a file that is lost, or belongs to another table of that name, is
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError
-from floodmark.core.time import Interval, describe
+from floodmark.core.time import Interval, Intervals, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.table import entries, history
@@ -117,7 +116,7 @@ def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
 
 def disjoint(lake: Lake, table: str) -> Iterator[Entry]:
     """As ``bounded_runs``, without runs that a newer run overlaps: where an interval has one result, overlapping intervals replace each other."""
-    newer = _Computed()
+    newer = Intervals()
     for entry in bounded_runs(lake, table):
         if not newer.overlap(entry.interval):
             yield entry
@@ -199,32 +198,10 @@ def _in_force(events: Iterable[_Event]) -> Iterator[Entry]:
 
 def _without_recomputed(events: Iterable[_Event]) -> Iterator[_Event]:
     """The events without runs whose whole interval was recomputed by newer runs that are not revoked."""
-    computed, undone = _Computed(), None
+    computed, undone = Intervals(), None
     for event in events:
         stands = undone is None or event.version <= undone
         if stands and not isinstance(event.what, Entry):
             undone = event.what
         if not (stands and isinstance(event.what, Entry)) or computed.add(event.what.interval):
             yield event
-
-
-class _Computed:
-    """A set of intervals, stored as disjoint ranges in order."""
-
-    def __init__(self) -> None:
-        self._starts, self._ends = list[int](), list[int]()
-
-    def add(self, interval: Interval) -> bool:
-        """Add an interval. Returns False if the set contains all of it already."""
-        before = bisect_right(self._starts, interval.start) - 1
-        if before >= 0 and self._ends[before] >= interval.end:
-            return False
-        first, last = bisect_left(self._ends, interval.start), bisect_right(self._starts, interval.end)
-        self._starts[first:last] = [min([interval.start, *self._starts[first:last]])]
-        self._ends[first:last] = [max([interval.end, *self._ends[first:last]])]
-        return True
-
-    def overlap(self, interval: Interval) -> bool:
-        """True if an instant of the interval is in the set."""
-        before = bisect_left(self._starts, interval.end) - 1
-        return before >= 0 and self._ends[before] > interval.start
