@@ -1,14 +1,13 @@
 """The state of a key group per key, in buckets: a micro-batch reads and writes the buckets of the keys it touches, and no others.
 
-Buckets are split one at a time as keys come (linear hashing, Litwin 1980), so that they stay small whatever the group holds. Each
-entry has the progress and the clock it waits for; the directory knows the earliest of each bucket.
+Each entry has the progress and the clock it waits for; the directory knows the earliest of each bucket.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,8 @@ from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.semantics.encoding.identity import identity, key_of
 from floodmark.semantics.encoding.plain import pack, packed_bytes, unpack
-from floodmark.semantics.state.directory import NONE, Directory, combined
+from floodmark.semantics.state.buckets import Buckets, level
+from floodmark.semantics.state.directory import EMPTY, NONE, Directory, Item, combined
 from floodmark.semantics.state.marks import CODEC as MARKS
 from floodmark.semantics.state.marks import Marks
 from floodmark.semantics.state.store import Store
@@ -29,9 +29,6 @@ _LISTS = 3
 
 _FULL = 2_048
 """Average bytes per bucket; a larger entry counts as this many."""
-
-_LARGE = 1_000_000
-"""Bytes from which a store may keep a chunk in pieces: it is then removed before it is written anew."""
 
 _Stored = tuple[int, int, bytes]
 """(earliest progress, earliest clock, packed key and value) of an entry."""
@@ -60,27 +57,11 @@ class Entry:
 
 
 @dataclass(slots=True)
-class _Bucket:
-    entries: dict[bytes, _Stored]
-    stored: int = 0
-    changed: bool = False
+class KeyGroup(Buckets[dict[bytes, _Stored]]):
+    """The entries of one key group over a store, by identity of their keys; arguments as of ``Buckets``."""
 
+    full = _FULL
 
-@dataclass(slots=True)
-class KeyGroup:
-    """The entries of one key group over a store; open it, work, ``close`` it.
-
-    Args:
-        store: of the group.
-        extra: plain data the kernel keeps beside the entries; written with the index.
-        directory: of the buckets.
-    """
-
-    store: Store
-    extra: dict[str, Any]
-    directory: Directory
-    _weight: int = 0
-    _open: dict[int, _Bucket] = field(default_factory=dict)
     _live: dict[bytes, Entry | None] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
     """Identities of keys that are about to be opened."""
@@ -122,7 +103,7 @@ class KeyGroup:
         while self.directory.size * _FULL < weight:
             self._grow()
         for name, entry in stored.items():
-            self._open[self._number(name)].entries[name] = entry
+            self._open[self._number(name)].content[name] = entry
         self.close()
         return self
 
@@ -154,7 +135,7 @@ class KeyGroup:
         numbers = list(self.directory.due(progress, clock))
         self._expect(numbers)
         for number in numbers:
-            for name, (event, tick, data) in list(self._bucket(number).entries.items()):
+            for name, (event, tick, data) in list(self._bucket(number).content.items()):
                 if event <= progress or tick <= clock:
                     key, value = unpack(data)
                     self._live.setdefault(name, Entry(_one_nan(key), value, event, tick, name))
@@ -168,29 +149,12 @@ class KeyGroup:
             self._keep(name, entry)
         self._live.clear()
         self._names.clear()
-        for number, bucket in self._open.items():
-            if bucket.changed:
-                self._recount(number, bucket)
-        if self._weight > _FULL * self.directory.size:
-            self._split(-(-self._weight // _FULL))
-        for number, bucket in self._open.items():
-            if not bucket.changed:
-                continue
-            if bucket.stored and (not bucket.entries or bucket.stored > _LARGE):
-                self.store.remove(number)
-            if bucket.entries:
-                self.store.put(number, packed_bytes(bucket.entries))
-        self._open.clear()
-        top = self.directory.close()
-        weight, event, tick = combined(top)
-        size, top = (self.directory.size, top) if weight else (0, [])
-        self.store.put_index(pack((CODEC, self.extra, size, top)) if weight or self.extra else None)
-        return event, tick
+        return Buckets.close(self)
 
     def _stored(self, name: bytes, key: tuple[Any, ...]) -> Entry | None:
         if name in self._live:
             return self._live[name]
-        stored = self._bucket(self._number(name)).entries.get(name) if self.directory.size else None
+        stored = self._bucket(self._number(name)).content.get(name) if self.directory.size else None
         entry = Entry(key, unpack(stored[2])[1], stored[0], stored[1], name) if stored else None
         self._live[name] = entry
         return entry
@@ -202,74 +166,42 @@ class KeyGroup:
             self._grow()
         bucket = self._bucket(self._number(name))
         if entry is None:
-            bucket.changed |= bucket.entries.pop(name, None) is not None
+            bucket.changed |= bucket.content.pop(name, None) is not None
             return
         stored = entry.event, entry.tick, pack((entry.key, entry.value))
-        if bucket.entries.get(name) != stored:
-            bucket.entries[name] = stored
+        if bucket.content.get(name) != stored:
+            bucket.content[name] = stored
             bucket.changed = True
 
     def _number(self, name: bytes) -> int:
         """The bucket of a key. Linear hashing: buckets below the split point have one bit more."""
-        size = self.directory.size
-        level = 1 << (size.bit_length() - 1)
-        code = zlib.crc32(name)
-        number = code & (2 * level - 1)
-        return number if number < size else code & (level - 1)
+        size, code = self.directory.size, zlib.crc32(name)
+        number = code & (2 * level(size) - 1)
+        return number if number < size else code & (level(size) - 1)
 
-    def _bucket(self, number: int) -> _Bucket:
-        bucket = self._open.get(number)
-        if bucket is None:
-            data = self.store.get(number) if self.directory[number][0] else b""
-            bucket = self._open[number] = _Bucket(unpack(data) if data else {}, len(data))
-        return bucket
+    def _unpacked(self, data: bytes) -> dict[bytes, _Stored]:
+        entries: dict[bytes, _Stored] = unpack(data) if data else {}
+        return entries
 
-    def _expect(self, numbers: Sequence[int]) -> None:
-        """Open buckets that are about to be read."""
-        self.directory.expect(numbers)
-        closed = [number for number in dict.fromkeys(numbers) if number not in self._open]
-        self.store.expect([number for number in closed if self.directory[number][0]])
-        for number in closed:
-            self._bucket(number)
+    def _packed(self, content: dict[bytes, _Stored]) -> bytes:
+        return packed_bytes(content)
 
-    def _grow(self) -> None:
-        self._open[self.directory.size] = _Bucket({}, changed=True)
-        self.directory.grow()
-
-    def _split(self, size: int) -> None:
-        """Add buckets up to a size. Each takes its share of an earlier bucket, which keeps the order of the entries.
-
-        As if they were added one at a time, but each entry moves once: all entries of a new bucket come from one bucket that was there.
-        """
-        before, roots = self.directory.size, dict[int, int]()
-        for number in range(before, size):
-            source = number - (1 << (number.bit_length() - 1))
-            roots[number] = roots.get(source, source)
-        split = {number: self._bucket(number) for number in dict.fromkeys(roots.values())}
-        for _ in roots:
-            self._grow()
-        for number, bucket in split.items():
-            left: dict[bytes, _Stored] = {}
-            for name, stored in bucket.entries.items():
-                target = self._number(name)
-                (left if target == number else self._open[target].entries)[name] = stored
-            bucket.changed |= len(left) < len(bucket.entries)
-            bucket.entries = left
-            self._recount(number, bucket)
-        for number in roots:
-            self._recount(number, self._open[number])
-
-    def _recount(self, number: int, bucket: _Bucket) -> None:
-        before = self.directory[number]
-        weight, event, tick = 0, NONE, NONE
-        for name, (entry_event, entry_tick, data) in bucket.entries.items():
+    def _item(self, content: dict[bytes, _Stored]) -> Item:
+        weight, event, tick = EMPTY
+        for name, (entry_event, entry_tick, data) in content.items():
             weight += min(_weight(name, data), _FULL)
             event = entry_event if entry_event < event else event  # noqa: FURB136 - called for every entry, which min() doubles
             tick = entry_tick if entry_tick < tick else tick  # noqa: FURB136 - as above
-        after = weight, event, tick
-        if after != before:
-            self.directory[number] = after
-        self._weight += after[0] - before[0]
+        return weight, event, tick
+
+    def _divided(self, content: dict[bytes, _Stored]) -> Iterable[tuple[int, dict[bytes, _Stored]]]:
+        parts: dict[int, dict[bytes, _Stored]] = {}
+        for name, stored in content.items():
+            parts.setdefault(self._number(name), {})[name] = stored
+        return parts.items()
+
+    def _index(self, size: int, top: list[Item]) -> tuple[Any, ...]:
+        return CODEC, self.extra, size, top
 
 
 def _taken_from_lists(store: Store, counts: list[int]) -> dict[bytes, _Stored]:

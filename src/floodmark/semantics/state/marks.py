@@ -1,22 +1,21 @@
 """Marks of keys in columns: instants that a key group keeps per key, and nothing else of the key. A kernel reads and writes them without an object per key.
 
-As in ``entries``, marks lie in buckets that are split one at a time as they come (linear hashing), and a micro-batch reads and writes the
-buckets of the keys it touches. A key is its identity; a key with several marks is there several times.
+A key is its identity; a key with several marks is there several times.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from floodmark.core.errors import StateError
-from floodmark.semantics.encoding.plain import pack
-from floodmark.semantics.state.directory import NONE, Directory, combined
+from floodmark.semantics.state.buckets import Buckets, level
+from floodmark.semantics.state.directory import NONE, Directory, Item, combined
 from floodmark.semantics.state.store import Store
 
 CODEC = 5
@@ -24,8 +23,6 @@ CODEC = 5
 
 _FULL = 4_096
 """Average bytes per bucket; a longer mark counts as this many. Half as many requests for state as with the 2 kB of ``entries``."""
-_LARGE = 1_000_000
-"""As in ``entries``."""
 _HEAD = struct.Struct("<cI")
 _KIND = b"M"
 _FIXED = 16
@@ -116,29 +113,16 @@ def codes_of(names: Sequence[bytes]) -> Codes:
 
 
 @dataclass(slots=True)
-class _Bucket:
-    rows: Rows
-    stored: int = 0
-    changed: bool = False
-
-
-@dataclass(slots=True)
-class Marks:
-    """The marks of one key group over a store; open it, work, ``close`` it.
+class Marks(Buckets[Rows]):
+    """The marks of one key group over a store; other arguments as of ``Buckets``.
 
     Args:
-        store: of the group.
-        extra: plain data the kernel keeps beside the marks; written with the index.
-        directory: of the buckets.
         form: layout of the function's states, and the names of the state and of the timer that marks stand for.
     """
 
-    store: Store
-    extra: dict[str, Any]
-    directory: Directory
+    full = _FULL
+
     form: tuple[int, str, str] = (0, "", "")
-    _weight: int = 0
-    _open: dict[int, _Bucket] = field(default_factory=dict)
 
     @staticmethod
     def empty(store: Store, extra: dict[str, Any]) -> Marks:
@@ -149,7 +133,7 @@ class Marks:
     def of_index(store: Store, index: tuple[Any, ...]) -> Marks:
         """As they were when last closed, from the index without its codec."""
         extra, size, top, form = index
-        return Marks(store, extra, Directory(store, size, top), form, combined(top)[0])
+        return Marks(store, extra, Directory(store, size, top), combined(top)[0], form=form)
 
     def known(self, names: Sequence[bytes], codes: Codes) -> dict[int, list[int]]:
         """The marks of some keys: place among the keys -> ascending instants; keys without marks are left out."""
@@ -157,10 +141,10 @@ class Marks:
             return {}
         numbers = np.unique(self._numbers(codes)).tolist()
         self._expect(numbers)
-        buckets = [bucket for number in numbers if len((bucket := self._bucket(number)).rows)]
+        buckets = [bucket for number in numbers if len((bucket := self._bucket(number)).content)]
         if not buckets:
             return {}
-        rows = Rows.joined([bucket.rows for bucket in buckets])
+        rows = Rows.joined([bucket.content for bucket in buckets])
         places = dict(zip(names, range(len(names)), strict=True))
         ends = np.cumsum(rows.sizes, dtype=np.int64)
         marks: dict[int, list[int]] = {}
@@ -184,7 +168,7 @@ class Marks:
         self._expect(np.unique(numbers).tolist())
         for number, part in _divided(rows, numbers):
             bucket = self._bucket(number)
-            bucket.rows, bucket.changed = Rows.joined([bucket.rows, part]), True
+            bucket.content, bucket.changed = Rows.joined([bucket.content, part]), True
 
     def free(self, progress: int) -> None:
         """Remove the marks that progress has reached."""
@@ -192,9 +176,9 @@ class Marks:
         self._expect(due)
         for number in (*self._open,):
             bucket = self._open[number]
-            left = bucket.rows.times > progress
+            left = bucket.content.times > progress
             if not left.all():
-                bucket.rows, bucket.changed = bucket.rows.where(left), True
+                bucket.content, bucket.changed = bucket.content.where(left), True
 
     def due(self, progress: int, clock: int) -> tuple[()]:
         """As ``KeyGroup.due``: no key needs to be looked at, its marks are removed."""
@@ -206,7 +190,7 @@ class Marks:
         """All marks."""
         numbers = list(self.directory.due(NONE, NONE))
         self._expect(numbers)
-        return Rows.joined([_NOTHING, *(bucket.rows for bucket in self._open.values())])
+        return Rows.joined([_NOTHING, *(bucket.content for bucket in self._open.values())])
 
     def taken(self) -> dict[bytes, list[int]]:
         """Remove all marks from the store: identity of a key -> its instants, ascending."""
@@ -218,78 +202,26 @@ class Marks:
         self.close()
         return {name: sorted(times) for name, times in times_by_name.items()}
 
-    def close(self) -> tuple[int, int]:
-        """Write changed buckets; returns the earliest mark, and that there is no clock."""
-        for number, bucket in self._open.items():
-            if bucket.changed:
-                self._settle(number, bucket)
-        if self._weight > _FULL * self.directory.size:
-            self._split(-(-self._weight // _FULL))
-        for number, bucket in self._open.items():
-            if not bucket.changed:
-                continue
-            if bucket.stored and (not len(bucket.rows) or bucket.stored > _LARGE):
-                self.store.remove(number)
-            if len(bucket.rows):
-                self.store.put(number, bucket.rows.packed())
-        self._open.clear()
-        top = self.directory.close()
-        weight, event, tick = combined(top)
-        size, top = (self.directory.size, top) if weight else (0, [])
-        self.store.put_index(pack((CODEC, self.extra, size, top, self.form)) if weight or self.extra else None)
-        return event, tick
-
     def _numbers(self, codes: Codes) -> Numbers:
         """The bucket of each hash code. Linear hashing: buckets below the split point have one bit more."""
-        size = self.directory.size
-        level = 1 << (size.bit_length() - 1)
-        wide = codes.astype(np.int64)
-        numbers = wide & (2 * level - 1)
-        return np.where(numbers < size, numbers, wide & (level - 1))
+        size, wide = self.directory.size, codes.astype(np.int64)
+        numbers = wide & (2 * level(size) - 1)
+        return np.where(numbers < size, numbers, wide & (level(size) - 1))
 
-    def _bucket(self, number: int) -> _Bucket:
-        bucket = self._open.get(number)
-        if bucket is None:
-            data = self.store.get(number) if self.directory[number][0] else b""
-            bucket = self._open[number] = _Bucket(Rows.unpacked(data), len(data))
-        return bucket
+    def _unpacked(self, data: bytes) -> Rows:
+        return Rows.unpacked(data)
 
-    def _expect(self, numbers: Iterable[int]) -> None:
-        """Open buckets."""
-        closed = [number for number in dict.fromkeys(numbers) if number not in self._open]
-        self.directory.expect(closed)
-        self.store.expect([number for number in closed if self.directory[number][0]])
-        for number in closed:
-            self._bucket(number)
+    def _packed(self, content: Rows) -> bytes:
+        return content.packed()
 
-    def _grow(self) -> None:
-        self._open[self.directory.size] = _Bucket(_NOTHING, changed=True)
-        self.directory.grow()
+    def _item(self, content: Rows) -> Item:
+        return content.item()
 
-    def _split(self, size: int) -> None:
-        """Add buckets up to a size, as ``KeyGroup`` does; each mark moves once."""
-        before, roots = self.directory.size, dict[int, int]()
-        for number in range(before, size):
-            source = number - (1 << (number.bit_length() - 1))
-            roots[number] = roots.get(source, source)
-        split = dict.fromkeys(roots.values())
-        self._expect(split)
-        for _ in roots:
-            self._grow()
-        for number in split:
-            bucket = self._bucket(number)
-            rows, bucket.rows, bucket.changed = bucket.rows, _NOTHING, True
-            if len(rows):
-                for target, part in _divided(rows, self._numbers(rows.codes)):
-                    self._open[target].rows = part
-        for number in (*split, *roots):
-            self._settle(number, self._open[number])
+    def _divided(self, content: Rows) -> list[tuple[int, Rows]]:
+        return _divided(content, self._numbers(content.codes)) if len(content) else []
 
-    def _settle(self, number: int, bucket: _Bucket) -> None:
-        before, after = self.directory[number], bucket.rows.item()
-        if after != before:
-            self.directory[number] = after
-        self._weight += after[0] - before[0]
+    def _index(self, size: int, top: list[Item]) -> tuple[Any, ...]:
+        return CODEC, self.extra, size, top, self.form
 
 
 def _divided(rows: Rows, numbers: Numbers) -> list[tuple[int, Rows]]:
