@@ -25,7 +25,8 @@ from floodmark.semantics.windows.days import ListedDays
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.expressions import check
-from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import Expect, WindowAggregate, quarantines, walk
 from floodmark.spec.values.run import LateRows
 from floodmark.spec.values.schema import BOUNDED
 from floodmark.spec.windowing.aggregates import AnyAggregate
@@ -39,14 +40,17 @@ _LISTED = 400
 """Calendar windows of one run that are listed in SQL: the days of a year and some."""
 
 
-def possible(
-    step: WindowAggregate, interval: Interval, *, revisable: bool, late_rows: LateRows, measured: Measured = sql_of
-) -> bool:
-    """True if SQL gives the same results as the kernel for a step over an interval."""
-    if not step.columnar:
+def possible(operator: Operator, interval: Interval, late_rows: LateRows, measured: Measured = sql_of) -> bool:
+    """True if SQL gives the same results as the kernel for the windows of an operator over an interval."""
+    step = operator.stateful
+    if not isinstance(step, WindowAggregate) or not step.columnar:
+        return False
+    after = (one for _, result in operator.results for one in walk(result))
+    if any(quarantines(one) and not isinstance(one, Expect) for one in after):
         return False
     plain = all(measured(a, "v", value_type(step, a), "''") is not None for _, a in step.aggregates)
     grid = _grid(step, interval) is not None
+    revisable = any(one.revisable for one in operator.inputs)
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
 

@@ -220,16 +220,8 @@ class _Run:
 
     def _plain(self, step: steps.WindowAggregate) -> bool:
         """Whether plain SQL on Sail gives the same results as the kernel."""
-        revisable = any(input_.revisable for input_ in self.operator.inputs)
-        fails = any(
-            steps.quarantines(s) and not isinstance(s, steps.Expect)
-            for _, result in self.operator.results
-            for s in steps.walk(result)
-        )
-        same = fast.possible(
-            step, self.interval, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate
-        )
-        return same and not fails and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+        same = fast.possible(self.operator, self.interval, self.late_rows, sail_aggregate)
+        return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)

@@ -182,19 +182,8 @@ def compute(
         inputs = {n: df.withColumn("_watermark", F.expr(watermark_on_time(operator))) for n, df in inputs.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
-    revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
-    fails = any(
-        steps.quarantines(s) and not isinstance(s, steps.Expect)
-        for _, result in operator.results
-        for s in steps.walk(result)
-    )
-    plain = isinstance(step, steps.WindowAggregate) and not fails
-    if (
-        isinstance(step, steps.WindowAggregate)
-        and plain
-        and fast.possible(step, interval, revisable=revisable, late_rows=late_rows)
-    ):
+    if isinstance(step, steps.WindowAggregate) and fast.possible(operator, interval, late_rows):
         rows, side, dropped = fast.compute(step, parent, interval)
         outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
