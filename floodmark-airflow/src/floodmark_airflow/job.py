@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -108,12 +108,8 @@ class Job:
 
     def stop(self) -> None:
         """Ask it to stop, as Ctrl-C does: a stream stops at its next micro-batch boundary, a bounded run leaves nothing behind."""
-        for process in self._processes():
-            os.killpg(process, signal.SIGINT)
-
-    def _processes(self) -> Iterator[int]:
         if self._lives and (pid := _text(self.folder / "pid").strip()):
-            yield int(pid)
+            os.killpg(int(pid), signal.SIGINT)
 
 
 def _text(file: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
@@ -53,7 +54,9 @@ class PartitionSensor(BaseSensorOperator):
             trigger = PartitionTrigger(
                 command=self._command(context), folder=self.workspace.folder, seconds=self.poke_interval
             )
-            self.defer(trigger=trigger, method_name="resume", timeout=self.timeout and _delta(self.timeout))
+            self.defer(
+                trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout) if self.timeout else None
+            )
         return None
 
     def poke(self, context: Context) -> bool:
@@ -110,9 +113,3 @@ class PartitionTrigger(BaseTrigger):
                 yield TriggerEvent({"complete": True})
                 return
             await asyncio.sleep(self.seconds)
-
-
-def _delta(seconds: float) -> Any:
-    from datetime import timedelta  # noqa: PLC0415
-
-    return timedelta(seconds=seconds)

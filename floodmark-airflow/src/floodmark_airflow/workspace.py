@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import Asset
 
-from floodmark_airflow.errors import VerbError, error_of
+from floodmark_airflow.errors import error_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,3 @@ class Workspace:
     def asset(self, table: str) -> Asset:
         """The table of a source or an output, as an asset. Its events have the names of asset partitions as ``partition_key``."""
         return Asset(name=table, uri=f"floodmark://{Path(self.folder).as_posix()}/{table}", group="floodmark")
-
-
-__all__ = ["VerbError", "Workspace"]
