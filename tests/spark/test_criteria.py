@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.control.processes.engine import Computing
 from floodmark.observe import expectations as observed
-from floodmark.spec.rows.criterion import KINDS
+from floodmark.spec.rows.criteria import KINDS
 
 
 def judged(session: Any, frame: str) -> dict[str, Answer]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.engines.frames.client import importable
-from floodmark.spec.rows.criterion import EXAMPLES, SHOWN, Criterion, Judged, NotCompiledError, compiled
+from floodmark.spec.rows.conditions import NotCompiledError
+from floodmark.spec.rows.criteria import compiled
+from floodmark.spec.rows.criterion import EXAMPLES, SHOWN, Criterion, Judged
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import PARTITION, STAMPS, Schema
 

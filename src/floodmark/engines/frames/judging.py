@@ -14,6 +14,7 @@ from floodmark.engines.frames.fast import Measured
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.spec.expressions import check
 from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.rows.criteria import compiled
 from floodmark.spec.rows.criterion import (
     EXAMPLES,
     SHOWN,
@@ -21,7 +22,6 @@ from floodmark.spec.rows.criterion import (
     Judged,
     Measure,
     RowCriterion,
-    compiled,
     repeats_columns,
     with_counts,
 )

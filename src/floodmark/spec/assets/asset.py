@@ -14,7 +14,7 @@ from floodmark.spec.assets.rollout import Rollout
 from floodmark.spec.graph.operator import Isolation, Operator
 from floodmark.spec.graph.steps import WindowAggregate
 from floodmark.spec.rows.contract import expectations as of_contract
-from floodmark.spec.rows.criterion import check_on_fail
+from floodmark.spec.rows.criteria import check_on_fail
 from floodmark.spec.rows.expectation import Expectation, distinct
 from floodmark.spec.rows.source import Source
 from floodmark.spec.values.cron import check_cron

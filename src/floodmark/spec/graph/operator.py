@@ -22,7 +22,7 @@ from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
-from floodmark.spec.rows.criterion import unexpected
+from floodmark.spec.rows.criteria import unexpected
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.purity import impurities

@@ -19,7 +19,8 @@ from floodmark.spec.expressions import Expression, check, expression
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.rows.criterion import Criterion, compiled, with_counts
+from floodmark.spec.rows.criteria import compiled
+from floodmark.spec.rows.criterion import Criterion, with_counts
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import Builtin
