@@ -69,11 +69,12 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
         return rows, awaits
     supervised = there.supervised
     for deployment in there.here:
-        drivers = there.store.drivers(deployment.stream)
+        sleeps = deployment.run_when == "data"
+        drivers = there.store.drivers(deployment.stream, *([_MOST_DRIVERS] if sleeps else []))
         driver = next(iter(drivers), None)
         state = "not started yet" if driver is None else describe_driver(driver)
-        if deployment.run_when == "data":
-            state += f"; {_last_hour(there.store.drivers(deployment.stream, _MOST_DRIVERS))}"
+        if sleeps:
+            state += f"; {_last_hour(drivers)}"
         if given_up(deployment, drivers):
             state += (
                 f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
