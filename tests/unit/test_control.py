@@ -47,6 +47,7 @@ from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import Data, pack
+from floodmark.control.processes.running import Running, await_job
 from floodmark.control.processes.supervisor import DEFAULT, LEASE, Supervisor, crashed
 from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Deployment, Driver, StreamId
@@ -77,7 +78,7 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
     lake, stop = Lake(str(tmp_path)), threading.Event()
     found: list[bool] = []
     waits: list[str] = []
-    waiting = threading.Thread(target=lambda: found.append(driving._await(stream(lake), stop, waits.append)))
+    waiting = threading.Thread(target=lambda: found.append(await_job(stream(lake), stop, waits.append)))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
@@ -86,7 +87,7 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
     assert found == [True]
     assert waits == ["waiting for events: nothing is there yet", ""]
     stop.set()
-    assert driving._await(stream(Lake(str(tmp_path / "other"))), stop, waits.append) is False
+    assert await_job(stream(Lake(str(tmp_path / "other"))), stop, waits.append) is False
 
 
 @pytest.fixture(scope="module")
@@ -412,8 +413,9 @@ def test_a_driver_on_another_machine_is_waited_for_and_never_signalled(store, su
 def test_a_driver_finds_out_by_itself_that_it_should_stop(store, monkeypatch, what):
     monkeypatch.setattr(driving, "BEAT_SECONDS", 0.01)
     deploy(store)
-    mine, ended, stop = store.begin(store.deployment(HERE), "/log"), threading.Event(), threading.Event()
-    beating = threading.Thread(target=driving._beat, args=(store, mine, Meter(), ended, stop))
+    mine, ended = store.begin(store.deployment(HERE), "/log"), threading.Event()
+    stream = Running(store, mine, Meter(), print)
+    stop, beating = stream.stop, threading.Thread(target=driving._beat, args=(stream, ended))
     beating.start()
     try:
         assert not stop.wait(0.3)
@@ -427,6 +429,42 @@ def test_a_driver_finds_out_by_itself_that_it_should_stop(store, monkeypatch, wh
     finally:
         ended.set()
         beating.join()
+
+
+def test_a_driver_joins_a_process_until_its_last_stream_has_ended_or_it_takes_no_others(store):
+    deploy(store)
+    deployment = store.deployment(HERE)
+    first, second, third = (store.begin(deployment, "/log", deployment.process) for _ in range(3))
+    alone = store.begin(deployment, "/log")
+    store.update(first.id, pid=4711, born=100.25)
+    first = store.driver(first.id)
+    assert store.join(second.id, first)
+    second = store.driver(second.id)
+    assert (second.pid, second.born) == (4711, 100.25)
+    assert [one.id for one in store.assigned(4711, first.id)] == [first.id, second.id]
+    assert store.first(second).id == first.id
+    store.end(first.id, "stopped", "so")
+    assert not store.join(third.id, first), "only a process with a stream takes others"
+    store.close_process(4711)
+    assert not store.join(third.id, second)
+    assert store.driver(third.id).pid is None
+    assert [one.id for one in store.living()] == [alone.id, third.id, second.id]
+
+
+def test_heartbeats_and_what_is_not_wanted_are_asked_for_all_streams_of_a_process_at_once(store):
+    deploy(store)
+    wanted, replaced = (store.begin(store.deployment(HERE), "/log") for _ in range(2))
+    store.end(replaced.id, "crashed", "so")
+    store.update(wanted.id, heartbeat_at=0.0)
+    store.hear({wanted.id: {"rows": 7}})
+    assert store.driver(wanted.id).heartbeat_at > 0
+    assert store.driver(wanted.id).usage == {"rows": 7}
+    known = [wanted.id, replaced.id]
+    assert store.unwanted(known) == {replaced.id: "another driver has taken its place"}
+    deploy(store, "totals@2")
+    assert store.unwanted(known)[wanted.id] == ""
+    store.withdraw(HERE)
+    assert list(store.unwanted(known)) == [replaced.id]
 
 
 def test_a_store_that_an_older_floodmark_has_made_goes_on(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from deltalake import write_deltalake
 from events import Event, row, source
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
-from floodmark.control.processes import driver as driving
 from floodmark.control.processes.meter import Meter
+from floodmark.control.processes.running import Running
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.streams.actions import rebuild, upgrade
 from floodmark.control.streams.fleet import Fleet
@@ -116,16 +115,14 @@ def test_the_job_upgrade_fails_and_the_stream_goes_on(fleet: Fleet, tmp_path: Pa
 
 
 def test_a_driver_refuses_before_the_stream_goes_over_to_its_engine(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = fleet.workspace.operator("per_hour")
     fleet.deploy(new.name, "package", new.version, "running")
     write_deltalake(fleet.lake.input(new.inputs[0]), pa.table({"key": ["a"]}))
-    monkeypatch.setattr(driving, "load", lambda *_: fleet.workspace)
-    monkeypatch.setattr(driving, "_stop_at", lambda _: None)
     monkeypatch.setattr(transfer, "transfer", never)
     deployment = fleet.store.deployment(fleet.stream(new.name))
     assert deployment is not None
     begun = fleet.store.begin(deployment, "logs")
     with pytest.raises(CapabilityError, match="CAPABILITY-031"):
-        driving._run(fleet.store, begun, Meter(), tmp_path, threading.Event())
+        Running(fleet.store, begun, Meter(), print)._run(lambda _: fleet.workspace, lambda: None)

@@ -15,6 +15,7 @@ from stored import rows
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
 from floodmark.control.processes import driver as driving
 from floodmark.control.processes import job as jobs
+from floodmark.control.processes import running
 from floodmark.control.processes.engine import Computing
 from floodmark.control.processes.job import Committed, OperatorStream
 from floodmark.control.processes.supervisor import Supervisor, awaited, describe_driver
@@ -85,7 +86,7 @@ def test_a_driver_writes_down_what_its_stream_has_read(
     driver = fleet.store.begin(deployment, "/log")
     monkeypatch.setenv(CONTROL, fleet.store.url)
     monkeypatch.setattr(driving, "load", lambda *_: fleet.workspace)
-    monkeypatch.setattr(driving, "job_of", lambda *_: Drained())
+    monkeypatch.setattr(running, "job_of", lambda *_: Drained())
     monkeypatch.setattr(driving, "_stop_at", lambda _: None)
     assert driving.main(str(driver.id), str(tmp_path)) == 0
     ended = fleet.store.driver(driver.id)

@@ -21,6 +21,9 @@ from floodmark.spec.rows.source import Source
 Engine = Literal["spark", "embedded"]
 """The engines that run operators."""
 
+Hosting = Literal["shared", "isolated"]
+"""Whether supervised streams of one package share a process, or have one each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -41,6 +44,8 @@ class Settings:
             replaced without reading others; costs a file per partition and commit.
         kept_days: retention of unreferenced packages, ended timelines, logs of drivers and rows of the control store.
         upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
+        streams: ``shared``: supervised streams of one package run in one process, each in a thread; ``isolated``: in a process each. On Spark each has a
+            process in any case.
     """
 
     environment: str = "dev"
@@ -56,6 +61,7 @@ class Settings:
     divided: bool = True
     kept_days: float = 30
     upkeep_minutes: float = 60
+    streams: Hosting = "shared"
 
     def __post_init__(self) -> None:
         """Refuse an unknown engine, and values that a later run would stumble over.
@@ -107,6 +113,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType
         "divided": (lambda value: isinstance(value, bool), "True or False"),
         "kept_days": (_is_length, "a number of 0 or more"),
         "upkeep_minutes": (_is_length, "a number of 0 or more"),
+        "streams": (lambda value: value in get_args(Hosting), " or ".join(get_args(Hosting))),
     }
 )
 """Setting -> (predicate of its values, what an error says was expected)."""

@@ -284,8 +284,9 @@ def _stop(fleet: Fleet, made: Experiment) -> None:
 
 
 def of(fleet: Fleet, arm: Arm) -> Fleet:
-    """The fleet of an arm's lake, with the same control store."""
-    return replace(fleet, workspace=fleet.workspace.at(str(fleet.root), lake=arm.root))
+    """The fleet of an arm's lake, with the same control store. Each arm has a process of its own, so that its usage is known."""
+    workspace = fleet.workspace.at(str(fleet.root), lake=arm.root)
+    return replace(fleet, workspace=workspace.having(replace(workspace.settings, streams="isolated")))
 
 
 def set_state(fleet: Fleet, name: str, state: State) -> Experiment:

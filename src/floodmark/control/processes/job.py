@@ -106,12 +106,17 @@ class OperatorStream:
         return Lake.of(self.settings)
 
     def awaits(self) -> str:
-        """As ``Job``: input tables, as a source may not have landed yet, or an upstream stream not have started."""
+        """As ``Job``: input tables, as a source may not have landed yet, or an upstream stream not have started; and the end of another run."""
         from deltalake import DeltaTable
+
+        from floodmark.lake.folder.locks import held_by
 
         tables = {operator_input.table: self._lake.input(operator_input) for operator_input in self.operator.inputs}
         missing = [name for name, path in tables.items() if not DeltaTable.is_deltatable(path)]
-        return f"waiting for {', '.join(missing)}: nothing is there yet" if missing else ""
+        if missing:
+            return f"waiting for {', '.join(missing)}: nothing is there yet"
+        holder = held_by(self._lake, "operators", self.operator.name)
+        return f"waiting for another run of {self.operator.name}: {holder}" if holder else ""
 
     def start(self) -> None:
         """As ``Job``. Converts the checkpoint of another engine first."""

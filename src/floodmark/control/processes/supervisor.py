@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +18,11 @@ from pathlib import Path
 import psutil
 from deltalake.exceptions import DeltaError
 
+from floodmark.control.processes import placement
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
-from floodmark.control.state.records import Deployment, Driver
+from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.sail.shared import FOLDER
@@ -84,6 +86,7 @@ class Supervisor:
     looks: Looks | None = None
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
+    """Driver -> when it was asked to stop, s since 1970."""
     _failed: set[int] = field(default_factory=set)
     _reported: set[int] = field(default_factory=set)
     _several: frozenset[str] = frozenset()
@@ -158,35 +161,43 @@ class Supervisor:
             raise
         if mine is None:
             return False
-        for child in self._children.values():
-            child.poll()  # reap ended processes
-        deployments = self.store.deployments()
+        gone = [pid for pid, child in self._children.items() if child.poll() is not None]  # reap ended processes
+        deployments, drivers = self.store.deployments(), defaultdict[StreamId, list[Driver]](list)
+        for driver in self.store.living():
+            drivers[driver.stream].append(driver)
         several = Counter(one.operator for one in deployments)
         self._several = frozenset(name for name, count in several.items() if count > 1)
         for deployment in deployments:
-            living = [
-                driver
-                for driver in self.store.drivers(deployment.stream)
-                if driver.ended_at is None and not self._has_ended(driver)
-            ]
-            if deployment.desired == "stopped":
-                for driver in living:
-                    self._ask_to_stop(driver, "it should not run")
-            elif not living:
-                self._start(deployment)
-            elif living[0].version != deployment.version:
-                self._ask_to_stop(living[0], f"{deployment.version} should run")
-            elif is_here(living[0]) and self._hangs(living[0]):
-                self._kill_silent(living[0])
+            self._steer(deployment, [driver for driver in drivers[deployment.stream] if not self._has_ended(driver)])
+        for pid in gone:  # its drivers have been recorded
+            del self._children[pid]
         return True
 
+    def _steer(self, deployment: Deployment, living: Sequence[Driver]) -> None:
+        """Start, stop or kill the driver of a stream, if there is a reason.
+
+        Args:
+            deployment: deployment of the stream.
+            living: its drivers that have not ended, newest first.
+        """
+        if deployment.desired == "stopped":
+            for driver in living:
+                self._ask_to_stop(driver, "it should not run")
+        elif not living:
+            self._start(deployment)
+        elif living[0].version != deployment.version:
+            self._ask_to_stop(living[0], f"{deployment.version} should run")
+        elif is_here(living[0]) and self._hangs(living[0]):
+            self._kill_silent(living[0])
+        elif placement.may_join(deployment, living[0], self.store, self.clock()):
+            self._ask_to_stop(living[0], "it has run well alone, and joins the other streams of its package")
+
     def _kill_stopped(self) -> None:
-        for deployment in self.store.deployments():
-            for driver in self.store.drivers(deployment.stream):
-                if is_here(driver) and driver.pid is not None and driver.ended_at is None and self._hangs(driver):
-                    with suppress(psutil.NoSuchProcess):
-                        if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver):
-                            self._kill_silent(driver)
+        for driver in self.store.living():
+            if is_here(driver) and driver.pid is not None and self._hangs(driver):
+                with suppress(psutil.NoSuchProcess):
+                    if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver):
+                        self._kill_silent(driver)
 
     def _kill_silent(self, driver: Driver) -> None:
         self.say(f"{self._name(driver)}: process {driver.pid} is silent, and is killed")
@@ -202,11 +213,10 @@ class Supervisor:
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             return False
         living = False
-        for deployment in self.store.deployments():
-            for driver in self.store.drivers(deployment.stream):
-                if is_here(driver) and driver.ended_at is None and not self._has_ended(driver):
-                    living = True
-                    self._ask_to_stop(driver, "its supervisor ends")
+        for driver in self.store.living():
+            if is_here(driver) and not self._has_ended(driver):
+                living = True
+                self._ask_to_stop(driver, "its supervisor ends", with_others=True)
         return living or any(
             child.poll() is None for child in self._children.values()
         )  # a driver records its end before its process has ended
@@ -229,14 +239,23 @@ class Supervisor:
                 return
             if self.clock() < (crashes[0].ended_at or 0) + pause:
                 return
-        if drivers and is_here(drivers[0]):
+        if drivers and is_here(drivers[0]) and drivers[0].pid not in {one.pid for one in self.store.living()}:
             _kill_remains(drivers[0])
         if (
             self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None
         ):  # this supervisor may have been suspended since it read the deployments
             return
-        driver = self.store.begin(deployment, str(self.home / "logs" / deployment.operator))
-        log = Path(driver.log)
+        shares = placement.shares(deployment, drivers)
+        driver = self.store.begin(deployment, str(self.home / "logs" / deployment.operator), shares)
+        host = None if shares is None else placement.joined(self.store, driver)
+        if host is not None:
+            self.say(f"{self._name(deployment)}: started {deployment.version} in process {host.pid}, log {driver.log}")
+        else:
+            self._spawn(deployment, driver)
+
+    def _spawn(self, deployment: Deployment, driver: Driver) -> None:
+        """Start the process of a driver."""
+        log = placement.process_log(driver)
         log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
@@ -261,7 +280,7 @@ class Supervisor:
         self._children[child.pid] = child
         with suppress(psutil.NoSuchProcess):
             self.store.update(driver.id, pid=child.pid, born=psutil.Process(child.pid).create_time())
-        self.say(f"{self._name(deployment)}: started {deployment.version} as process {child.pid}, log {log}")
+        self.say(f"{self._name(deployment)}: started {deployment.version} as process {child.pid}, log {driver.log}")
 
     def _command(self, driver: Driver) -> Sequence[str]:
         return [sys.executable, "-m", "floodmark.control.processes.driver", str(driver.id), str(self.home / "packages")]
@@ -288,16 +307,15 @@ class Supervisor:
             return True
         if lives(driver):
             return False
-        child = self._children.pop(driver.pid, None)
+        child = self._children.get(driver.pid)
         code = None if child is None else child.wait()
-        reason = (
-            "it is gone" if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-        )
-        asked = self._asked.pop(driver.pid, None)
+        reason = GONE if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        asked = self._asked.pop(driver.id, None)
         self.store.end(
             driver.id, "crashed" if asked is None else "stopped", reason
         )  # no effect if the driver recorded its end itself
         ended = self.store.driver(driver.id)
+        placement.append_tail(self.store, driver)
         self._reported.add(driver.id)
         self.say(f"{self._name(driver)}: {ended.state}: {ended.reason}")
         return True
@@ -315,34 +333,31 @@ class Supervisor:
         heard = max(driver.heartbeat_at, self._since)
         return driver.state == "running" and self.store.now() - heard > SILENT_SECONDS
 
-    def _ask_to_stop(self, driver: Driver, why: str) -> None:
-        """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period. A driver on another machine polls the store instead."""
+    def _ask_to_stop(self, driver: Driver, why: str, *, with_others: bool = False) -> None:
+        """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period.
+
+        A driver that shares its process, or is on another machine, polls the store. If the former does not stop, the other streams of its process are
+        asked to stop, so that they start in another process, before that one is killed.
+
+        Args:
+            driver: to be stopped.
+            why: for people.
+            with_others: all streams of its process should stop.
+        """
         if driver.pid is None or not is_here(driver):
             return
-        asked = self._asked.get(driver.pid)
+        asked = self._asked.get(driver.id)
         if asked is None:
-            self._asked[driver.pid] = time.time()
+            self._asked[driver.id] = time.time()
             self.say(f"{self._name(driver)}: stopping process {driver.pid}: {why}")
-            with suppress(ProcessLookupError):
-                os.kill(driver.pid, signal.SIGTERM)
+            if driver.shares is None or with_others:
+                _terminate(driver.pid)
+        elif time.time() - asked > GRACE_SECONDS and driver.shares is not None:
+            self._asked[driver.id] = time.time()
+            self.say(f"{self._name(driver)}: does not stop: the other streams of process {driver.pid} move to another")
+            _terminate(driver.pid)
         elif time.time() - asked > GRACE_SECONDS:
             _kill_group(driver.pid)
-
-
-def is_here(driver: Driver) -> bool:
-    """True if a driver's process is on this machine, so that its process id is valid here."""
-    return driver.host in {None, socket.gethostname()}
-
-
-def lives(driver: Driver) -> bool:
-    """True if a driver's process on this machine is alive, and its id was not reused by a later process."""
-    assert driver.pid is not None
-    try:
-        process = psutil.Process(driver.pid)
-        same = driver.born is None or abs(process.create_time() - driver.born) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def describe_driver(driver: Driver) -> str:
@@ -466,11 +481,18 @@ def given_up(deployment: Deployment, drivers: Sequence[Driver]) -> list[Driver]:
 
 def _kill_remains(driver: Driver) -> None:
     """Kill processes that an ended driver left behind, such as its JVM, but no later process group with a reused id."""
-    for process in psutil.process_iter() if driver.pid is not None else ():
+    if driver.pid is None or (driver.shares is not None and lives(driver)):
+        return
+    for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
             mine = driver.started_at - 1 < process.create_time() <= (driver.ended_at or 0)
             if mine and os.getpgid(process.pid) == driver.pid:
                 process.kill()
+
+
+def _terminate(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def _kill_group(pid: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,12 +10,17 @@ from typing import Any, Literal
 from floodmark.core.errors import LifecycleError
 from floodmark.spec.assets.asset import RunWhen
 from floodmark.spec.assets.restart import Restart
+from floodmark.spec.workspace import Hosting
 
 Kind = Literal["operator", "source"]
 """What a supervised stream is: the stream of an operator, or the landing of a source."""
 
 Desired = Literal["running", "stopped"]
 """Desired state of a stream."""
+
+GONE = "it is gone"
+"""Reason of the end of a driver whose process has ended in an unknown way."""
+_DEATH = re.compile(rf"{GONE}|exit \d+|killed by \w+")
 
 State = Literal["starting", "running", "stopped", "crashed"]
 """Actual state of a driver."""
@@ -57,6 +63,7 @@ class Deployment:
         kind: what the stream is.
         restart: when the stream is started again after a crash; None for the supervisor's default.
         run_when: when the stream has a process.
+        hosting: whether the stream may share a process with other streams of its package.
         changed_at: time of the last change of the deployment, s since 1970.
     """
 
@@ -70,6 +77,7 @@ class Deployment:
     kind: Kind = "operator"
     restart: Restart | None = None
     run_when: RunWhen = "always"
+    hosting: Hosting = "isolated"
     changed_at: float = 0.0
 
     @property
@@ -77,10 +85,15 @@ class Deployment:
         """The deployed stream."""
         return StreamId(self.operator, self.lake)
 
+    @property
+    def process(self) -> str:
+        """What streams of one process have in common: package, environment, and where the workspace and its tables are."""
+        return f"{self.package}|{self.environment}|{self.root}|{self.stream.lake}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """A past or present process that runs a stream.
+    """A past or present run of a stream, in a process of its own or with others.
 
     Args:
         id: id of the record.
@@ -102,6 +115,7 @@ class Driver:
         usage: fields of the last reported ``Usage``; None if none was reported.
         kind: what the stream is.
         read_to: input table -> version up to which the stream had read it when its driver ended because nothing was left to read; None otherwise.
+        shares: ``Deployment.process`` of streams that may join its process; None if the process takes no others.
     """
 
     id: int
@@ -123,11 +137,17 @@ class Driver:
     usage: dict[str, Any] | None = None
     kind: Kind = "operator"
     read_to: dict[str, int] | None = None
+    shares: str | None = None
 
     @property
     def stream(self) -> StreamId:
         """The stream that the driver runs."""
         return StreamId(self.operator, self.lake or "")
+
+    @property
+    def died(self) -> bool:
+        """True if the driver has crashed because its process ended, whichever of the streams in the process was the cause."""
+        return self.state == "crashed" and _DEATH.fullmatch(self.reason or "") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import json
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,11 @@ _DEPLOYMENTS = sa.Table(
     sa.Column("kind", sa.String, nullable=False, server_default="operator"),
     sa.Column("restart", sa.JSON),
     sa.Column("run_when", sa.String, nullable=False, server_default="always"),
+    sa.Column("hosting", sa.String, nullable=False, server_default="isolated"),
 )
 _ONE_LAKE = "floodmark_deployments"
 """Table of older stores, which identified a stream by its operator alone."""
-_ADDED = {"kind", "restart", "run_when"}
+_ADDED = {"kind", "restart", "run_when", "hosting"}
 """Columns that this table lacks."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
@@ -75,6 +76,7 @@ _DRIVERS = sa.Table(
     sa.Column("usage", sa.JSON),
     sa.Column("kind", sa.String, nullable=False, server_default="operator"),
     sa.Column("read_to", sa.JSON),
+    sa.Column("shares", sa.String),
     sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
 )
 _LEASES = sa.Table(
@@ -265,22 +267,23 @@ class Store:
 
     # ---- drivers
 
-    def begin(self, deployment: Deployment, log: str) -> Driver:
+    def begin(self, deployment: Deployment, log: str, shares: str | None = None) -> Driver:
         """Insert the record of a driver that is about to be started.
 
         Args:
             deployment: the deployment to run.
             log: folder of the driver's log.
+            shares: as in ``Driver``.
         """
         for _ in range(_TRIES):
             try:
-                return self._begun(deployment, log)
+                return self._begun(deployment, log, shares)
             except SetupError as error:  # another supervisor has just begun a driver of that epoch
                 if not isinstance(error.__cause__, IntegrityError):
                     raise
-        return self._begun(deployment, log)
+        return self._begun(deployment, log, shares)
 
-    def _begun(self, deployment: Deployment, log: str) -> Driver:
+    def _begun(self, deployment: Deployment, log: str, shares: str | None) -> Driver:
         mine = sa.select(sa.func.coalesce(sa.func.max(_DRIVERS.c.epoch) + 1, 0))
         epoch = mine.where(_DRIVERS.c.operator == deployment.operator).scalar_subquery()
         values = {
@@ -293,6 +296,7 @@ class Store:
             "started_at": time.time(),
             "host": socket.gethostname(),
             "kind": deployment.kind,
+            "shares": shares,
         }
         with self.transaction() as connection:
             insert = _DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
@@ -305,6 +309,84 @@ class Store:
         with self.transaction() as connection:
             values |= {"heartbeat_at": self._now(connection)} if heard else {}
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
+
+    def join(self, driver: int, process: Driver) -> bool:
+        """Add a driver to the process of another one. Returns False if that one has ended: its process takes no other any more.
+
+        Args:
+            driver: without a process.
+            process: a driver in the process, with the same ``shares``.
+        """
+        other = _DRIVERS.alias()
+        lives = sa.select(other.c.id).where(
+            other.c.id == process.id, other.c.shares == process.shares, other.c.ended_at.is_(None)
+        )
+        joined = _DRIVERS.update().where(_DRIVERS.c.id == driver, lives.exists())
+        with self.transaction() as connection:
+            return bool(connection.execute(joined.values(pid=process.pid, born=process.born)).rowcount)
+
+    def assigned(self, pid: int, since: int) -> list[Driver]:
+        """The drivers in a process of this machine that have not ended, oldest first.
+
+        Args:
+            pid: id of the process.
+            since: the driver for which the process was started.
+        """
+        query = _DRIVERS.select().where(*_in_process(pid), _DRIVERS.c.id >= since).order_by(_DRIVERS.c.id)
+        with self.transaction() as connection:
+            return [Driver(**row) for row in connection.execute(query).mappings()]
+
+    def first(self, driver: Driver) -> Driver:
+        """The driver for which the process of a driver was started."""
+        born = sa.func.abs(_DRIVERS.c.born - driver.born) < 1
+        same = (_DRIVERS.c.pid == driver.pid, _DRIVERS.c.host == driver.host, born)
+        with self.transaction() as connection:
+            row = connection.execute(_DRIVERS.select().where(*same).order_by(_DRIVERS.c.id).limit(1)).mappings().one()
+            return Driver(**row)
+
+    def close_process(self, pid: int) -> None:
+        """Let no further driver join a process of this machine."""
+        with self.transaction() as connection:
+            connection.execute(_DRIVERS.update().where(*_in_process(pid)).values(shares=None))
+
+    def living(self) -> list[Driver]:
+        """The drivers of all streams that have not ended, newest first."""
+        query = _DRIVERS.select().where(_DRIVERS.c.ended_at.is_(None)).order_by(_DRIVERS.c.id.desc())
+        with self.transaction() as connection:
+            return [Driver(**row) for row in connection.execute(query).mappings()]
+
+    def hear(self, usages: Mapping[int, Mapping[str, Any]]) -> None:
+        """Record heartbeats of drivers.
+
+        Args:
+            usages: driver -> fields of its ``Usage``.
+        """
+        with self.transaction() as connection:
+            now = self._now(connection)
+            for driver, usage in usages.items():
+                heard = _DRIVERS.update().where(_DRIVERS.c.id == driver)
+                connection.execute(heard.values(heartbeat_at=now, usage=dict(usage)))
+
+    def unwanted(self, drivers: Iterable[int]) -> dict[int, str]:
+        """Driver -> why, for those of some drivers that should stop; the reason is empty if their deployment wants it."""
+        deployed = sa.and_(_DEPLOYMENTS.c.operator == _DRIVERS.c.operator, _DEPLOYMENTS.c.lake == _DRIVERS.c.lake)
+        columns = (
+            _DRIVERS.c.id,
+            _DRIVERS.c.ended_at,
+            _DRIVERS.c.version,
+            _DEPLOYMENTS.c.version,
+            _DEPLOYMENTS.c.desired,
+        )
+        query = sa.select(*columns).select_from(_DRIVERS.outerjoin(_DEPLOYMENTS, deployed))
+        with self.transaction() as connection:
+            rows = connection.execute(query.where(_DRIVERS.c.id.in_(list(drivers)))).all()
+        ended = {driver: "another driver has taken its place" for driver, ended_at, *_ in rows if ended_at is not None}
+        changed = {
+            driver: ""
+            for driver, _, version, wanted, desired in rows
+            if desired is not None and (desired == "stopped" or version != wanted)
+        }
+        return changed | ended
 
     def end(self, driver: int, state: State, reason: str, read_to: Mapping[str, int] | None = None) -> None:
         """Record the end of a driver, unless its end was recorded before, for example by the driver itself.
@@ -505,6 +587,11 @@ class Store:
             raise SetupError(
                 where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"
             ) from error
+
+
+def _in_process(pid: int) -> tuple[sa.ColumnElement[bool], ...]:
+    """Conditions that select the drivers in a process of this machine that have not ended."""
+    return (_DRIVERS.c.pid == pid, _DRIVERS.c.host == socket.gethostname(), _DRIVERS.c.ended_at.is_(None))
 
 
 def _of(table: sa.Table, stream: StreamId) -> tuple[sa.ColumnElement[bool], ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from floodmark.control.processes.engine import computing
 from floodmark.control.processes.package import Data, home, pack
-from floodmark.control.processes.supervisor import LEASE, is_here, lives
+from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.state import references
 from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId
 from floodmark.control.state.store import Store
@@ -121,17 +122,19 @@ class Fleet:
             version: version of the stream.
             desired: ``running`` or ``stopped``.
         """
+        settings = self.workspace.settings
         deployment = Deployment(
             operator=name,
             root=str(self.root),
-            lake=self.workspace.settings.lake,
-            environment=self.workspace.settings.environment,
+            lake=settings.lake,
+            environment=settings.environment,
             package=package,
             version=version,
             desired=desired,
             kind="source" if name in {one.name for one in self.workspace.sources} else "operator",
             restart=self.workspace.restart_of(name),
             run_when=self.workspace.run_when_of(name),
+            hosting="isolated" if settings.engine == "spark" else settings.streams,
         )
         self.store.deploy(deployment)
         references.record(self.home, self.store)

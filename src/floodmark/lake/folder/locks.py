@@ -78,6 +78,21 @@ def exclusive(
         lock.release()
 
 
+def held_by(lake: Lake, folder: str, name: str) -> str | None:
+    """The holder of a lock of ``exclusive``, for people: its role and process; None if the lock is free, or the lake has no locks."""
+    path = Path(lake.internal(folder, name, "lock")) if lake.is_local else None
+    if path is None or not path.exists():
+        return None
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        pid, role = _holder(path.with_name("lock.holder"))
+        return f"{role}, process {pid}"
+    lock.release()
+    return None
+
+
 def _acquire(
     lock: FileLock, holder: Path, where: str, wait_seconds: float, on_wait: Callable[[str], None] | None
 ) -> None:

@@ -1,0 +1,170 @@
+"""The host: a process that runs several streams of one package, each in a thread of its own, until the last one has ended."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from floodmark.control.processes import output
+from floodmark.control.processes.meter import Division, ShareMeter
+from floodmark.control.processes.running import BEAT_SECONDS, Running, beat, log, unwanted
+from floodmark.control.state.records import Deployment, Driver
+from floodmark.control.state.store import Store
+from floodmark.core.errors import FloodmarkError
+from floodmark.spec.workspace import Workspace
+
+LOOK_SECONDS = 0.5
+"""Longest time between two looks for streams that were added, or should stop."""
+LINGER_SECONDS = 5.0
+"""Time for which a process without streams takes others: longer than a store takes to add one."""
+_UNREACHABLE_SECONDS = 60.0
+"""Time for which a process whose streams have all ended waits for the store, to record that."""
+
+
+@dataclass(slots=True)
+class Host:
+    """The streams of this process. The supervisor adds a stream by writing the process id into the stream's record.
+
+    Args:
+        store: the control store.
+        first: the stream that the process was started for.
+        load: deployment of a stream -> workspace of its package.
+    """
+
+    store: Store
+    first: Driver
+    load: Callable[[Deployment], Workspace]
+    _streams: dict[int, Running] = field(default_factory=dict, init=False)
+    """Streams whose end is not recorded yet, by driver."""
+    _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
+    _ends: bool = field(default=False, init=False)
+    """True if all streams should stop, and no others are taken."""
+    _wakes: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue, init=False)
+    """Filled by threads and signal handlers; unlike an event, it may be in use when a signal arrives."""
+    _division: Division = field(default_factory=Division, init=False)
+    _reported: str = field(default="", init=False)
+
+    def run(self) -> int:
+        """Run streams until the last one has ended. Returns the exit code of the process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        born = psutil.Process().create_time()
+        self._reach(lambda: self.store.update(self.first.id, pid=os.getpid(), born=born))
+        self._begin(self.first)
+        beaten, used, reached = 0.0, time.monotonic(), time.monotonic()
+        while True:
+            now = time.monotonic()
+            due = now - beaten >= BEAT_SECONDS
+            if self._reach(lambda due=due: self._look(due=due)):  # type: ignore[misc]  # mypy cannot infer a default
+                reached, beaten = now, now if due else beaten
+            if self._streams:
+                used = now
+            elif self._ends or now - used > LINGER_SECONDS:
+                return 0
+            if now - reached > _UNREACHABLE_SECONDS and not any(thread.is_alive() for thread in self._threads.values()):
+                return 1
+            with suppress(queue.Empty):
+                self._wakes.get(timeout=LOOK_SECONDS)
+
+    def _end(self, *_: object) -> None:
+        self._ends = True
+        self._wakes.put(None)
+
+    def _look(self, *, due: bool) -> None:
+        """Begin, stop and record streams; send heartbeats if they are ``due``."""
+        self._take()
+        if due:
+            self._division.measure(self._threads)
+            beat(self.store, self._streams.values())
+        for stream, why in unwanted(self.store, self._streams.values()):
+            if why:
+                stream.say(why)
+            stream.stop.set()
+        for number, stream in list(self._streams.items()):
+            if stream.ended is not None:
+                stream.record_end()
+                del self._streams[number], self._threads[number]
+
+    def _take(self) -> None:
+        """Begin the streams that were added. If the process ends, refuse these, and stop all others."""
+        if self._ends:
+            self.store.close_process(os.getpid())
+            for stream in self._streams.values():
+                stream.stop.set()
+        for driver in self.store.assigned(os.getpid(), self.first.id):
+            if driver.id not in self._streams and self._ends:
+                self.store.end(driver.id, "stopped", "its process ends")
+            elif driver.id not in self._streams:
+                self._begin(driver)
+
+    def _begin(self, driver: Driver) -> None:
+        """Run a stream in a thread of its own."""
+
+        def say(text: str) -> None:
+            with output.into(Path(driver.log)):
+                log(text)
+
+        stream = self._streams[driver.id] = Running(self.store, driver, ShareMeter(self._division, driver.id), say)
+
+        def run() -> None:
+            try:
+                with output.into(Path(driver.log)):
+                    stream.run(self.load)
+            except OSError as error:  # there is no log
+                stream.ended = "crashed", f"{error}", None
+            self._wakes.put(None)
+
+        thread = self._threads[driver.id] = threading.Thread(target=run, name=driver.operator, daemon=True)
+        thread.start()
+
+    def _reach(self, work: Callable[[], None]) -> bool:
+        """Do a piece of work with the store. Reports its errors once, and returns False: streams run without the store."""
+        try:
+            work()
+        except FloodmarkError as error:
+            if self._reported != str(error):
+                log(str(error))
+            self._reported = str(error)
+            return False
+        self._reported = ""
+        return True
+
+
+def serve(store: Store, first: Driver, load: Callable[[Deployment], Workspace]) -> int:
+    """Run a stream, and those that join it, in this process. Returns the exit code.
+
+    Args:
+        store: the control store.
+        first: record of the stream.
+        load: deployment of a stream -> workspace of its package, which all these streams have in common.
+    """
+    output.install()
+    loaded = _loaded(store, first, load)
+
+    def workspace(_: Deployment) -> Workspace:
+        if isinstance(loaded, Workspace):
+            return loaded
+        raise loaded
+
+    return Host(store, first, workspace).run()
+
+
+def _loaded(store: Store, first: Driver, load: Callable[[Deployment], Workspace]) -> Workspace | Exception:
+    """The workspace, or why it cannot be loaded, which each stream records. Modules are imported by the main thread, as everywhere."""
+    deployment = store.deployment(first.stream)
+    if deployment is None:
+        return LookupError("no deployment")  # the stream reports that itself
+    try:
+        with output.into(Path(first.log)):
+            return load(deployment)
+    except Exception as error:  # noqa: BLE001 - raised again by each stream, see above
+        return error

@@ -1,0 +1,25 @@
+"""Presence: whether the process of a driver is on this machine, and alive."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from floodmark.control.state.records import Driver
+
+
+def is_here(driver: Driver) -> bool:
+    """True if a driver's process is on this machine, so that its process id is valid here."""
+    return driver.host in {None, socket.gethostname()}
+
+
+def lives(driver: Driver) -> bool:
+    """True if a driver's process on this machine is alive, and its id was not reused by a later process."""
+    assert driver.pid is not None
+    try:
+        process = psutil.Process(driver.pid)
+        same = driver.born is None or abs(process.create_time() - driver.born) < 1
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,156 @@
+"""Streams that run in this process: their jobs, and their records in the control store."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from floodmark.control.processes.job import Committed, Job, job_of
+from floodmark.control.processes.meter import Metering
+from floodmark.control.state.records import Deployment, Driver, State
+from floodmark.control.state.store import Store
+from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.spec.workspace import Workspace
+
+BEAT_SECONDS = 2.0
+"""Time between two heartbeats of a stream."""
+_LOOK_SECONDS = 1.0
+_HELD = "LIFECYCLE-003"
+"""Code of the error that another process, or another stream of this one, holds the lock of a stream."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A stream that runs in this process until it is stopped.
+
+    Args:
+        store: the control store.
+        driver: record of the stream's run.
+        meter: measures its usage.
+        say: writes a line to the log of the stream; commits are written by threads of the engine, too.
+        stop: set to stop the stream at its next micro-batch boundary.
+    """
+
+    store: Store
+    driver: Driver
+    meter: Metering
+    say: Callable[[str], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    ended: tuple[State, str, Mapping[str, int] | None] | None = field(default=None, init=False)
+    """How the run has ended: as the arguments of ``Store.end``; None while the stream runs."""
+
+    def run(self, load: Callable[[Deployment], Workspace], on_start: Callable[[], None] = lambda: None) -> None:
+        """Run the stream, whatever happens. Sets ``ended``.
+
+        Args:
+            load: deployment of the stream -> workspace of its package.
+            on_start: called before the job waits for its inputs, and again once its engine has started.
+        """
+        try:
+            read_to = self._run(load, on_start)
+        except FloodmarkError as error:
+            traceback.print_exc()
+            self.ended = "crashed", str(error), None
+        except BaseException as error:  # noqa: BLE001 - any failure is recorded, and the supervisor decides about a restart
+            traceback.print_exc()
+            self.ended = "crashed", f"{type(error).__name__}: {error}", None
+        else:
+            boundary = f"stopped at a {'commit' if self.driver.kind == 'source' else 'micro-batch'} boundary"
+            self.ended = "stopped", boundary if read_to is None else "nothing is left to read", read_to
+
+    def record_end(self) -> None:
+        """Record the usage and the end of the run.
+
+        Raises:
+            SetupError: SETUP-040, the store cannot be reached or written.
+        """
+        assert self.ended is not None
+        self.store.update(self.driver.id, usage=asdict(self.meter.read()))
+        self.store.end(self.driver.id, *self.ended)
+
+    def _run(self, load: Callable[[Deployment], Workspace], on_start: Callable[[], None]) -> Mapping[str, int] | None:
+        """Run the job of the stream. Returns what the job does."""
+        driver = self.driver
+        deployment = self.store.deployment(driver.stream)
+        if deployment is None:
+            fix = f"floodmark start {driver.operator}"
+            raise LifecycleError(f"driver of '{driver.operator}'", "a deployment", "none", fix, code="LIFECYCLE-050")
+        job = job_of(load(deployment), deployment)
+        if job.version != deployment.version:
+            fix = f"Deploy it again: floodmark start {driver.operator}"
+            where = f"package {deployment.package} of '{driver.operator}'"
+            raise LifecycleError(where, deployment.version, job.version, fix, code="LIFECYCLE-051")
+        on_start()
+        while await_job(job, self.stop, self._record_wait):
+            try:
+                job.start()
+                on_start()
+                self._update(state="running", reason=None)
+                return job.run(self.stop, self._record_commit, self._record_wait)
+            except LifecycleError as error:
+                if error.code != _HELD:
+                    raise
+                self._record_wait(f"waiting: {error.where}: expected {error.expected}, got {error.got}")
+                self.stop.wait(_LOOK_SECONDS)
+        return None
+
+    def _record_wait(self, text: str) -> None:
+        if text:
+            self.say(text)
+        self._update(reason=text or None)
+
+    def _record_commit(self, commit: Committed) -> None:
+        self.say(commit.text)
+        self.meter.count(commit.usage)
+        self._update(batch=commit.number, progress=commit.progress)
+
+    def _update(self, **values: Any) -> None:
+        """Update the record. Logs errors: the stream keeps running without the store."""
+        try:
+            self.store.update(self.driver.id, **values)
+        except FloodmarkError as error:
+            self.say(str(error))
+
+
+def await_job(job: Job, stop: threading.Event, on_wait: Callable[[str], None]) -> bool:
+    """Wait until what a job needs is there. Returns False if ``stop`` was set."""
+    waiting = ""
+    while text := job.awaits():
+        if text != waiting:
+            on_wait(waiting := text)
+        if stop.wait(_LOOK_SECONDS):
+            return False
+    if waiting:
+        on_wait("")
+    return not stop.is_set()
+
+
+def beat(store: Store, streams: Iterable[Running]) -> None:
+    """Send a heartbeat of each stream, with its usage.
+
+    Raises:
+        SetupError: SETUP-040, the store cannot be reached or written.
+    """
+    store.hear({stream.driver.id: asdict(stream.meter.read()) for stream in streams})
+
+
+def unwanted(store: Store, streams: Iterable[Running]) -> list[tuple[Running, str]]:
+    """Those streams that should stop, as another driver has replaced them or their deployment has changed; with a line for their log, if any.
+
+    The supervisor may run on another machine, from which signals do not arrive.
+
+    Raises:
+        SetupError: SETUP-040, the store cannot be reached.
+    """
+    by_id = {stream.driver.id: stream for stream in streams if not stream.stop.is_set()}
+    return [(by_id[number], why) for number, why in store.unwanted(by_id).items()] if by_id else []
+
+
+def log(text: str) -> None:
+    """Write a line to the output of this process, or of the stream that the thread belongs to."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

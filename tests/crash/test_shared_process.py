@@ -1,0 +1,274 @@
+"""Streams that share a process: what happens to one of them does not stop the others, and what kills all of them loses no row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+from stored import rows
+
+from floodmark.control.processes import placement
+from floodmark.control.processes import supervisor as supervising
+from floodmark.control.processes.package import load
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.records import Driver
+from floodmark.control.streams.fleet import Fleet
+from floodmark.core import crash
+
+PATIENCE_SECONDS = 300
+OTHERS = ("readings", "sums", "counts")
+STREAMS = (*OTHERS, "guilty")
+CODE = '''
+"""A source and three operators. One of them does what a value and a file say."""
+import sys
+import time
+from pathlib import Path
+from floodmark import (
+    Ascending, Contract, EventTime, Files, ProcessFunction, Restart, Settings, Source, Stream, Tumbling, Workspace, count, operator,
+    operator_asset, source_asset, sum,
+)
+
+FOLDER = Path("ROOT")
+AT_ONCE = Restart.fixed("0 s", budget=None)
+
+class Reading(Contract):
+    """A number."""
+    at: EventTime
+    lane: str
+    value: int
+
+class Seen(Contract):
+    """A number that was seen."""
+    value: int
+
+readings = source_asset(
+    Source("readings", contract=Reading, connector=Files("inbox", min_age="0 s"), watermark=Ascending(), files_per_commit=1),
+    poll="50 ms",
+    restart=AT_ONCE,
+)
+
+class Guilty(ProcessFunction):
+    """Each number; fails, exits or loops for some."""
+
+    def on_element(self, row, ctx):
+        print(f"saw {row['value']}")
+        if row["value"] == 2 and (FOLDER / "fails").exists():
+            raise ValueError("it is 2")
+        if row["value"] == 3 and (FOLDER / "exits").exists():
+            sys.exit(3)
+        while row["value"] == 1 and (FOLDER / "loops").exists():
+            time.sleep(0.01)
+        yield {"value": row["value"]}
+
+@operator
+def guilty(readings: Stream[Reading]) -> Stream:
+    """Each number."""
+    return readings.key_by("lane").process(Guilty(), schema=Seen)
+
+@operator
+def sums(readings: Stream[Reading]) -> Stream:
+    """Sums by minute."""
+    return readings.key_by("lane").window(Tumbling("1 minute")).aggregate(total=sum("value"))
+
+@operator
+def counts(readings: Stream[Reading]) -> Stream:
+    """Counts by minute."""
+    return readings.key_by("lane").window(Tumbling("1 minute")).aggregate(n=count())
+
+def workspace(environment: str = "dev") -> Workspace:
+    """All of it."""
+    operators = [operator_asset(one, restart=AT_ONCE) for one in (guilty, sums, counts)]
+    return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="embedded"))
+'''
+AT_ONCE = ("embedded.after_files",)
+POINTS = [
+    point if point in AT_ONCE else pytest.param(point, marks=pytest.mark.soak)
+    for kind in ("embedded", "landing")
+    for point in crash.POINTS[kind]
+    if point not in {"landing.before_end", "landing.after_end", "landing.before_recover", "landing.after_recover"}
+]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """A workspace in files, whose streams were started."""
+    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "readings"\n')
+    (tmp_path / "readings.py").write_text(CODE.replace("ROOT", str(tmp_path)))
+    (tmp_path / "inbox").mkdir()
+    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
+    sys.path.remove(str(tmp_path))
+    del sys.modules["readings"]
+    made = Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+    put(tmp_path, 0)
+    made.start(workspace.streams)
+    return made
+
+
+@pytest.fixture
+def supervising_with(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
+    """Supervisors whose first process dies at a point; whatever they started is gone afterwards."""
+
+    def make(point: str = "") -> Supervisor:
+        def command(driver: Driver) -> list[str]:
+            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
+            module = "floodmark.control.processes.driver"
+            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
+
+        return Supervisor(store=fleet.store, home=fleet.home, holder="one", command=command, say=lambda _: None)
+
+    yield make
+    for driver in [driver for name in STREAMS for driver in fleet.store.drivers(fleet.stream(name))]:
+        if driver.pid is not None and psutil.pid_exists(driver.pid):
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+
+
+def put(root: Path, number: int) -> None:
+    """A file of two rows of a minute; it appears whole."""
+    part, minute = root / "inbox" / f"{number}.csv.part", f"2001-01-01T00:{number:02}"
+    part.write_text(f"at,lane,value\n{minute}:01,a,{number}\n{minute}:02,b,{number + 100}\n")
+    part.replace(part.with_suffix(""))
+
+
+def until(fleet: Fleet, one: Supervisor, seen: Callable[[dict[str, Driver]], object]) -> dict[str, Driver]:
+    """Let a supervisor look until the newest drivers, by stream, are so."""
+    end, drivers = time.monotonic() + PATIENCE_SECONDS, dict[str, Driver]()
+    while time.monotonic() < end:
+        assert one.tick()
+        newest = {name: fleet.driver(name) for name in STREAMS}
+        drivers = {name: driver for name, driver in newest.items() if driver is not None}
+        if len(drivers) == len(STREAMS) and seen(drivers):
+            return drivers
+        time.sleep(0.02)
+    logs = [Path(driver.log) for driver in drivers.values()]
+    raise AssertionError("\n".join([str(drivers), *(log.read_text()[-2000:] for log in logs if log.exists())]))
+
+
+def run(drivers: dict[str, Driver]) -> bool:
+    return all(driver.state == "running" and driver.ended_at is None for driver in drivers.values())
+
+
+def processes(drivers: dict[str, Driver]) -> int:
+    return len({driver.pid for driver in drivers.values()})
+
+
+def has_read(fleet: Fleet, files: int, *names: str) -> bool:
+    """Whether the outputs of operators have all rows of the minutes that are closed."""
+    return all(
+        DeltaTable.is_deltatable(fleet.lake.output(name)) and results(fleet, name) == truth(name, files)
+        for name in names or STREAMS[1:]
+    )
+
+
+def results(fleet: Fleet, name: str) -> list[tuple[object, ...]]:
+    """The rows of an output, sorted, each as often as it is there."""
+    found = [row for row in rows(fleet.lake.output(name)) if row._kind == 0]
+    if name == "guilty":
+        return sorted((row.value,) for row in found)
+    value = "total" if name == "sums" else "n"
+    return sorted((row.window_start.minute, row.lane, getattr(row, value)) for row in found)
+
+
+def truth(name: str, files: int) -> list[tuple[object, ...]]:
+    """What is right after some files: of the windows, all but the last one are closed."""
+    if name == "guilty":
+        return sorted((value,) for number in range(files) for value in (number, number + 100))
+    by_window = defaultdict[tuple[int, str], list[int]](list)
+    for number in range(files - 1):
+        by_window[number, "a"].append(number)
+        by_window[number, "b"].append(number + 100)
+    return sorted((*window, sum(values) if name == "sums" else len(values)) for window, values in by_window.items())
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.feature("O3", "F7")
+def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_process_loses_no_row(
+    fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, root = supervising_with(), fleet.root
+    put(root, 1)
+    first = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 2))
+    assert processes(first) == 1
+    assert "saw 1\n" in Path(first["guilty"].log).read_text()
+    assert "saw" not in "".join(Path(first[name].log).read_text() for name in STREAMS if name != "guilty")
+    assert "commit 1: 2 rows" in Path(first["readings"].log).read_text()
+
+    for file, cause, reason in ((2, "fails", "it is 2"), (3, "exits", "SystemExit: 3")):
+        (root / cause).touch()
+        put(root, file)
+        until(fleet, one, lambda _, text=reason: text in reasons(fleet, "guilty"))  # type: ignore[misc]
+        now = until(fleet, one, lambda _, files=file + 1: has_read(fleet, files, "sums", "counts"))  # type: ignore[misc]
+        assert [now[name].id for name in OTHERS] == [first[name].id for name in OTHERS], "they go on"
+        (root / cause).unlink()
+        now = until(fleet, one, lambda drivers, files=file + 1: run(drivers) and has_read(fleet, files))  # type: ignore[misc]
+        assert processes(now) == 1, "it joins them again"
+
+    os.kill(first["sums"].pid or 0, signal.SIGKILL)
+    put(root, 4)
+    now = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 5))
+    assert processes(now) == len(STREAMS), "whichever of them was the cause dies alone from now on"
+    monkeypatch.setattr(placement, "LONGEST_ALONE_SECONDS", 0.0)
+    now = until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1)
+    put(root, 5)
+    until(fleet, one, lambda drivers: has_read(fleet, 6))
+    host = psutil.Process(now["sums"].pid)
+    for name in STREAMS:
+        fleet.want(name, "stopped")
+    ended = until(fleet, one, lambda drivers: all(driver.ended_at for driver in drivers.values()))
+    assert {driver.reason for driver in ended.values()} == {
+        "stopped at a commit boundary",
+        "stopped at a micro-batch boundary",
+    }
+    host.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.feature("O3")
+def test_a_stream_that_does_not_stop_is_killed_once_the_others_have_moved(
+    fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, root = supervising_with(), fleet.root
+    first = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 1))
+    (root / "loops").touch()
+    put(root, 1)
+    until(fleet, one, lambda _: "saw 1\n" in Path(first["guilty"].log).read_text() and has_read(fleet, 2, *OTHERS[1:]))
+    monkeypatch.setattr(supervising, "GRACE_SECONDS", 3.0)
+    fleet.want("guilty", "stopped")
+    now = until(fleet, one, lambda drivers: drivers["guilty"].ended_at)
+    assert (now["guilty"].state, now["guilty"].reason) == ("stopped", "killed by SIGKILL")
+    monkeypatch.undo()
+    now = until(fleet, one, lambda drivers: run({name: drivers[name] for name in OTHERS}))
+    assert len({now[name].pid for name in OTHERS} - {first["guilty"].pid}) == 1
+    assert [fleet.store.driver(first[name].id).state for name in OTHERS] == ["stopped"] * len(OTHERS), (
+        "none has crashed"
+    )
+    (root / "loops").unlink()
+    fleet.want("guilty", "running")
+    put(root, 2)
+    until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 3))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.feature("O3")
+@pytest.mark.parametrize("point", POINTS)
+def test_all_streams_of_a_process_that_dies_between_two_writes_start_again_and_no_row_is_lost_or_double(
+    fleet: Fleet, supervising_with: Callable[..., Supervisor], point: str
+) -> None:
+    for number in range(1, 4):
+        put(fleet.root, number)
+    until(fleet, supervising_with(point), lambda drivers: run(drivers) and has_read(fleet, 4))
+    assert any("killed by SIGKILL" in reasons(fleet, name) for name in STREAMS), point
+
+
+def reasons(fleet: Fleet, name: str) -> str:
+    """Why the drivers of a stream have ended."""
+    return "\n".join(driver.reason or "" for driver in fleet.store.drivers(fleet.stream(name)))
