@@ -116,3 +116,83 @@ def test_a_stream_that_has_ended_passes_no_partition_of_the_future() -> None:
     listed = [name for name, _ in passed(open_ended, to_ms(datetime(2025, 3, 1)), 253_402_300_799_999)]
     assert listed[0] == "2025-03-01"
     assert listed[-1] < f"{datetime.now():%Y-%m-%d}"
+
+
+@pytest.mark.usefixtures("days")
+def test_a_preview_says_what_a_run_would_do_and_nothing_is_written(verb: Verb, days: Path) -> None:
+    words = ("run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")
+    (made,) = told(verb, *words, "--preview")["previews"]
+    assert made["partitions"] == {"missing": 3, "open": 1}
+    assert (made["reads"]["files"], made["reads"]["rows"], made["replaces"]["files"]) == (1, 6, 0)
+    assert (made["seconds"], made["past_runs"], made["crowded"]) == (None, 0, False)
+    assert not (days / "lake" / "outputs").exists()
+    shown = verb(*words, "--preview").output
+    assert "3 missing, 1 not complete yet; duration not known, as no run is recorded on this engine" in shown
+    assert "reads 1 file, 6 rows" in shown
+    assert "writes: not known, as no run is recorded" in shown
+
+    told(verb, "run", "hourly_sales", "--partition", DAYS[1])
+    (made,) = told(verb, *words, "--preview")["previews"]
+    assert made["partitions"] == {"missing": 2, "covered": 1, "open": 1}
+    assert (made["past_runs"], made["reads"]["rows"]) == (1, 4)
+    assert made["seconds"] > 0
+    (forced,) = told(verb, *words, "--preview", "--force")["previews"]
+    assert forced["replaces"]["rows"] == 2 * 2, "the changelog and the last values"
+
+
+@pytest.mark.usefixtures("days")
+def test_frozen_days_are_left_shown_and_thawed(verb: Verb, days: Path) -> None:
+    told(verb, "run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[1]}")
+    kept = told(verb, "freeze", "hourly_sales", "--before", DAYS[1], "--note", "reported")["frozen"]
+    assert (kept["before"], kept["note"]) == ("2025-03-02T00:00:00Z", "reported")
+    refused = verb("--json", "run", "hourly_sales", "--partition", DAYS[0], "--force")
+    assert json.loads(refused.stdout)["error"]["code"] == "LIFECYCLE-201"
+    told(verb, "run", "hourly_sales", "--partition", DAYS[1], "--force")
+    assert "hourly_sales: results before 2025-03-02T00:00:00Z are frozen since" in verb("status").output
+    words = ("run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[1]}", "--preview", "--force")
+    (made,) = told(verb, *words)["previews"]
+    assert made["partitions"] == {"covered": 1, "frozen": 1}
+    picture = days / "coverage.svg"
+    told(verb, "partitions", "hourly_sales", "--picture", str(picture))
+    drawn = picture.read_text()
+    assert drawn.startswith("<svg ")
+    assert [drawn.count(f"<title>{kind}</title>") for kind in ("frozen", "covered", "open")] == [1, 1, 1]
+
+    thawed = told(verb, "thaw", "hourly_sales")
+    assert (thawed["frozen"], thawed["left_out"]) == (None, 0)
+    told(verb, "run", "hourly_sales", "--partition", DAYS[0], "--force")
+    again = verb("--json", "thaw", "hourly_sales")
+    assert json.loads(again.stdout)["error"]["code"] == "LIFECYCLE-203"
+
+
+@pytest.mark.usefixtures("days")
+@pytest.mark.parametrize(
+    ("budget", "code", "says"),
+    [
+        ("cores=0", "LIFECYCLE-204", "The least that works: cores=1"),
+        ("memory=10,lag=1ms", "LIFECYCLE-204", "memory=256,lag=1 second"),
+        ("cores", "LIFECYCLE-205", "Write it as cores=1"),
+        ("cores=1,cores=2", "LIFECYCLE-205", "Write it as cores=1"),
+        ("lag=soon", "DEFINITION-001", "soon"),
+    ],
+)
+def test_a_budget_that_is_too_small_or_odd_is_refused(verb: Verb, budget: str, code: str, says: str) -> None:
+    result = verb("--json", "run", "hourly_sales", "--partition", DAYS[0], "--budget", budget)
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == code
+    assert says in json.dumps(error)
+
+
+@pytest.mark.usefixtures("days")
+def test_a_run_within_a_budget_computes_the_partitions_one_by_one(verb: Verb) -> None:
+    words = (
+        "run",
+        "hourly_sales",
+        "--partition",
+        f"{DAYS[0]}...{DAYS[1]}",
+        "--budget",
+        "cores=1,memory=300,lag=1 hour",
+    )
+    done = verb(*words)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("computing hourly_sales@") == 2

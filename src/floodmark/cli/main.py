@@ -27,6 +27,8 @@ GROUPS = {
         "run": "run",
         "status": "workspace",
         "partitions": "partitions",
+        "freeze": "freeze",
+        "thaw": "freeze",
         "quarantine": "quarantine",
         "watermark": "watermark",
         "prove": "prove",

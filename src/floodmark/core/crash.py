@@ -26,6 +26,12 @@ POINTS = MappingProxyType(
             "landing.before_files",
             "landing.after_files",
         ),
+        "freeze": (
+            "freeze.before_write",
+            "freeze.after_write",
+            "thaw.before_write",
+            "thaw.after_write",
+        ),
         "reopen": (
             "reopen.before_log",
             "reopen.after_log",

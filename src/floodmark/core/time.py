@@ -193,3 +193,7 @@ class Intervals:
         """True if an instant of the interval is in the set."""
         before = bisect_left(self._starts, interval.end) - 1
         return before >= 0 and self._ends[before] > interval.start
+
+    def ranges(self) -> list[Interval]:
+        """The set as disjoint intervals that do not touch, in order."""
+        return [Interval(start=start, end=end) for start, end in zip(self._starts, self._ends, strict=True)]

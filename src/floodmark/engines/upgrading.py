@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from floodmark.core.errors import LifecycleError, PlanError
+from floodmark.core.time import Interval
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs.log import check_required
@@ -26,7 +27,7 @@ from floodmark.lake.restore.switch import (
     stopped,
 )
 from floodmark.lake.restore.switch import steps as switch_steps
-from floodmark.lake.results import tables
+from floodmark.lake.results import frozen, tables
 from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
@@ -189,12 +190,15 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
         lake: in which its stream runs.
 
     Raises:
-        LifecycleError: LIFECYCLE-034 another rollback or rebuild is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        LifecycleError: LIFECYCLE-034 another rollback or rebuild is not finished, LIFECYCLE-042 the stream has moved to another lake,
+            LIFECYCLE-201 results of it are frozen.
     """
     refuse_another(lake, operator.name, _again(operator))
     refuse_moved(lake, operator.name)
     changes = plan(Timeline.current(lake, operator.name).deployed, operator)
     begun = pending(lake)
+    if changes.changes and begun is None:
+        frozen.check(lake, operator.name, [Interval()], "a rebuild")
     reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
     return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)
 

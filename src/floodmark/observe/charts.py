@@ -47,6 +47,34 @@ def bars(values: Mapping[str, float], unit: str) -> str:
     return _picture(parts, len(values) * height + 8)
 
 
+def strips(
+    rows: Mapping[str, Sequence[tuple[int, int, str]]], colours: Mapping[str, str], labels: Mapping[int, str]
+) -> str:
+    """SVG of stretches along one axis: a strip for each name, in which each stretch has the colour of its kind.
+
+    Args:
+        rows: name -> (start, end, kind) of each stretch, in order.
+        colours: kind -> colour, in the order of the legend.
+        labels: place on the axis -> text of a tick.
+    """
+    ends = [place for stretches in rows.values() for start, end, _ in stretches for place in (start, end)]
+    low, high, left, height = min(ends, default=0), max(ends, default=1), 250, 24
+    scale = (_WIDTH - left - 16) / max(1, high - low)
+    parts = [_text(left + (place - low) * scale, _TOP + 4, text, "start") for place, text in labels.items()]
+    for n, (name, stretches) in enumerate(rows.items()):
+        top = _TOP + 14 + n * height
+        parts.append(_text(left - 8, top + 13, name, "end"))
+        for start, end, kind in stretches:
+            box = f'x="{left + (start - low) * scale:.2f}" y="{top}" width="{max(0.5, (end - start) * scale):.2f}" height="{height - 8}"'
+            parts.append(f'<rect {box} fill="{colours[kind]}"><title>{escape(kind)}</title></rect>')
+    top, at = _TOP + 14 + len(rows) * height, left
+    for kind, colour in colours.items():
+        parts.append(f'<rect x="{at}" y="{top + 4}" width="10" height="10" fill="{colour}"/>')
+        parts.append(_text(at + 14, top + 13, kind, "start"))
+        at += 30 + 7 * len(kind)
+    return _picture(parts, top + height)
+
+
 def curve(
     points: Sequence[tuple[float, float]],
     *,

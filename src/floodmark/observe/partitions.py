@@ -52,7 +52,7 @@ def passed(partitions: Partitions, since: int, progress: int) -> Iterator[tuple[
         since: first instant of a partition, ms; ``NEVER``: from the first partition on.
         progress: ms; a partition is passed if no row of it can be on time any more.
     """
-    start, limit = max(first(partitions), since), min(progress + 1, _end(partitions))
+    start, limit = max(first(partitions), since), min(progress + 1, ending(partitions))
     if start < limit:
         yield from (part for part in split(partitions, Interval(start=start, end=limit)) if part[1].end <= limit)
 
@@ -76,7 +76,7 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
     reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
     progress = min((NEVER if one is None else one for one in reached), default=NEVER)
     start = max(first(partitions), since)
-    asked = Interval(start=start, end=max(_end(partitions), start + 1))
+    asked = Interval(start=start, end=max(ending(partitions), start + 1))
     computed = Intervals()
     if entries.is_table(lake.output(operator.outputs[0].table)):
         for segment in coverage(operator, lake, asked):
@@ -92,6 +92,6 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
             yield Complete(key=key, interval=part, by="bounded")
 
 
-def _end(partitions: Partitions) -> int:
+def ending(partitions: Partitions) -> int:
     """The first instant after the last partition; now if the partitions have no end."""
     return end(partitions) if partitions.end is not None else int(time.time() * 1000)

@@ -16,6 +16,7 @@ from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.logs.far import far_rows
+from floodmark.lake.results.frozen import frozen
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.checkpoint import remedy
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
@@ -89,7 +90,8 @@ def _source(source: Source, lake: Lake, awaits: str | None) -> tuple[dict[str, A
 def _output(
     operator: Operator, output: Output, lake: Lake, reached: dict[str, int], awaits: str | None
 ) -> tuple[dict[str, Any], int]:
-    base = {"kind": "output", "name": operator.name, "table": lake.output(output.table)}
+    base: dict[str, Any] = {"kind": "output", "name": operator.name, "table": lake.output(output.table)}
+    base |= _frozen(operator, output, lake)
     looked_at = history.standing(lake.output(output.table), LOOK_BACK)
     seen = [(c, c.record) for c in looked_at if isinstance(c.record, MicroBatch | BoundedRun | Restored)]
     if not seen:
@@ -124,6 +126,12 @@ def _output(
     elif isinstance(last, BoundedRun):
         entry["progress"] = f"computed {describe(last.interval.start)} to {describe(last.interval.end)}"
     return base | entry, stream if stream is not None else NEVER
+
+
+def _frozen(operator: Operator, output: Output, lake: Lake) -> dict[str, Any]:
+    """What is frozen of an operator, beside its first output."""
+    frozen_range = frozen(lake, operator.name) if output is operator.outputs[0] else None
+    return {} if frozen_range is None else {"frozen": frozen_range.as_json()}
 
 
 def _stale(operator: Operator, lake: Lake) -> str | None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
+from floodmark.core.cores import limited
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
+from floodmark.lake.results.preview import preview
 from floodmark.lake.results.readiness import coverage, covered, readiness
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
@@ -25,6 +27,7 @@ from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.windowing.partitions import Partitions, first
 from floodmark.spec.windowing.partitions import end as end_of
@@ -181,10 +184,10 @@ def operator_assets(
             division = await_inputs(context, asset, location.lake, interval, config, divided)
             for key, reason in division.incomplete.items():
                 context.log.warning(f"{key} is not computed: {reason}")
+            previews = [_previewed(context, asset, location, stretch, config) for stretch in division.complete]
             results = [_run(context, asset, location, stretch, config) for stretch in division.complete]
-        yield from _results(
-            context, asset, location, merge_results(results, interval), config.late_rows, division.incomplete
-        )
+        result = merge_results(results, interval)
+        yield from _results(context, asset, location, result, config.late_rows, division.incomplete, previews)
 
     return bounded_step
 
@@ -261,6 +264,27 @@ def _is_checked(
     return bool(asset.expectations) and (selection is None or any(check.asset_key in keys for check in selection))
 
 
+def _previewed(
+    context: dg.AssetExecutionContext,
+    asset: OperatorAsset,
+    location: StepWorkspace,
+    interval: Interval,
+    config: OperatorConfig,
+) -> list[str]:
+    """The preview of a run over a stretch, line by line, logged before anything is computed."""
+    made = preview(
+        asset.operator,
+        location.lake,
+        interval,
+        engine=location.computing.name,
+        operators=location.workspace.operators,
+        late_rows=config.late_rows,
+        force=config.force,
+    )
+    context.log.info("\n  ".join(made.lines()))
+    return made.lines()
+
+
 def _run(
     context: dg.AssetExecutionContext,
     asset: OperatorAsset,
@@ -268,7 +292,9 @@ def _run(
     interval: Interval,
     config: OperatorConfig,
 ) -> RunResult:
-    operator, computing = asset.operator, location.computing
+    operator = asset.operator
+    budget = Budget.parse(config.budget, "config, budget") if config.budget else None
+    computing, stop = location.within(budget), Event()
     ready = readiness(operator, location.lake, interval, late_rows=config.late_rows, force=config.force)
     for reason in ready.todo.reasons:
         context.log.info(reason)
@@ -290,9 +316,16 @@ def _run(
             force=config.force,
             on_step=context.log.info,
             wait_seconds=_LOCK_SECONDS,
+            budget=budget,
+            stop=stop,
         )
 
-    return interruptible(work, computing.cancel)
+    def cancel() -> None:
+        stop.set()
+        computing.cancel()
+
+    with limited(None if budget is None else budget.cores):
+        return interruptible(work, cancel)
 
 
 def _results(
@@ -302,6 +335,7 @@ def _results(
     result: RunResult,
     late_rows: LateRows,
     incomplete: Mapping[str, str],
+    previews: Sequence[Sequence[str]],
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """A materialization of each output and computed partition.
 
@@ -313,13 +347,15 @@ def _results(
     computed = [name for name in context.partition_keys if name not in incomplete] if divided_by else []
     for output in operator.outputs:
         key = output_key(output)
-        about = metadata.of_run(result, output)
+        about = metadata.of_run(result, output) | metadata.previewed(previews)
         rows = metadata.people_rows(location.lake, output)
         if divided_by is None:
             about["dagster/row_count"] = metadata.people_count(location.lake, output)
         parts = _of_partitions(divided_by, computed, rows, result) if divided_by else {}
-        if parts:
+        if parts and divided_by:
             parts[computed[-1]] |= seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
+            whole = Interval(start=first(divided_by), end=min(end_of(divided_by), time.time_ns() // 1_000_000))
+            parts[computed[-1]] |= metadata.covered(location.workspace, location.lake, operator.name, whole, late_rows)
         for name, reason in incomplete.items():
             context.log_event(dg.AssetObservation(key, partition=name, metadata={"not computed": reason}))
         if key in context.selected_asset_keys and not incomplete:

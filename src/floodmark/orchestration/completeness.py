@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import Interval
+from floodmark.core.time import Interval, Intervals
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.frozen import frozen
 from floodmark.lake.results.own_stream import Shortfall, left_to_stream
-from floodmark.lake.results.readiness import shortfalls
+from floodmark.lake.results.readiness import readiness, shortfalls
 from floodmark.orchestration.config import OperatorConfig
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.values.run import RunResult
@@ -62,10 +63,38 @@ def await_inputs(
     since = {table: first(divided_by) for table, divided_by in partitions.items() if divided_by}
     while missing := _missing(asset, lake, interval, config, since):
         if time.monotonic() >= deadline:
-            return divide(asset, interval, missing)
+            return without_frozen(asset, lake, divide(asset, interval, missing), config)
         context.log.info(f"waiting: {_text(missing)}")
         time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-    return Division(complete=(interval,))
+    return without_frozen(asset, lake, Division(complete=(interval,)), config)
+
+
+def without_frozen(asset: OperatorAsset, lake: Lake, division: Division, config: OperatorConfig) -> Division:
+    """A division without the partitions that are frozen and would be computed; those count as incomplete.
+
+    If that leaves none, the stretches stay, and the bounded run is refused with LIFECYCLE-201.
+
+    Args:
+        asset: the operator and its partitions.
+        lake: the lake of its tables.
+        division: the partitions of a run.
+        config: config of the step.
+    """
+    frozen_range = frozen(lake, asset.operator.name)
+    if frozen_range is None or asset.partitions is None:
+        return division
+    complete, incomplete = Intervals(), dict(division.incomplete)
+    for stretch in division.complete:
+        ready = readiness(
+            asset.operator, lake, stretch, late_rows=config.late_rows, force=config.force, frozen_too=True
+        )
+        for key, part in split(asset.partitions, stretch):
+            rewritten = any(one.start < part.end and part.start < one.end for one in ready.todo.missing)
+            if frozen_range.meets(part) and rewritten:
+                incomplete[key] = f"its results {frozen_range}"
+            else:
+                complete.add(part)
+    return Division(complete=tuple(complete.ranges()), incomplete=incomplete) if complete.ranges() else division
 
 
 def _missing(

@@ -30,6 +30,11 @@ class OperatorConfig(dg.Config):
         "wait: wait for the inputs, up to wait_seconds; run: compute with the rows that have landed.",
     )
     wait_seconds: float = Field(default=3600, description="How long to wait for inputs, with behind: wait.")
+    budget: str = Field(
+        default="",
+        description="Limits of the run, such as cores=1,memory=512,lag=1 minute, any of them: cores, memory in MB, and how far the streams "
+        "beside it may be behind: between partitions it waits for them. Empty: none.",
+    )
 
 
 class LandingConfig(dg.Config):

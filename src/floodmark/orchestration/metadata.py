@@ -16,9 +16,11 @@ from floodmark.core.time import Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
+from floodmark.observe import coverage as states
 from floodmark.spec.graph.operator import Output
-from floodmark.spec.values.run import RunResult
+from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, Column, Schema
+from floodmark.spec.workspace import Workspace
 
 _MOST_ROWS = 50
 """Most rows of a table in metadata: Dagster keeps every row in its event log."""
@@ -103,6 +105,12 @@ def of_run(result: RunResult, output: Output) -> dict[str, Any]:
     }
 
 
+def previewed(previews: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """Metadata of what a run would do, as it was shown before the run: a list for each stretch."""
+    text = "\n\n".join("\n".join([head, *(f"- {fact}" for fact in facts)]) for head, *facts in previews)
+    return {"preview": dg.MetadataValue.md(text)} if text else {}
+
+
 def coverage(segments: Iterable[Segment], whole: Interval) -> dict[str, Any]:
     """Metadata of coverage: a table of event time and the version that computed it, the number of stale stretches, and the gaps in ``whole``."""
     parts = list(segments)
@@ -126,10 +134,19 @@ def coverage(segments: Iterable[Segment], whole: Interval) -> dict[str, Any]:
     }
 
 
+def covered(workspace: Workspace, lake: Lake, operator: str, whole: Interval, late_rows: LateRows) -> dict[str, Any]:
+    """Metadata ``partitions``: a picture of the states of an operator's partitions, and of those of the operators that it reads or that read it."""
+    drawn = states.picture(states.connected(workspace, operator), lake, whole, late_rows)
+    return {"partitions": dg.MetadataValue.md(_image("asset partitions by state", drawn))}
+
+
+def _image(title: str, svg: str) -> str:
+    return f"{title}\n\n![{title}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+
+
 def picture(rows: Mapping[str, int], title: str) -> dict[str, Any]:
     """Metadata ``plot``: a bar chart of the rows of the newest partitions; empty for fewer than two partitions."""
     shown = dict(sorted(rows.items())[-_MOST_BARS:])
     if len(shown) < 2:  # noqa: PLR2004 - one bar says no more than its number
         return {}
-    code = base64.b64encode(charts.bars(shown, "rows").encode()).decode()
-    return {"plot": dg.MetadataValue.md(f"{title}\n\n![{title}](data:image/svg+xml;base64,{code})")}
+    return {"plot": dg.MetadataValue.md(_image(title, charts.bars(shown, "rows")))}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from floodmark.control.processes.engine import Computing, computing
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.values.budget import Budget
 from floodmark.spec.workspace import Workspace
 
 
@@ -23,6 +24,14 @@ class StepWorkspace:
     def lake(self) -> Lake:
         """The lake of the workspace."""
         return Lake.of(self.workspace.settings)
+
+    def within(self, budget: Budget | None) -> Computing:
+        """The engine named in the settings, within a budget.
+
+        Raises:
+            LifecycleError: LIFECYCLE-204, the budget is too small.
+        """
+        return computing(self.workspace.settings, app="floodmark in Dagster", budget=budget)
 
     @property
     def computing(self) -> Computing:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from floodmark.control.processes.engine import Computing
     from floodmark.lake.folder.paths import Lake
+    from floodmark.spec.values.budget import Budget
     from floodmark.spec.workspace import Engine
 
 
@@ -39,13 +40,16 @@ def start(opened: LoadedWorkspace, console: Console, *, writes: bool = True) -> 
     return OnSpark(settings, "floodmark", console.step).spark, Lake.of(settings)
 
 
-def computing(opened: LoadedWorkspace, console: Console, engine: Engine | None = None) -> Computing:
+def computing(
+    opened: LoadedWorkspace, console: Console, engine: Engine | None = None, budget: Budget | None = None
+) -> Computing:
     """The engine of the workspace, or another engine. The session of the engine starts on first use.
 
     Args:
         opened: the workspace.
         console: shows that the session starts.
         engine: the engine to use; None for the engine of the settings.
+        budget: limits of the engine.
 
     Raises:
         SetupError: SETUP-051, a lake that cannot be written.
@@ -53,4 +57,4 @@ def computing(opened: LoadedWorkspace, console: Console, engine: Engine | None =
     from floodmark.control.processes.engine import computing as of_settings
 
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
-    return of_settings(opened.workspace.settings, engine=engine, step=console.step)
+    return of_settings(opened.workspace.settings, engine=engine, step=console.step, budget=budget)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from itertools import islice, takewhile
+from pathlib import Path
 
 import click
 
@@ -12,7 +13,7 @@ from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.time import NEVER, Interval, iso
-from floodmark.spec.windowing.partitions import named, split
+from floodmark.spec.windowing.partitions import first, named, split
 
 
 @click.command()
@@ -22,9 +23,17 @@ from floodmark.spec.windowing.partitions import named, split
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Most partitions shown, oldest first."
 )
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Also write a picture (SVG) of the partitions of OPERATOR, and of all that it reads or that read it, by their states.",
+)
 @shared
 @pass_invocation
-def partitions(invocation: Invocation, *, operator: str, partition: str | None, after: str | None, limit: int) -> None:
+def partitions(
+    invocation: Invocation, *, operator: str, partition: str | None, after: str | None, limit: int, picture: str | None
+) -> None:
     """Show the asset partitions of OPERATOR that are complete: passed by its stream, or computed bounded. Starts no engine."""
     if partition is not None and after is not None:
         msg = "--partition says which; leave out --after"
@@ -32,7 +41,9 @@ def partitions(invocation: Invocation, *, operator: str, partition: str | None, 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake.folder.paths import Lake
-    from floodmark.observe.partitions import complete, partitions_of
+    from floodmark.observe.coverage import connected
+    from floodmark.observe.coverage import picture as drawn
+    from floodmark.observe.partitions import complete, ending, partitions_of
 
     asset = opened.workspace.asset(operator)
     every = partitions_of(asset)
@@ -49,6 +60,10 @@ def partitions(invocation: Invocation, *, operator: str, partition: str | None, 
         ("partition", "from", "to", "complete by"),
         [(part.key, iso(part.interval.start), iso(part.interval.end), part.by) for part in shown],
     )
+    if picture is not None:
+        whole = asked or Interval(start=since if since > NEVER else first(every), end=ending(every))
+        Path(picture).write_text(drawn(connected(opened.workspace, operator), lake, whole))
+        console.say(f"picture: {picture}")
     if not shown:
         console.say(f"none of {operator} is complete{'' if partition or after is None else f' after {after}'}")
     if has_more:

@@ -14,8 +14,10 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
+from floodmark.core.cores import limited
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import BatchInfo, LateRows, RunResult
 from floodmark.spec.windowing.partitions import named
 from floodmark.spec.workspace import Engine, Workspace
@@ -44,6 +46,18 @@ if TYPE_CHECKING:
     help="Bounded: rows that landed late are late (as_landed, the default), or no row is late (all).",
 )
 @click.option("--force", is_flag=True, help="Bounded: compute again what is covered already.")
+@click.option(
+    "--preview",
+    "only_preview",
+    is_flag=True,
+    help="Bounded: show what would be computed, read and written. Starts no engine.",
+)
+@click.option(
+    "--budget",
+    "budget_text",
+    metavar="LIMITS",
+    help="Bounded: cores=1,memory=512,lag=1 minute, any of them: cores, memory in MB, and how far the streams beside it may be behind.",
+)
 @click.option("--unbounded", is_flag=True, help="Run as a stream, until Ctrl-C.")
 @click.option("--until-caught-up", is_flag=True, help="Unbounded: stop when all landed rows have been read.")
 @click.option("--files-per-batch", type=click.IntRange(min=1), help="Unbounded: most files of a log per micro-batch.")
@@ -66,6 +80,8 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     timezone: str,
     late_rows: LateRows | None,
     force: bool,
+    only_preview: bool,
+    budget_text: str | None,
     unbounded: bool,
     until_caught_up: bool,
     files_per_batch: int | None,
@@ -82,6 +98,8 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         "--partition": partition,
         "--late-rows": late_rows,
         "--force": force,
+        "--preview": only_preview,
+        "--budget": budget_text,
     }
     unbounded_only: dict[str, object] = {
         "--until-caught-up": until_caught_up,
@@ -115,9 +133,23 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         results = _unbounded(opened, chosen, console, how, engine)
     else:
         intervals = [interval if partition is None else _interval(workspace, one, partition) for one in chosen]
-        results = _bounded(
-            opened, chosen, console, intervals, late_rows=late_rows or "as_landed", force=force, engine=engine
-        )
+        if only_preview:
+            _previewed(
+                opened, chosen, console, intervals, late_rows=late_rows or "as_landed", force=force, engine=engine
+            )
+            return
+        budget = None if budget_text is None else Budget.parse(budget_text)
+        with limited(None if budget is None else budget.cores):
+            results = _bounded(
+                opened,
+                chosen,
+                console,
+                intervals,
+                late_rows=late_rows or "as_landed",
+                force=force,
+                engine=engine,
+                budget=budget,
+            )
     documents = [result.as_json() for result in results]
     console.document({"lake": opened.lake, "runs": documents} if several else {"lake": opened.lake, **documents[0]})
 
@@ -144,12 +176,13 @@ def _bounded(
     late_rows: LateRows,
     force: bool,
     engine: Engine,
+    budget: Budget | None,
 ) -> list[RunResult]:
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.results.readiness import covered, readiness
 
     lake, results = Lake.of(opened.workspace.settings), list[RunResult]()
-    computed = computing(opened, console, engine)
+    computed = computing(opened, console, engine, budget)
     for operator, interval in zip(operators, intervals, strict=True):
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # no engine is needed for this answer
@@ -165,10 +198,36 @@ def _bounded(
                 late_rows=late_rows,
                 force=force,
                 on_step=lambda step: console.note(f"  {step}"),
+                budget=budget,
             )
         _say(console, result)
         results.append(result)
     return results
+
+
+def _previewed(
+    opened: LoadedWorkspace,
+    operators: tuple[Operator, ...],
+    console: Console,
+    intervals: list[Interval],
+    *,
+    late_rows: LateRows,
+    force: bool,
+    engine: Engine,
+) -> None:
+    """Print what bounded runs of operators would do, upstream first."""
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.results.preview import chain
+
+    lake, workspace = Lake.of(opened.workspace.settings), opened.workspace
+    runs = list(zip(operators, intervals, strict=True))
+    previews = chain(runs, lake, engine=engine, operators=workspace.operators, late_rows=late_rows, force=force)
+    for preview in previews:
+        head, *facts = preview.lines()
+        console.say(head)
+        for fact in facts:
+            console.say(f"  {fact}")
+    console.document({"lake": opened.lake, "previews": [one.as_json() for one in previews]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

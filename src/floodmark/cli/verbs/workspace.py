@@ -325,6 +325,10 @@ def status(invocation: Invocation) -> None:
             console.say(
                 f"{row['table'].rsplit('/', 1)[-1]}: {count:,} of its newest rows do not meet expectation '{name}'"
             )
+    for row in outputs:
+        if frozen := row.get("frozen"):
+            note = f": {frozen['note']}" if frozen["note"] else ""
+            console.say(f"{row['name']}: results before {frozen['before']} are frozen since {frozen['at']}{note}")
     about = ("stream", "version", "wanted", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
     if (last_upkeep := upkeep(opened)) is not None:

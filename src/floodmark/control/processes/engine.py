@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
@@ -16,6 +16,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
+from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import RunResult
 from floodmark.spec.workspace import Engine, Settings
 
@@ -238,10 +239,12 @@ class OnEmbedded:
     Args:
         settings: settings of the workspace.
         step: entered while the engine starts.
+        alone: use a server of its own, not the one that processes of the workspace share.
     """
 
     settings: Settings
     step: Step
+    alone: bool = False
     name: Engine = field(default="embedded", init=False)
     _used: list[Sail] = field(default_factory=list, init=False)
 
@@ -255,7 +258,7 @@ class OnEmbedded:
             SetupError: SETUP-070 and 071, pysail is missing or of another version.
         """
         check_installed()  # before modules that need pysail are imported
-        alone = any(_has_functions(operator) for operator in operators)
+        alone = self.alone or any(_has_functions(operator) for operator in operators)
         with nullcontext() if self._used else self.step("starting the embedded engine"):
             from floodmark.engines.embedded.sail.session import shared
 
@@ -352,15 +355,39 @@ def _has_functions(operator: Operator) -> bool:
 
 
 def computing(
-    settings: Settings, *, engine: Engine | None = None, app: str = "floodmark", step: Step | None = None
+    settings: Settings,
+    *,
+    engine: Engine | None = None,
+    app: str = "floodmark",
+    step: Step | None = None,
+    budget: Budget | None = None,
 ) -> Computing:
     """Create the engine of a workspace. Starts no session.
+
+    With a budget, the engine is one of its own, with its memory and cores; a session of Spark that runs in this process already stays as it is.
 
     Args:
         settings: settings of the workspace.
         engine: engine to use instead of the one in the settings.
         app: name of the Spark session.
         step: entered while the engine starts; by default nothing is reported.
+        budget: limits of the engine; None for those of the settings.
+
+    Raises:
+        LifecycleError: LIFECYCLE-204, the budget is too small.
     """
-    step = step or (lambda _: nullcontext())
-    return OnEmbedded(settings, step) if (engine or settings.engine) == "embedded" else OnSpark(settings, app, step)
+    step, name = step or (lambda _: nullcontext()), engine or settings.engine
+    if budget is not None:
+        budget.check(name)
+    if name == "embedded":
+        memory = settings.memory if budget is None or budget.memory is None else budget.memory
+        return OnEmbedded(replace(settings, memory=memory), step, alone=budget is not None)
+    if budget is not None:
+        master = settings.master if budget.cores is None else f"local[{budget.cores}]"
+        own = [pair for pair in settings.spark if budget.memory is None or pair[0] != _HEAP]
+        memory_of = () if budget.memory is None else ((_HEAP, f"{budget.memory}m"),)
+        settings = replace(settings, master=master, spark=(*own, *memory_of))
+    return OnSpark(settings, app, step)
+
+
+_HEAP = "spark.driver.memory"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from floodmark.core.errors import LifecycleError
@@ -16,6 +17,8 @@ STREAM = "stream"
 """Role of a stream that runs until it is stopped. Other processes do not wait for its lock."""
 CATCHING_UP = "stream, which ends once it has caught up"
 """Role of a stream that ends once it has caught up. Other processes may wait for its lock."""
+BOUNDED = "bounded.lock"
+"""The lock of an operator's bounded runs, which may be at work beside its stream (``lake.results.beside``)."""
 _STOPPING_SECONDS = 0.5
 """Longest wait for the lock of a stream, which may be ending, or was killed so that another process has just acquired its lock."""
 
@@ -35,6 +38,7 @@ def exclusive(
     *,
     role: str = "",
     on_wait: Callable[[str], None] | None = None,
+    file: str = "lock",
 ) -> Iterator[None]:
     """Hold the lock of an operator, source or savepoint while it is written.
 
@@ -49,6 +53,7 @@ def exclusive(
         wait_seconds: how long to wait for another process to release the lock; 0 by default. A stream is waited for at most ``_STOPPING_SECONDS``.
         role: role of this process, shown to processes that want the lock, such as ``STREAM``; by default ``what``.
         on_wait: called once with a line that names the holder, before the wait.
+        file: name of the lock: an operator has one of its stream and one of its bounded runs (``BOUNDED``).
 
     Raises:
         LifecycleError: LIFECYCLE-003, another process holds the lock.
@@ -56,9 +61,9 @@ def exclusive(
     if not lake.is_local:
         yield
         return
-    path = Path(lake.internal(folder, name, "lock"))
+    path = Path(lake.internal(folder, name, file))
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(path), path.with_name("lock.holder")
+    lock, holder = FileLock(path), path.with_name(f"{file}.holder")
     where = f"{folder.removesuffix('s')} '{name}' in {lake.root}"
     try:
         _acquire(lock, holder, where, wait_seconds, on_wait)
@@ -114,6 +119,12 @@ def _acquire(
     if on_wait is not None:
         on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s")
     lock.acquire(timeout=wait_seconds)
+
+
+def holder(lake: Lake, folder: str, name: str, file: str = "lock") -> int | None:
+    """The process that holds a lock; None if none does that is alive, or the lake has no locks."""
+    pid, _ = _holder(Path(lake.internal(folder, name, f"{file}.holder"))) if lake.is_local else ("", "")
+    return int(pid) if pid.isdecimal() and psutil.pid_exists(int(pid)) else None
 
 
 def _holder(file: Path) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from floodmark.lake.folder.storage import file_system
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.cuts import agreeing, commits, readers, started_streams
 from floodmark.lake.restore.savepoints import Savepoint
-from floodmark.lake.restore.switch import pending, perform, refuse_another, stopped
+from floodmark.lake.restore.switch import check_frozen, pending, perform, refuse_another, stopped
 from floodmark.lake.stream.batch_state import BatchState, began_with, check_inputs, check_output, is_there, state_at
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
@@ -152,7 +152,7 @@ def prepare(
     Raises:
         LifecycleError: LIFECYCLE-034 another rollback is not finished, LIFECYCLE-035 a downstream stream has no state at this cut,
             LIFECYCLE-036 a table was created again or has commits of bounded runs or other programs, LIFECYCLE-037 files of the version were vacuumed,
-            LIFECYCLE-038 an input was created again or restored.
+            LIFECYCLE-038 an input was created again or restored, LIFECYCLE-201 frozen results would change.
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest = savepoint.manifest
@@ -191,6 +191,7 @@ def prepare(
                 moves=dict(moves(state, written)),
             )
         )
+    check_frozen(lake, targets)
     switch = Switchover(again=_command(manifest), targets=tuple(targets))
     return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
 

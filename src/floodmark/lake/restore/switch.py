@@ -9,12 +9,13 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import describe
+from floodmark.core.time import Interval, describe
 from floodmark.lake.folder.copies import remove
-from floodmark.lake.folder.locks import data_files, exclusive
+from floodmark.lake.folder.locks import BOUNDED, data_files, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system, read, write
 from floodmark.lake.restore import savepoints
+from floodmark.lake.results import frozen
 from floodmark.lake.stream import fence, last_values, positions
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
@@ -123,6 +124,7 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in operators:
             stack.enter_context(exclusive(lake, "operators", name, "run"))
+            stack.enter_context(exclusive(lake, "operators", name, "bounded run", file=BOUNDED))
             fence.end_predecessor(Timeline.current(lake, name))
         yield
 
@@ -131,14 +133,30 @@ def perform(lake: Lake, switch: Switchover) -> None:
     """Journal a switch and perform it, or repeat the journalled one. The streams are stopped.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 another switch or upkeep of the lake takes too long, LIFECYCLE-034 another switch in the lake is unfinished.
+        LifecycleError: LIFECYCLE-003 another switch or upkeep of the lake takes too long, LIFECYCLE-034 another switch in the lake is unfinished,
+            LIFECYCLE-201 frozen results would change.
     """
     with (
         exclusive(lake, "actions", "switch", "rollback or rebuild", _PATIENCE_SECONDS),
         data_files(lake, "upkeep", _UPKEEP_SECONDS),
     ):
         refuse_another(lake, switch.operators[0], switch.again)
+        check_frozen(lake, switch.targets)
         _perform(lake, switch)
+
+
+def check_frozen(lake: Lake, targets: Iterable[Target]) -> None:
+    """Check that a switch changes no frozen results: a rollback may change later ones, a cut-over those from its instant on, a rebuild none.
+
+    Raises:
+        LifecycleError: LIFECYCLE-201, it would.
+    """
+    for target in targets:
+        if target.source:
+            replaced = Interval() if target.cutover is None else Interval(start=target.cutover.at)
+            frozen.check(lake, target.operator, [replaced], "a rebuild or a promotion")
+        for table in () if target.source else target.tables:
+            frozen.check_restored(lake, target.operator, table.table, table.version)
 
 
 def become(

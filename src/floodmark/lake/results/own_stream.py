@@ -84,12 +84,23 @@ def check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
     """Check that the stream has read and emitted all landed rows of the interval. Late rows it has yet to write would otherwise be written twice."""
-    if (
-        operator.stateful is not None
-        and not operator.reads_history
-        and not any(output.side for output in operator.outputs)
-    ):
-        return  # the stream drops late rows
+    got = unread(operator, lake, interval)
+    if got:
+        where = f"operator '{operator.name}' in {lake.root}"
+        fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
+        raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")
+
+
+def drops_late(operator: Operator) -> bool:
+    """True if the stream of an operator writes no row of event time that it is done with: it drops late rows."""
+    sides = any(output.side for output in operator.outputs)
+    return operator.stateful is not None and not operator.reads_history and not sides
+
+
+def unread(operator: Operator, lake: Lake, interval: Interval) -> str:
+    """The landed rows of an interval that the operator's stream has yet to read or to emit, for people; empty for none."""
+    if drops_late(operator):
+        return ""
     sorts = operator.reads_history and operator.order == "event_time"
     done = history.progress(lake.output(operator.outputs[0].table)) if sorts else None
     timeline = Timeline.current(lake, operator.name)
@@ -102,11 +113,7 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         since, now = read[input_.name].version, entries.version_of(path)
         come = changes.between(path, since, now, log=input_.upstream is None, come=True)
         if come.touch(reads(operator, interval)):
-            got = f"rows of it that have landed in '{input_.table}' since"
-        elif done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
-            got = f"late rows of it in '{input_.table}', which its stream emits once progress has passed their stamps"
-        else:
-            continue
-        where = f"operator '{operator.name}' in {lake.root}"
-        fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
-        raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")
+            return f"rows of it that have landed in '{input_.table}' since"
+        if done is not None and horizon.holds_late(path, now, before=interval.end, after=done):
+            return f"late rows of it in '{input_.table}', which its stream emits once progress has passed their stamps"
+    return ""

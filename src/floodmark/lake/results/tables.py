@@ -13,9 +13,10 @@ from deltalake import DeltaTable, Field
 from deltalake import Schema as TableSchema
 
 from floodmark.core.errors import PlanError
+from floodmark.core.time import Interval
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results import readiness
+from floodmark.lake.results import frozen, readiness
 from floodmark.lake.stream import last_values
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
@@ -145,7 +146,12 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 def forget(operator: Operator, lake: Lake) -> None:
-    """Remove all timelines and output tables of an operator."""
+    """Remove all timelines and output tables of an operator.
+
+    Raises:
+        LifecycleError: LIFECYCLE-201, results of it are frozen.
+    """
+    frozen.check(lake, operator.name, [Interval()], "a run from scratch")
     remove(lake.internal("operators", operator.name, "timelines"))
     for output in operator.outputs:
         remove(lake.output(output.table))
@@ -168,8 +174,12 @@ def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], Non
         operator: operator of the stream.
         timeline: the new timeline.
         clear: path -> None; deletes all rows of a table except its markers.
+
+    Raises:
+        LifecycleError: LIFECYCLE-201, results of the operator are frozen.
     """
     lake = timeline.lake
+    frozen.check(lake, operator.name, [Interval()], "the start of a stream, which computes all results anew")
     staying = {
         output.current.table
         for output in operator.outputs

@@ -145,6 +145,7 @@ class MicroBatch:
         restated: True if the commit restates results of this and earlier micro-batches after an upgrade.
         unmet: expectation -> rows of the commit that do not meet it, of the expectations that the run has judged before the commit; 1 for an
             expectation of one number. Those that all rows meet are left out.
+        frozen: rows and retractions that were left out, as their event time is frozen.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -164,6 +165,7 @@ class MicroBatch:
     engine: str = ""
     restated: bool = False
     unmet: Mapping[str, int] = field(default_factory=dict)
+    frozen: int = 0
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from floodmark.core import errors
+from floodmark.core import cores, errors
 from floodmark.core.errors import ExecutionError
 from floodmark.core.import_path import import_folders
 from floodmark.engines.embedded.bounded.files import Bucket, fill
@@ -44,7 +44,7 @@ def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | 
     Raises:
         FloodmarkError: as in the worker; ExecutionError EXECUTION-071 if workers die, or cannot compute.
     """
-    count = min(processes or os.cpu_count() or 1, len(buckets))
+    count = min(processes or cores.available(), len(buckets))
     if rows <= IN_DRIVER or count < 2:  # noqa: PLR2004 - one process is this one
         pairs = [fill(work, bucket) for bucket in buckets]
     else:

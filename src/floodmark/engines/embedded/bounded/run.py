@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import MARKER, Schema
 
@@ -52,7 +54,7 @@ _ATTEMPTS = 3
 _BUCKETS = 16
 
 
-def run_bounded(
+def run_bounded(  # noqa: PLR0913 - settings by name
     sail: Sail,
     operator: Operator,
     lake: Lake,
@@ -62,6 +64,8 @@ def run_bounded(
     force: bool = False,
     on_step: Step | None = None,
     wait_seconds: float = 0,
+    budget: Budget | None = None,
+    stop: threading.Event | None = None,
 ) -> RunResult:
     """Compute the output rows with ``interval.start <= _event_time < interval.end`` and replace the rows of this interval in the outputs.
 
@@ -76,6 +80,8 @@ def run_bounded(
         force: compute covered stretches again.
         on_step: called at each step of the run.
         wait_seconds: to wait for another run of this operator to end.
+        budget: limits of the run; its cores and memory are those of the session.
+        stop: when set, a wait for streams ends with an error.
 
     Raises:
         CapabilityError: as ``check``; CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
@@ -94,6 +100,8 @@ def run_bounded(
         force=force,
         on_step=on_step,
         wait_seconds=wait_seconds,
+        budget=budget,
+        stop=stop or threading.Event(),
     )
 
     def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:

@@ -26,7 +26,7 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.outcome import Tally, explained
-from floodmark.lake.folder.locks import exclusive, stream_role
+from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.stream import ticks
@@ -83,7 +83,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     with exclusive(lake, "operators", operator.name, "run", role=role), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
-            tables.forget(operator, lake)
+            with exclusive(lake, "operators", operator.name, "bounded run", file=BOUNDED):
+                tables.forget(operator, lake)
         operator = sampled(lake, operator)
         timeline = begin.begin(operator, lake)
         state = State(Checkpoint(timeline.folder(CHECKPOINT)))

@@ -24,6 +24,7 @@ from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current
 from floodmark.engines.embedded.unbounded.compute import Evaluated
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import frozen
 from floodmark.lake.stream import last_values, ticks
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
@@ -76,6 +77,11 @@ class Sink:
         Returns:
             Output table -> number of rows, without retractions.
         """
+        frozen_range, frozen_rows = frozen.frozen(self.lake, self.operator.name), dict[str, int]()
+        for output in self.operator.outputs if frozen_range is not None else ():
+            if frozen.holds(output):
+                rows, frozen_rows[output.table] = frozen.thawed(evaluated.outputs[output.table], frozen_range)
+                evaluated.outputs[output.table] = rows
         written = {name: _count(rows) for name, rows in evaluated.outputs.items()}
         crash.point("embedded.before_files")
         owed = []
@@ -86,7 +92,9 @@ class Sink:
                 continue
             record = self._record(output, batch)
             record = replace(record, rows=written[output.table], late=evaluated.late, dropped=evaluated.dropped)
-            record = replace(record, unmet=evaluated.unmet.get(output.table, {}))
+            record = replace(
+                record, unmet=evaluated.unmet.get(output.table, {}), frozen=frozen_rows.get(output.table, 0)
+            )
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":

@@ -30,7 +30,7 @@ from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
-from floodmark.lake.folder.locks import exclusive, stream_role
+from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.tables import forget
 from floodmark.lake.stream.sample import sampled
@@ -83,7 +83,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     with exclusive(lake, "operators", operator.name, "run", role=role):
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
-            forget(operator, lake)
+            with exclusive(lake, "operators", operator.name, "bounded run", file=BOUNDED):
+                forget(operator, lake)
             spark.catalog.clearCache()
         operator = sampled(lake, operator)
         ready = workers.started(spark) if operator.stateful is not None else None

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
-from floodmark.core.time import NEVER
+from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
@@ -32,6 +32,8 @@ from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.results import frozen
+from floodmark.lake.results.own_stream import drops_late
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.files import Written
@@ -54,6 +56,7 @@ class _Part:
     write: Callable[[], Written]
     count: int
     unmet: Mapping[str, int] = field(default_factory=dict)
+    frozen: int = 0
 
 
 @dataclass(slots=True)
@@ -147,6 +150,7 @@ class Sink:
                     name = "main" if output is main else "side"
                     record = self._record_of(output, number, progress)
                     record = replace(record, rows=count, late=total["late"], dropped=total["dropped"], unmet=part.unmet)
+                    record = replace(record, frozen=part.frozen)
                     if output.table in self.early and count:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
@@ -216,6 +220,7 @@ class Sink:
             part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), part.count)
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
         check_there(path, f"output '{output.table}' of the running stream", fix)
+        part = self._thawed(part)
         part = replace(part, unmet=self._unmet(part))
         if not ahead:
             return part
@@ -223,6 +228,23 @@ class Sink:
         crash.point("micro_batch.after_files")
         count = written.kinds()[ROW] if part.count == _UNKNOWN else part.count
         return replace(part, write=lambda: written, count=count)
+
+    def _thawed(self, part: _Part) -> _Part:
+        """A part without the rows whose event time is frozen. They are looked for only where something is frozen, and late rows are emitted."""
+        output = part.output
+        frozen_range = None if drops_late(self.operator) else frozen.frozen(self.lake, self.operator.name)
+        if frozen_range is None or not frozen.holds(output):
+            return part
+        later = F.coalesce(F.col("_event_time") >= F.lit(from_ms(frozen_range.before)), F.lit(True))
+        left = part.rows.agg(
+            F.count_if(~later).alias("frozen"), F.count_if(later & (F.col("_kind") == ROW)).alias("rows")
+        )
+        counts = left.collect()[0]
+        if not counts["frozen"]:
+            return part
+        rows = part.rows.filter(later)
+        write = partial(self._appender(output).write, rows, partition_by(output))
+        return replace(part, rows=rows, write=write, count=int(counts["rows"]), frozen=int(counts["frozen"]))
 
     def _unmet(self, part: _Part) -> dict[str, int]:
         """The expectations that the rows of an output do not meet.
