@@ -5,6 +5,7 @@ from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
+from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
 from floodmark.spec.keyed.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
 from floodmark.spec.keyed.state import (
     AggregatingState,
@@ -85,6 +86,7 @@ __all__ = [
     "Context",
     "Contract",
     "Count",
+    "Counter",
     "Daily",
     "Decision",
     "DeltaTable",
@@ -94,7 +96,9 @@ __all__ = [
     "Expectation",
     "Files",
     "FromColumn",
+    "Gauge",
     "Global",
+    "Histogram",
     "Hourly",
     "JsonText",
     "KeepLast",
@@ -104,6 +108,7 @@ __all__ = [
     "ListState",
     "LocalTime",
     "MapState",
+    "Meter",
     "Operator",
     "Outputs",
     "Pane",

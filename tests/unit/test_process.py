@@ -1250,7 +1250,7 @@ def spark_like():
         (lambda: over(RunningSum(), sides={"late": Note}), "DEFINITION-064"),
         (lambda: over(RunningSum(), order="random"), "DEFINITION-055"),
         (lambda: over(RunningSum(), sides=["a"]), "expected side outputs by name"),
-        (lambda: over(Twins()), "names of states and timers, got a, b"),
+        (lambda: over(Twins()), "names of states, timers and metrics, got a, b"),
         (lambda: over(InInit()), "states as attributes of the class, got self.last"),
         (bounds_that_yield, "an on_broadcast that yields nothing, got a generator"),
         (lambda: fm.ValueState(float, migrate=float), "a way to every version from 2 on"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from events import Event, row, source
+from idle_job import IdleJob
 from stored import rows
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
@@ -60,14 +61,8 @@ def test_what_would_never_wake_is_refused(wrong, says):
         wrong()
 
 
-class Drained:
+class Drained(IdleJob):
     """A job that has nothing to read."""
-
-    version = "tallied@1"
-
-    def awaits(self) -> str:
-        """Nothing."""
-        return ""
 
     def start(self) -> None:
         """At once."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from events import Event
+from idle_job import IdleJob
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, operator
 from floodmark.control.processes import running
@@ -27,17 +28,11 @@ def tallied(events: Stream[Event]) -> Stream:
     return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
 
 
-class Job:
+class Job(IdleJob):
     """A job that starts after some tries, and ends as a test says."""
-
-    version = "tallied@1"
 
     def __init__(self, *, held: int = 0, ends: BaseException | None = None) -> None:
         self.held, self.ends = held, ends
-
-    def awaits(self) -> str:
-        """Nothing."""
-        return ""
 
     def start(self) -> None:
         """Finds the lock held."""

@@ -49,6 +49,7 @@ GROUPS = {
         "stop": "supervise",
         "restart": "supervise",
         "logs": "supervise",
+        "top": "top",
         "supervise": "supervise",
         "maintain": "maintain",
     },

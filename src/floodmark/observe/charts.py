@@ -1,4 +1,4 @@
-"""Small pictures as inline SVG: lines and bars."""
+"""Small pictures as inline SVG: lines, bars and graphs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 96, 12, 28
 _COLOURS = ("#1f5f99", "#c2571a", "#3c7d3f", "#7a4a9e")
 _TICKS = 4
 _LABELS = 8
+_BOX_WIDTH, _BOX_HEIGHT, _APART, _BELOW = 190, 46, 56, 16
+_KINDS = {"input": "#e4eef7", "output": "#e6f2e6", "stateful": "#f7ecdf"}
+"""Kind of a node -> colour of its box."""
+_HEAD = (
+    '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0,0 L8,4 L0,8 z" fill="#888"/></marker></defs>'
+)
+"""Head of an arrow."""
 
 
 def lines(series: Mapping[str, Sequence[float | None]], labels: Sequence[str], unit: str) -> str:
@@ -146,3 +154,47 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = "#444") -> s
 
 def _picture(parts: Sequence[str], height: int) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" viewBox="0 0 {_WIDTH} {height}" role="img" font-size="12">{"".join(parts)}</svg>'
+
+
+def graph(nodes: Sequence[Mapping[str, str]], edges: Sequence[Sequence[str]], notes: Mapping[str, str]) -> str:
+    """SVG of a graph without cycles, left to right: a box per node, an arrow per edge.
+
+    Args:
+        nodes: each with ``id``, ``label`` and ``kind``, which chooses the colour.
+        edges: pairs of ids.
+        notes: id -> text in the box below the label.
+    """
+    columns: dict[str, int] = {}
+    for node in nodes:  # a node's parents come before it
+        columns[node["id"]] = max((columns[start] + 1 for start, end in edges if end == node["id"]), default=0)
+    places: dict[str, tuple[float, float]] = {}
+    rows: dict[int, int] = {}
+    for node in nodes:
+        column = columns[node["id"]]
+        places[node["id"]] = column * (_BOX_WIDTH + _APART) + 2.0, rows.get(column, 0) * (_BOX_HEIGHT + _BELOW) + 2.0
+        rows[column] = rows.get(column, 0) + 1
+    parts = [_HEAD]
+    for start, end in edges:
+        (x, y), (to_x, to_y) = places[start], places[end]
+        x, y, to_y = x + _BOX_WIDTH, y + _BOX_HEIGHT / 2, to_y + _BOX_HEIGHT / 2
+        bend = (x + to_x) / 2
+        path = f"M{x:.0f},{y:.0f} C{bend:.0f},{y:.0f} {bend:.0f},{to_y:.0f} {to_x:.0f},{to_y:.0f}"
+        parts.append(f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#head)"/>')
+    for node in nodes:
+        x, y = places[node["id"]]
+        fill = _KINDS.get(node["kind"], "#f4f4f4")
+        box = f'x="{x:.0f}" y="{y:.0f}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5"'
+        parts.append(f'<g><title>{escape(node["label"])}</title><rect {box} fill="{fill}" stroke="#999"/>')
+        parts.append(_text(x + 8, y + 19, _shortened(node["label"]), "start", "#222"))
+        parts.append(_text(x + 8, y + 36, notes.get(node["id"], ""), "start", "#666") + "</g>")
+    width = max(columns.values(), default=0) * (_BOX_WIDTH + _APART) + _BOX_WIDTH + 4
+    height = max(rows.values(), default=1) * (_BOX_HEIGHT + _BELOW)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def _shortened(label: str) -> str:
+    most = 28
+    return label if len(label) <= most else f"{label[: most - 1]}…"

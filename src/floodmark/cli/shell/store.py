@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from floodmark.cli.shell.loading import LoadedWorkspace
 from floodmark.core.time import describe
@@ -16,9 +18,27 @@ if TYPE_CHECKING:
     from floodmark.control.state.records import Driver
     from floodmark.control.streams.fleet import Fleet
 
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
 _HOUR_SECONDS = 3600
 _MOST_DRIVERS = 200
 """Most drivers of a stream that are counted for the last hour: a stream that sleeps is started at most every half minute."""
+
+
+def serving_options(verb: Verb) -> Verb:
+    """Options of the verbs that serve pages and metrics of streams."""
+    port = click.option(
+        "--metrics-port",
+        type=click.IntRange(1, 65535),
+        help="Port of the pages about streams and of /metrics for Prometheus. Default: 9464, or a free one if that is taken.",
+    )
+    host = click.option(
+        "--metrics-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address for pages and metrics to listen on. There is no login: keep it local.",
+    )
+    return port(host(verb))
 
 
 def fleet(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet:
@@ -60,14 +80,16 @@ def known(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet | None:
 def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, str]]:
     """(a row per started stream, operator or source -> state of its tables that have no commit). Both are empty if no stream was ever started.
 
-    Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state) and ``state`` in words.
+    Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state), ``backpressure`` (empty if the stream should not run) and ``state``
+    in words.
     """
     from floodmark.control.processes.supervisor import awaited, describe_driver, given_up
+    from floodmark.control.streams.vitals import vitals
 
     there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:
         return rows, awaits
-    supervised = there.supervised
+    supervised, pressures = there.supervised, {one.name: one.pressure for one in vitals(there.store, there.here)}
     for deployment in there.here:
         sleeps = deployment.run_when == "data"
         drivers = there.store.drivers(deployment.stream, *([_MOST_DRIVERS] if sleeps else []))
@@ -80,7 +102,13 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
                 f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
             )
         rows.append(
-            {"stream": deployment.operator, "version": deployment.version, "wanted": deployment.desired, "state": state}
+            {
+                "stream": deployment.operator,
+                "version": deployment.version,
+                "wanted": deployment.desired,
+                "backpressure": pressures[deployment.operator] or "",
+                "state": state,
+            }
         )
         if (reason := awaited(deployment, driver, supervised=supervised)) is not None:
             awaits[deployment.operator] = reason

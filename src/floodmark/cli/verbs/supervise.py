@@ -14,7 +14,7 @@ from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
-from floodmark.cli.shell.store import fleet, supervisor
+from floodmark.cli.shell.store import fleet, serving_options, supervisor
 from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
 
@@ -26,14 +26,20 @@ _TAIL_BYTES = 64_000
 
 
 @click.command()
+@serving_options
 @shared
 @pass_invocation
-def supervise(invocation: Invocation) -> None:
-    """Run all started streams, and restart streams that crash. Ctrl-C ends the supervisor and leaves the streams running."""
+def supervise(invocation: Invocation, *, metrics_host: str, metrics_port: int | None) -> None:
+    """Run all started streams, and restart streams that crash. Ctrl-C ends the supervisor and leaves the streams running.
+
+    Serves a page about each stream, and metrics for Prometheus.
+    """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     streams = fleet(opened, console.say)
-    with stopping(console, "its next look") as stop:
+    from floodmark.control.serving.server import serving
+
+    with stopping(console, "its next look") as stop, serving(streams.store, metrics_host, metrics_port, console.say):
         console.say(f"supervising by {streams.home}; Ctrl-C ends this, and leaves what runs running")
         supervisor(opened, streams, console.say).run(stop)
 

@@ -28,7 +28,7 @@ from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import LoadedWorkspace, open_workspace
 from floodmark.cli.shell.signals import stopping
-from floodmark.cli.shell.store import fleet, known, supervisor
+from floodmark.cli.shell.store import fleet, known, serving_options, supervisor
 from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError
 from floodmark.lake.folder.paths import Lake
 
@@ -53,9 +53,19 @@ _UNREACHABLE = "DagsterUserCodeUnreachableError"
     "--state", metavar="FOLDER", help="Folder of Dagster's own state. Default: .floodmark/dagster in the workspace."
 )
 @click.option("--supervise/--no-supervise", default=True, show_default=True, help="Also run all started streams.")
+@serving_options
 @shared
 @pass_invocation
-def up(invocation: Invocation, *, host: str, port: int, state: str | None, supervise: bool) -> None:
+def up(
+    invocation: Invocation,
+    *,
+    host: str,
+    port: int,
+    state: str | None,
+    supervise: bool,
+    metrics_host: str,
+    metrics_port: int | None,
+) -> None:
     """Run Dagster with this workspace's assets, and all started streams. Ctrl-C stops both.
 
     Streams stop at a micro-batch boundary, and resume with the next ``up`` or ``supervise``.
@@ -80,7 +90,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     with (
         stopping(console, "Dagster and the streams have stopped") as stop,
-        _supervising(opened, console, wanted=supervise),
+        _supervising(opened, console, metrics_host, metrics_port, wanted=supervise),
         _running(command, root, environment, log) as process,
     ):
         session.record(home, process.pid, f"http://{host}:{port}")
@@ -108,12 +118,18 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
 
 
 @contextmanager
-def _supervising(opened: LoadedWorkspace, console: Console, *, wanted: bool) -> Iterator[None]:
-    """Run a supervisor in a thread, if ``wanted``. The supervisor waits while another one is at work; its streams stop when the context ends."""
+def _supervising(
+    opened: LoadedWorkspace, console: Console, host: str, port: int | None, *, wanted: bool
+) -> Iterator[None]:
+    """Run a supervisor in a thread, and serve pages and metrics of streams, if ``wanted``.
+
+    The supervisor waits while another one is at work; its streams stop when the context ends.
+    """
     if not wanted:
         yield
         return
     from floodmark.control.processes.supervisor import LEASE
+    from floodmark.control.serving.server import serving
 
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:
@@ -121,7 +137,8 @@ def _supervising(opened: LoadedWorkspace, console: Console, *, wanted: bool) -> 
     thread = threading.Thread(target=supervisor(opened, streams, console.note).stand_by, args=(over,))
     thread.start()
     try:
-        yield
+        with serving(streams.store, host, port, console.note):
+            yield
     finally:
         over.set()
         thread.join()

@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.control.state.records import Deployment
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import describe
 from floodmark.lifecycle.usage import Usage
+from floodmark.observe.measure import Measure
 from floodmark.spec.assets.asset import RunWhen, SourceAsset
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.run import BatchInfo
+from floodmark.spec.values.run import BatchInfo, ReadTo
 from floodmark.spec.workspace import Settings, Workspace
 
 if TYPE_CHECKING:
@@ -39,12 +42,14 @@ class Committed:
         progress: of the outputs, or watermark of the log, after the commit, ms UTC.
         usage: what the commit adds to the usage of the driver.
         text: the line of the driver's log.
+        measure: what is measured of the commit.
     """
 
     number: int
     progress: int
     usage: Usage
     text: str
+    measure: Measure
 
 
 class Job(Protocol):
@@ -61,6 +66,20 @@ class Job(Protocol):
 
     def start(self) -> None:
         """Check what the start requires, and start the engine."""
+        ...
+
+    @property
+    def graph(self) -> dict[str, Any]:
+        """What the job runs, as nodes and edges (``compiler.program``)."""
+        ...
+
+    def missed(self, history: str, number: int) -> list[Measure]:
+        """The commits after the last one that was counted, oldest first, from the commits of the job's tables.
+
+        Args:
+            history: history of the last counted commit.
+            number: number of the last counted commit.
+        """
         ...
 
     def run(
@@ -93,6 +112,8 @@ class OperatorStream:
     settings: Settings
     run_when: RunWhen = "always"
     _engine: Computing | None = None
+    _table: str = ""
+    """Id of the main output's table, once it exists."""
 
     @property
     def version(self) -> str:
@@ -133,14 +154,16 @@ class OperatorStream:
         """As ``Job``."""
         del on_wait
         assert self._engine is not None
-        quarantines = {output.table for output in self.operator.outputs if output.side == "quarantine"}
 
         def record_batch(batch: BatchInfo) -> None:
-            aside = sum(rows for table, rows in batch.rows.items() if table in quarantines)
+            measure = self._measured(batch)
+            aside = measure.quarantined
             usage = Usage(
                 rows=batch.rows_in, late=batch.late, dropped=batch.dropped, set_aside=aside, busy=batch.seconds
             )
-            on_commit(Committed(number=batch.batch_id, progress=batch.progress, usage=usage, text=f"{batch}"))
+            on_commit(
+                Committed(number=batch.batch_id, progress=batch.progress, usage=usage, text=f"{batch}", measure=measure)
+            )
 
         try:
             if self.run_when == "data":
@@ -164,6 +187,55 @@ class OperatorStream:
                 stop.wait(_LOOK_SECONDS)
                 waited += _LOOK_SECONDS
         return None
+
+    def missed(self, history: str, number: int) -> list[Measure]:
+        """As ``Job``."""
+        from floodmark.lake.stream.timeline import Timeline, positions_at
+        from floodmark.observe.commits import measures
+
+        timeline = Timeline.current(self._lake, self.operator.name)
+        own = self._history(timeline.number)
+        commits = measures(self.operator, timeline, own, since=number if own == history else -1) if own else []
+        if commits:
+            read = self._by_path(positions_at(timeline, commits[-1].number))
+            commits[-1] = replace(commits[-1], read=read)
+        return commits
+
+    def _by_path(self, read: Mapping[str, ReadTo]) -> dict[str, ReadTo]:
+        """(input name -> how far the input is read) -> the same by the path of the input's table."""
+        paths = {one.name: self._lake.input(one) for one in self.operator.inputs}
+        return {paths[name]: position for name, position in read.items()}
+
+    @property
+    def graph(self) -> dict[str, Any]:
+        """As ``Job``."""
+        from floodmark.compiler.program import program
+
+        return program(self.operator)
+
+    def _history(self, timeline: int) -> str:
+        """Id of the sequence of the stream's micro-batches; empty before there is one."""
+        from floodmark.lake.table.entries import id_of, is_table
+
+        path = self._lake.output(self.operator.outputs[0].table)
+        if not self._table and is_table(path):
+            self._table = id_of(path)
+        return f"{self._table}/{timeline}" if self._table else ""
+
+    def _measured(self, batch: BatchInfo) -> Measure:
+        """What is measured of a micro-batch that was just committed."""
+        from deltalake.exceptions import DeltaError
+
+        from floodmark.lake.table.entries import version_of
+
+        quarantines = [output.table for output in self.operator.outputs if output.side == "quarantine"]
+        history, at = self._history(batch.timeline), time.time()
+        measure = Measure.of(batch, history=history, at=at, quarantines=quarantines)
+        read, waiting = self._by_path(batch.read), 0
+        for path, (version, *_) in read.items():
+            with suppress(DeltaError, OSError):  # the stream itself says what is wrong with its input
+                waiting += max(0, version_of(path) - version)
+        return replace(measure, read=read, waiting=waiting)
 
     def _versions(self) -> dict[str, int]:
         from floodmark.lake.table.entries import version_of
@@ -189,10 +261,39 @@ class Landing:
     settings: Settings
     version: str
     _engine: Computing | None = None
+    _table: str = ""
+    """Id of the log's table, once it exists."""
 
     def awaits(self) -> str:
         """As ``Job``: nothing. A folder that is missing is waited for while the job runs, as it may go missing then."""
         return ""
+
+    def missed(self, history: str, number: int) -> list[Measure]:
+        """As ``Job``."""
+        from floodmark.lake.folder.paths import Lake
+        from floodmark.observe.commits import landings
+
+        own = self._history()
+        name, lake = self.asset.source.name, Lake.of(self.settings)
+        return landings(name, lake.log(name), own, since=number if own == history else -1) if own else []
+
+    @property
+    def graph(self) -> dict[str, Any]:
+        """As ``Job``."""
+        name = self.asset.source.name
+        files = {"id": "input", "kind": "input", "label": type(self.asset.source.connector).__name__, "table": ""}
+        log = {"id": "output", "kind": "output", "label": name, "table": name}
+        return {"nodes": [files, log], "edges": [["input", "output"]]}
+
+    def _history(self) -> str:
+        """Id of the log, in which the numbers of commits are unique; empty before there is one."""
+        from floodmark.lake.folder.paths import Lake
+        from floodmark.lake.table.entries import id_of, is_table
+
+        path = Lake.of(self.settings).log(self.asset.source.name)
+        if not self._table and is_table(path):
+            self._table = id_of(path)
+        return self._table
 
     def start(self) -> None:
         """As ``Job``."""
@@ -231,9 +332,23 @@ class Landing:
         from floodmark.lake.folder.paths import Lake
 
         def record_commit(commit: Landed) -> None:
+            measure = Measure(
+                history=self._history(),
+                number=commit.ordinal,
+                at=time.time(),
+                seconds=commit.seconds,
+                phases={"land": commit.seconds},
+                rows_in=commit.rows + commit.quarantined,
+                rows={self.asset.source.name: commit.rows},
+                quarantined=commit.quarantined,
+                progress=commit.watermark,
+                waiting=commit.pending,
+            )
             usage = Usage(rows=commit.rows, set_aside=commit.quarantined, busy=commit.seconds)
             text = f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, watermark {describe(commit.watermark)}, {commit.pending:,} to go"
-            on_commit(Committed(number=commit.ordinal, progress=commit.watermark, usage=usage, text=text))
+            on_commit(
+                Committed(number=commit.ordinal, progress=commit.watermark, usage=usage, text=text, measure=measure)
+            )
 
         assert self._engine is not None
         self._engine.land(

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from floodmark.control.processes.job import Committed, Job, job_of
+from floodmark.control.processes.measuring import Measuring
 from floodmark.control.processes.meter import Metering
 from floodmark.control.state.records import Deployment, Driver, State
 from floodmark.control.state.store import Store
@@ -42,6 +43,7 @@ class Running:
     stop: threading.Event = field(default_factory=threading.Event)
     ended: tuple[State, str, Mapping[str, int] | None] | None = field(default=None, init=False)
     """How the run has ended: as the arguments of ``Store.end``; None while the stream runs."""
+    _measuring: Measuring | None = field(default=None, init=False)
 
     def run(self, load: Callable[[Deployment], Workspace], on_start: Callable[[], None] = lambda: None) -> None:
         """Run the stream, whatever happens. Sets ``ended``.
@@ -84,6 +86,8 @@ class Running:
             fix = f"Deploy it again: floodmark start {driver.operator}"
             where = f"package {deployment.package} of '{driver.operator}'"
             raise LifecycleError(where, deployment.version, job.version, fix, code="LIFECYCLE-051")
+        self._measuring = Measuring(self.store, driver, job, self.say)
+        self._measuring.begin()
         on_start()
         while await_job(job, self.stop, self._record_wait):
             try:
@@ -106,6 +110,8 @@ class Running:
     def _record_commit(self, commit: Committed) -> None:
         self.say(commit.text)
         self.meter.count(commit.usage)
+        if self._measuring is not None:
+            self._measuring.record(commit.measure)
         self._update(batch=commit.number, progress=commit.progress)
 
     def _update(self, **values: Any) -> None:

@@ -115,6 +115,30 @@ _JOURNAL = sa.Table(
     sa.Column("operator", sa.String),
     sa.Column("detail", sa.Text, nullable=False),
 )
+MEASURED = sa.Table(
+    "floodmark_measured",
+    _METADATA,
+    sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("lake", sa.String, primary_key=True),
+    sa.Column("history", sa.String, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("counted", sa.BigInteger, nullable=False),
+    sa.Column("driver", sa.Integer, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("totals", sa.JSON, nullable=False),
+    sa.Column("graph", sa.JSON),
+)
+"""Table of sums over a stream's commits, used by ``control.state.measures``."""
+MEASURES = sa.Table(
+    "floodmark_measures",
+    _METADATA,
+    sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("lake", sa.String, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True),
+    sa.Column("ordinal", sa.BigInteger, nullable=False),
+    sa.Column("measure", sa.JSON, nullable=False),
+)
+"""Table of a stream's newest commits, a ring of slots, used by ``control.state.measures``."""
 ROLLOUTS = sa.Table(
     "floodmark_rollouts",
     _METADATA,
@@ -149,6 +173,9 @@ ROLLOUTS = sa.Table(
     sa.Column("memory", sa.Text),
 )
 """Table of rollouts, used by ``control.state.rollout``."""
+
+DRIVERS = _DRIVERS
+"""Table of drivers, for reading."""
 
 
 class Store:

@@ -28,8 +28,9 @@ EMITTED = (
     "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
     "tick bigint, others string, results binary, side binary"
 )
-"""Rows that the host emits: counts; the number of rows of each side output of a process function, as JSON; if the clock moved, the last
-sequence seen and the clock of the next timer; result rows as a chunk, side rows as a chunk."""
+"""Rows that the host emits: counts; if the clock moved, the last
+sequence seen and the clock of the next timer; result rows as a chunk, side rows as a chunk. ``others`` is JSON: ``sides``, the number of rows of
+each side output of a process function, and ``metrics``, what is observed of its metrics."""
 
 COUNTED = ("late", "dropped", "sides", "failures")
 """Columns of counts that packing fills, and the host too."""
@@ -135,9 +136,7 @@ def emitted(
         "failures": packed["failures"] + _size(emission.failed),
         "position": position,
         "tick": emission.tick,
-        "others": json.dumps({name: table.num_rows for name, table in emission.sides.items()})
-        if emission.sides
-        else None,
+        "others": _others(emission),
         "results": encode({"results": results, **_side_tables(emission.sides)})
         if results.num_rows or emission.sides
         else None,
@@ -145,6 +144,14 @@ def emitted(
     }
     nothing = dict.fromkeys(COUNTS, 0)
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
+
+
+def _others(emission: Emission) -> str | None:
+    """The column ``others``; None if there is nothing to tell."""
+    if not emission.sides and not emission.metrics:
+        return None
+    sides = {name: table.num_rows for name, table in emission.sides.items()}
+    return json.dumps({"sides": sides, "metrics": emission.metrics})
 
 
 def _side_tables(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

@@ -146,6 +146,8 @@ class MicroBatch:
         unmet: expectation -> rows of the commit that do not meet it, of the expectations that the run has judged before the commit; 1 for an
             expectation of one number. Those that all rows meet are left out.
         frozen: rows and retractions that were left out, as their event time is frozen.
+        rows_in: rows that the micro-batch read, markers included; 0 in commits of earlier versions of floodmark.
+        metrics: metric of a process function -> what the micro-batch has observed of it; in the main output's commit.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -166,6 +168,8 @@ class MicroBatch:
     restated: bool = False
     unmet: Mapping[str, int] = field(default_factory=dict)
     frozen: int = 0
+    rows_in: int = 0
+    metrics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:

@@ -25,6 +25,7 @@ from floodmark.semantics.kernels.revisions import matching, revise
 from floodmark.semantics.state.index import TOGETHER, Chunk, Index
 from floodmark.semantics.state.store import Store
 from floodmark.semantics.windows import extent
+from floodmark.spec.keyed.metric import Part
 from floodmark.spec.values.schema import ROW
 
 _FOREVER = 1 << 60
@@ -74,6 +75,7 @@ class Emission:
         side: rows dropped for all their windows, with their stamps, if the kernel itself classifies rows.
         failed: rows and panes the user's code failed for, as side rows.
         sides: output name -> rows of a side output, as ``results``; numbered together with these.
+        metrics: metric of a process function -> what is observed of it.
     """
 
     results: pa.Table
@@ -84,6 +86,7 @@ class Emission:
     side: pa.Table | None = None
     failed: pa.Table | None = None
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    metrics: Mapping[str, Part] = field(default_factory=dict)
 
 
 class Kernels:

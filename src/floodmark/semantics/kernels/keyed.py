@@ -29,6 +29,7 @@ from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
+from floodmark.spec.keyed.metric import Part
 from floodmark.spec.values.schema import Schema
 
 
@@ -145,6 +146,7 @@ class KeyedKernel(ABC):
             side,
             failed,
             self._sides(),
+            self._metrics(),
         )
 
     def _opened_entries(self) -> KeyGroup:
@@ -159,6 +161,10 @@ class KeyedKernel(ABC):
 
     def _sides(self) -> dict[str, pa.Table]:
         """Output name -> rows of a side output."""
+        return {}
+
+    def _metrics(self) -> dict[str, Part]:
+        """Metric -> what is observed of it."""
         return {}
 
     def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:

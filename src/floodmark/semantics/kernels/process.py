@@ -23,6 +23,7 @@ from floodmark.semantics.kernels.keyed import KeyedKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
+from floodmark.spec.keyed.metric import Metric, Part
 from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import State, evolution
 from floodmark.spec.values.schema import RETRACTION, ROW, Schema
@@ -87,6 +88,27 @@ class _Times:
         return list(self.times.get(name, ()))
 
 
+class _Observed:
+    """The observations of metrics in a micro-batch: name, event time, value."""
+
+    __slots__ = ("items", "open", "time")
+
+    def __init__(self) -> None:
+        self.items: list[tuple[str, int, float]] = []
+        self.open, self.time = False, NEVER
+
+    def add(self, name: str, value: float) -> None:
+        self.items.append((name, self.time, value))
+
+    def taken(self, metrics: Mapping[str, Metric]) -> dict[str, Part]:
+        """Remove the observations; returns metric -> what is observed of it."""
+        by_name: dict[str, list[tuple[int, float]]] = {}
+        for name, time, value in self.items:
+            by_name.setdefault(name, []).append((time, value))
+        self.items.clear()
+        return {name: metrics[name].part(observations) for name, observations in by_name.items()}
+
+
 def _clamped(time: int) -> int:
     return min(max(time, NEVER), END)
 
@@ -102,6 +124,8 @@ class Runner:
         handles: dict[str, Any] = {name: state.bound(self.cells[name]) for name, state in self.states.items()}
         self.broadcast = {name: state.bound(self.cells[name]) for name, state in self.shared.items()}
         handles |= self.broadcast | {name: timer.bound(self.times) for name, timer in timers.items()}
+        self.metrics, self.observed = function.metrics(), _Observed()
+        handles |= {name: metric.bound(self.observed) for name, metric in self.metrics.items()}
         with user_code_boundary(f"open() of '{type(function).__name__}'"):
             self.function, settings = function.opened(handles)
         self.settings = {name: (value, _image(value)) for name, value in settings.items()}
@@ -285,6 +309,7 @@ class ProcessKernel(KeyedKernel):
     # ---- layouts
 
     def _begin(self) -> None:
+        self.runner.observed.items.clear()  # of a try that failed
         extra, layout = self.entries.extra, self.stage.step.function.function.layout()
         layouts = extra.setdefault("layouts", [])
         if layout not in layouts:
@@ -473,6 +498,7 @@ class ProcessKernel(KeyedKernel):
         for name, cell in runner.own:
             cell.raw, cell.now, cell.open = states.get(name), now, True
         runner.times.times, runner.times.open = key_state.timers, True
+        runner.observed.time, runner.observed.open = self.emits[1], True
 
     def _leave(self, key_state: KeyCells) -> None:
         runner, states = self.runner, key_state.states
@@ -482,7 +508,7 @@ class ProcessKernel(KeyedKernel):
             elif name in states:
                 del states[name]
             cell.raw, cell.open = None, False
-        runner.times.open = False
+        runner.times.open = runner.observed.open = False
         for name, _, ttl in runner.mortal:
             if name in states:
                 key_state.expiry, key_state.loose = min(key_state.expiry, runner.cells[name].now + ttl, END), True
@@ -546,13 +572,16 @@ class ProcessKernel(KeyedKernel):
         return {own: row[column] for own, column in columns} if columns else row
 
     def _lists(self) -> list[list[Any]]:
-        return [*super()._lists(), *(target.rows for target in self.targets.values())]
+        return [*super()._lists(), *(target.rows for target in self.targets.values()), self.runner.observed.items]
 
     def _results(self) -> pa.Table:
         return self._fitted(self.result)
 
     def _sides(self) -> dict[str, pa.Table]:
         return {name: self._fitted(target) for name, target in self.targets.items() if target.rows}
+
+    def _metrics(self) -> dict[str, Part]:
+        return self.runner.observed.taken(self.runner.metrics)
 
     def _fitted(self, target: _Target) -> pa.Table:
         try:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 from floodmark.core.code import cells, check_source, class_of, code_of, settings_of
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.fingerprint import canonical
+from floodmark.spec.keyed.metric import Metric
 from floodmark.spec.keyed.state import BroadcastState, State
 from floodmark.spec.keyed.timer import Timer
 
@@ -47,7 +48,7 @@ class Context(Protocol):
 
 
 class StatefulFunction:
-    """Base of all process functions. State and timers are class attributes; settings are attributes set in ``__init__``.
+    """Base of all process functions. State, timers and metrics are class attributes; settings are attributes set in ``__init__``.
 
     Attributes may be set in ``__init__`` and ``open`` alone: an attribute that a callback set would be lost with the process.
     """
@@ -77,7 +78,7 @@ class StatefulFunction:
 
     def __setattr__(self, name: str, value: Any) -> None:
         declared = getattr(type(self), name, None)
-        if vars(self).get("_opened") and not isinstance(declared, (State, Timer)):
+        if vars(self).get("_opened") and not isinstance(declared, (State, Timer, Metric)):
             fix = f"Declare it: {name} = ValueState(float), as an attribute of the class {type(self).__name__}."
             where = f"process function '{type(self).__name__}'"
             raise UserCodeError(where, "state that is declared", f"self.{name} = ...", fix, code="USER-004")
@@ -99,6 +100,11 @@ class StatefulFunction:
         return dict(cls._declared(Timer))
 
     @classmethod
+    def metrics(cls) -> dict[str, Metric]:
+        """Name -> metric."""
+        return dict(cls._declared(Metric))
+
+    @classmethod
     def _declared(cls, kind: type[Any]) -> Iterator[tuple[str, Any]]:
         attributes: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
@@ -109,7 +115,7 @@ class StatefulFunction:
         """An opened copy with handles on ``cells``; from then on, setting one of its attributes is an error.
 
         Args:
-            cells: name of a state or timer -> its handle.
+            cells: name of a state, timer or metric -> its handle.
 
         Returns:
             The copy, and its settings: the attributes that ``open`` has not replaced.
@@ -269,13 +275,13 @@ def _complete(function: object, kind: type[StatefulFunction], where: str) -> Sta
     if missing:
         fix = f"Write {', '.join(missing)} on {own.__name__}."
         raise unfit_function(where, f"a complete {kind.__name__}", f"none of {', '.join(missing)}", fix)
-    declared = {**function.states(), **function.broadcast_states(), **function.timers()}
+    declared = {**function.states(), **function.broadcast_states(), **function.timers(), **function.metrics()}
     wrong = [n for n in declared if n.startswith("_") or hasattr(StatefulFunction, n) or n in kind.callbacks]
     wrong += [name for name in declared if len([o for o in declared.values() if o is declared[name]]) > 1]
     if wrong:
-        fix = "Give each state and timer an attribute of its own, with a name that is none of the function's methods."
-        raise unfit_function(where, "names of states and timers", ", ".join(wrong), fix)
-    if held := [name for name, value in vars(function).items() if isinstance(value, (State, Timer))]:
+        fix = "Give each state, timer and metric an attribute of its own, with a name that is none of the function's methods."
+        raise unfit_function(where, "names of states, timers and metrics", ", ".join(wrong), fix)
+    if held := [name for name, value in vars(function).items() if isinstance(value, (State, Timer, Metric))]:
         fix = f"Declare it as an attribute of the class {own.__name__}, not in __init__."
         raise unfit_function(where, "states as attributes of the class", f"self.{held[0]}", fix)
     rules = getattr(own, "on_broadcast", None)

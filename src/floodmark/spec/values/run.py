@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from floodmark.core.time import NEVER, Interval, describe
 
@@ -69,6 +69,27 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """What a micro-batch has made durable of a stream's state.
+
+    Args:
+        batch: number of the micro-batch.
+        seconds: time it took.
+        written: bytes that were written.
+        held: bytes of all state after it.
+    """
+
+    batch: int
+    seconds: float
+    written: int
+    held: int
+
+
+ReadTo = tuple[int, int, str, int | None]
+"""How far an input is read: version of its table, last file of the next version, id of the table, version whose files are read in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchInfo:
     """One committed micro-batch of an unbounded run.
 
@@ -83,6 +104,12 @@ class BatchInfo:
         seconds: time it took to write the micro-batch.
         unmet: output table -> expectation -> rows that do not meet it, of the expectations that a run judges before it commits.
         warnings: failures beside the micro-batches, since the last one, that did not stop the stream.
+        timeline: number of the stream's timeline.
+        newest: greatest event time of the rows read, ms; NEVER if unknown.
+        read: input name -> how far the input is read after the micro-batch.
+        phases: phase of the micro-batch -> its duration, s.
+        metrics: metric of a process function -> what the micro-batch has observed of it (``spec.keyed.metric.Part``).
+        checkpoint: the newest checkpoint that is known: of this micro-batch or, on Spark, of the one before.
     """
 
     batch_id: int
@@ -95,3 +122,9 @@ class BatchInfo:
     seconds: float
     unmet: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    timeline: int = field(default=0, repr=False)
+    newest: int = field(default=NEVER, repr=False)
+    read: Mapping[str, ReadTo] = field(default_factory=dict, repr=False)
+    phases: Mapping[str, float] = field(default_factory=dict, repr=False)
+    metrics: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    checkpoint: CheckpointInfo | None = field(default=None, repr=False)

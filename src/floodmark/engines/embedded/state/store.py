@@ -139,6 +139,14 @@ class State:
         self.batch, self._retained[batch.number] = whole, files
         return whole
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes that the last micro-batch has written, and bytes of all files of its state."""
+        if self.batch is None:
+            return 0, 0
+        own = self._sizes[file_of(self.batch.number)]
+        return own, own + sum(self._sizes[file] for file in self.batch.segments)
+
     def mark(self, number: int) -> None:
         """Mark that every table has the commits of a micro-batch. If a crash loses the mark, the next start commits and marks again."""
         Path(self.checkpoint.path, "commits", str(number)).touch()

@@ -45,6 +45,7 @@ from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.graph.steps import Expect, FlatMap, Step, quarantines
+from floodmark.spec.keyed.metric import Part, merge
 from floodmark.spec.rows.criterion import Judged, RowCriterion, with_counts
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, Schema
 
@@ -66,6 +67,7 @@ class Evaluated:
         late: as ``BatchInfo.late``.
         dropped: as ``BatchInfo.dropped``.
         retractions: of all outputs that come from the stateful step.
+        rows_in: as ``BatchInfo.rows_in``.
     """
 
     outputs: dict[str, pa.Table]
@@ -78,6 +80,9 @@ class Evaluated:
     """The clock, ms, for which state waits; None if no state waits for one."""
     unmet: dict[str, dict[str, int]] = field(default_factory=dict)
     """As ``BatchInfo.unmet``."""
+    rows_in: int = 0
+    metrics: dict[str, Part] = field(default_factory=dict)
+    """As ``BatchInfo.metrics``."""
 
 
 @dataclass(slots=True)
@@ -92,6 +97,7 @@ class _Emitted:
     dropped: int = 0
     position: int = NEVER
     due: int | None = None
+    metrics: list[Mapping[str, Part]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -130,6 +136,7 @@ class Compute:
         try:
             evaluated = self._evaluated(number, inputs, before, progress, clock)
             evaluated.unmet = self._unmet(evaluated.outputs)
+            evaluated.rows_in = sum(table.num_rows for table in inputs.values())
             return evaluated
         finally:
             self._marking.remove()
@@ -273,7 +280,15 @@ class Compute:
             outputs[table] = pa.concat_tables([outputs[table], rows_behind]) if table in outputs else rows_behind
         kinds = whole["_kind"]
         retractions = pc.sum(pc.equal(kinds, RETRACTION)).as_py() or 0
-        return Evaluated(outputs, emitted.late, emitted.dropped, retractions, emitted.position, emitted.due)
+        return Evaluated(
+            outputs,
+            emitted.late,
+            emitted.dropped,
+            retractions,
+            emitted.position,
+            emitted.due,
+            metrics=merge(emitted.metrics),
+        )
 
     def _stateless(
         self,
@@ -430,6 +445,7 @@ def _collect(emitted: _Emitted, part: Mapping[str, pa.Table], emission: Emission
     emitted.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
     emitted.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
     emitted.results.append(emission.results)
+    emitted.metrics.append(emission.metrics)
     for name, tables in emitted.sides.items():
         tables.append(emission.sides.get(name))
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
+from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state.batch import Batch, progress_of
@@ -39,7 +40,8 @@ from floodmark.lake.writing.checkpointer import Checkpointer
 from floodmark.lifecycle.plan import sources
 from floodmark.semantics.state.store import Store
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.run import BatchInfo, RunResult
+from floodmark.spec.values.run import BatchInfo, CheckpointInfo, RunResult
+from floodmark.spec.values.schema import MARKER
 
 _NOWHERE = Position(-1, -1, "")
 
@@ -165,7 +167,7 @@ class _Stream:
         """Compute a micro-batch without rows if another engine has read rows whose timers it has not fired."""
         last = self.compute.state.batch
         if last is not None and last.progress < min(last.reached.values()):
-            self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic())
+            self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic(), Stopwatch())
 
     def step(self) -> bool:
         """Compute one micro-batch; returns whether there were files to read."""
@@ -177,18 +179,19 @@ class _Stream:
         woken = self.clock is not None and self.clock.waits_no_longer()
         if not takes and not woken:
             return False
-        began = time.monotonic()
+        watch, began = Stopwatch(), time.monotonic()
         self.positions |= {name: take.position for name, take in takes.items()}
         rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
+        watch.lap("read")
         if woken or any(table.num_rows for table in rows.values()):
-            self._batch(rows, began)
+            self._batch(rows, began, watch)
         return bool(takes)
 
     def _rows(self, name: str, take: Take | None) -> pa.Table:
         reader = self.readers[name]
         return reader.rows(Take((), _NOWHERE) if take is None else take)
 
-    def _batch(self, rows: Mapping[str, pa.Table], began: float) -> None:
+    def _batch(self, rows: Mapping[str, pa.Table], began: float, watch: Stopwatch) -> None:
         last = self.compute.state.batch
         number, reached = (0 if last is None else last.number + 1), dict(last.reached if last is not None else {})
         for name, table in rows.items():
@@ -213,10 +216,12 @@ class _Stream:
             tick=None if self.clock is None else self.clock.recorded(at, before, evaluated),
             behind={} if last is None else last.behind,
         )
-        written = self.sink.write(batch, evaluated, now)
+        watch.lap("compute")
+        written = self.sink.write(batch, evaluated, now, watch)
+        size, held = self.compute.state.sizes
         info = BatchInfo(
             batch_id=number,
-            rows_in=sum(table.num_rows for table in rows.values()),
+            rows_in=evaluated.rows_in,
             rows=written,
             late=evaluated.late,
             dropped=evaluated.dropped,
@@ -225,6 +230,12 @@ class _Stream:
             seconds=time.monotonic() - began,
             unmet=evaluated.unmet,
             warnings=self.warn(),
+            timeline=self.sink.timeline.number,
+            newest=max(map(_newest, rows.values()), default=NEVER),
+            read=dict(self.positions),
+            phases=watch.phases,
+            metrics=evaluated.metrics,
+            checkpoint=CheckpointInfo(batch=number, seconds=watch.phases["checkpoint"], written=size, held=held),
         )
         self.done.add(info)
         self.tell(info)
@@ -240,6 +251,12 @@ class _Stream:
         """The result of the run."""
         watermark = progress_of(self.compute.state.batch)
         return self.done.result(self.operator, watermark=watermark, seconds=seconds, warnings=self.unwritten)
+
+
+def _newest(rows: pa.Table) -> int:
+    """The greatest event time of some rows, ms; NEVER without rows."""
+    newest = pc.max(rows["_event_time"].filter(pc.not_equal(rows["_kind"], MARKER)))
+    return NEVER if newest.as_py() is None else int(newest.cast(pa.int64()).as_py()) // 1000
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
+from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state.batch import Batch, Owed
 from floodmark.engines.embedded.state.checkpoint import NAME
@@ -66,13 +67,14 @@ class Sink:
     """Output table -> progress in its last commit."""
     _published_at: float = field(init=False, default=float("-inf"))
 
-    def write(self, batch: Batch, evaluated: Evaluated, ingested: int) -> dict[str, int]:
+    def write(self, batch: Batch, evaluated: Evaluated, ingested: int, watch: Stopwatch) -> dict[str, int]:
         """Make a micro-batch durable, and commit it to every table.
 
         Args:
             batch: number, progress and positions.
             evaluated: rows of the micro-batch.
             ingested: ingest time of the markers, ms.
+            watch: measures the phases ``write``, ``checkpoint`` and ``commit``.
 
         Returns:
             Output table -> number of rows, without retractions.
@@ -95,13 +97,18 @@ class Sink:
             record = replace(
                 record, unmet=evaluated.unmet.get(output.table, {}), frozen=frozen_rows.get(output.table, 0)
             )
+            record = replace(record, rows_in=evaluated.rows_in)
+            record = replace(record, metrics=evaluated.metrics if output is self.operator.outputs[0] else {})
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":
             self._merge(evaluated.outputs)
             crash.point("early.after_merge")
+        watch.lap("write")
         whole = self.state.commit(replace(batch, owed=tuple(owed)))
+        watch.lap("checkpoint")
         self.pay(whole, evaluated.outputs)
+        watch.lap("commit")
         return written
 
     def publish_progress(self, patience_seconds: float) -> None:

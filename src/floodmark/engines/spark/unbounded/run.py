@@ -27,6 +27,7 @@ from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
+from floodmark.engines.spark.unbounded.progress import checkpointed
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
@@ -161,6 +162,7 @@ def _prepare(
         uuid.uuid4().hex,
         stop,
         tell,
+        checkpointed=partial(checkpointed, spark, operator.name),
     )
     sink.publish_progress(spark)
     return sink

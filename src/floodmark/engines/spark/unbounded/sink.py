@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from typing import Any
 
 from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
+from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
@@ -34,7 +36,7 @@ from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import frozen
 from floodmark.lake.results.own_stream import drops_late
-from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.stream.timeline import Timeline, positions_at
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import PROGRESS_SECONDS, check_there, partition_by
@@ -43,7 +45,8 @@ from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
 from floodmark.spec.graph.operator import Operator, Output, Side
 from floodmark.spec.graph.steps import Step
-from floodmark.spec.values.run import BatchInfo
+from floodmark.spec.keyed.metric import merge
+from floodmark.spec.values.run import BatchInfo, CheckpointInfo
 from floodmark.spec.values.schema import MARKER, ROW, Schema
 
 
@@ -76,6 +79,7 @@ class Sink:
         on_batch: called after each micro-batch.
         ticks: recorded clock, for a stage that waits for processing time.
         early: output table -> a repeatable function that is called with its rows before they are committed.
+        checkpointed: (number) -> the checkpoint of a micro-batch that has ended; None if Spark has not told of it.
     """
 
     operator: Operator
@@ -90,6 +94,7 @@ class Sink:
     on_batch: Callable[[BatchInfo], None]
     ticks: Ticks | None = None
     early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
+    checkpointed: Callable[[int], CheckpointInfo | None] = lambda _: None
     done: Tally = field(default_factory=Tally)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -134,7 +139,7 @@ class Sink:
         crash.point("micro_batch.after_progress")
 
     def _write(self, batch: DataFrame, number: int) -> None:
-        began, main = time.monotonic(), self.operator.outputs[0]
+        began, main, watch = time.monotonic(), self.operator.outputs[0], Stopwatch()
         crash.point("micro_batch.before_evaluate")
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
@@ -142,7 +147,9 @@ class Sink:
         try:
             with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
                 total, groups = self._evaluated(batch)
+                metrics = merge(_others(row).get("metrics", {}) for row in groups)
                 progress = self.progress(number)
+                watch.lap("compute")
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
                 for part in self._parts(batch, number, progress, total):
@@ -150,7 +157,8 @@ class Sink:
                     name = "main" if output is main else "side"
                     record = self._record_of(output, number, progress)
                     record = replace(record, rows=count, late=total["late"], dropped=total["dropped"], unmet=part.unmet)
-                    record = replace(record, frozen=part.frozen)
+                    record = replace(record, frozen=part.frozen, rows_in=total["rows_in"])
+                    record = replace(record, metrics=metrics if output is main else {})
                     if output.table in self.early and count:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
@@ -164,6 +172,7 @@ class Sink:
                         unmet_rows[output.table] = part.unmet
         finally:
             batch.unpersist()
+        watch.lap("write")
         info = BatchInfo(
             batch_id=number,
             rows_in=total["rows_in"],
@@ -174,6 +183,11 @@ class Sink:
             progress=progress,
             seconds=time.monotonic() - began,
             unmet=unmet_rows,
+            timeline=self.timeline.number,
+            read=positions_at(self.timeline, number),
+            phases=watch.phases,
+            metrics=metrics,
+            checkpoint=self.checkpointed(number - 1),
         )
         self.done.add(info)
         self.on_batch(info)
@@ -291,7 +305,7 @@ class Sink:
         groups = batch.select(*COUNTS, "position", "tick", "others").collect()
         total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": self.read()}
         for row in groups:
-            for name, count in json.loads(row["others"] or "{}").items():
+            for name, count in _others(row).get("sides", {}).items():
                 total[_side(name)] = total.get(_side(name), 0) + count
         return total, groups
 
@@ -386,6 +400,11 @@ class Sink:
 
     def _appender(self, output: Output) -> Appender:
         return self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
+
+
+def _others(row: Row) -> dict[str, Any]:
+    """What a key group tells of side outputs and metrics."""
+    return json.loads(row["others"] or "{}")  # type: ignore[no-any-return]
 
 
 _UNKNOWN = -1
