@@ -30,6 +30,7 @@ GROUPS = {
         "freeze": "freeze",
         "thaw": "freeze",
         "quarantine": "quarantine",
+        "gate": "gate",
         "watermark": "watermark",
         "prove": "prove",
         "diff": "diff",

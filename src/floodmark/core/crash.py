@@ -192,6 +192,20 @@ POINTS = MappingProxyType(
             "rollout.failed",
             "rollout.taken_back",
         ),
+        "alert": (
+            "alert.before_change",
+            "alert.after_change",
+            "alert.before_send",
+            "alert.after_send",
+            "alert.after_record",
+        ),
+        "gate": (
+            "gate.before_close",
+            "gate.after_close",
+            "gate.before_release",
+            "gate.after_record",
+            "gate.after_release",
+        ),
         "move": (
             "step.leave",
             "step.fork",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from floodmark.core.time import Interval
+from floodmark.core.time import Interval, describe
+from floodmark.engines.outcome import described
+from floodmark.lake.results import gates
 from floodmark.observe.expectations import evaluate, plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
@@ -40,11 +42,13 @@ class Checked:
         key: the asset key.
         rows: (session, interval of event time) -> rows of the asset.
         expectations: expectations of the rows.
+        table: path of the output's table, whose gates blocking expectations close; None for a source.
     """
 
     key: dg.AssetKey
     rows: Rows
     expectations: tuple[Expectation, ...]
+    table: str | None = None
 
 
 def source_checks(asset: SourceAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
@@ -68,7 +72,12 @@ def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetCh
         return None
     operator = asset.operator
     checked = [
-        Checked(key=output_key(operator.output(name)), rows=_output_rows(asset, name, location), expectations=some)
+        Checked(
+            key=output_key(operator.output(name)),
+            rows=_output_rows(asset, name, location),
+            expectations=some,
+            table=location.lake.output(operator.output(name).table),
+        )
         for name, some in asset.expectations.items()
     ]
     divided_by = partitions.definition(asset.partitions) if asset.partitions else None
@@ -134,6 +143,10 @@ def _definition(
                     work = partial(computing.with_session, partial(_evaluated, checked_asset, interval))
                     results = interruptible(work, computing.cancel)
                 for expectation, passed, numbers in results:
+                    whole = divided_by is not None and interval.everything  # of no asset partition in particular
+                    if expectation.blocking and checked_asset.table is not None and (passed or not whole):
+                        with failing():
+                            numbers |= _gated(checked_asset, expectation, key, interval, passed=passed, numbers=numbers)  # noqa: PLW2901 - and its gate
                     yield dg.AssetCheckEvaluation(
                         asset_key=checked_asset.key,
                         check_name=expectation.name,
@@ -172,6 +185,27 @@ def _pieces(
     if len(pieces) <= _APART:
         return pieces
     return [(None, Interval(start=pieces[0][1].start, end=pieces[-1][1].end))]
+
+
+def _gated(
+    checked: Checked,
+    expectation: Expectation,
+    key: str | None,
+    interval: Interval,
+    *,
+    passed: bool,
+    numbers: dict[str, Any],
+) -> dict[str, str]:
+    """Close the gate of asset partitions that do not meet a blocking expectation, release it if they do. Returns what was done, as metadata."""
+    assert checked.table is not None
+    if passed:
+        released = gates.passed(checked.table, expectation.name, interval)
+        return {"gate": f"released: {', '.join(one.partition for one in released)}"} if released else {}
+    name = key or ("all" if interval.everything else f"{describe(interval.start)}...{describe(interval.end)}")
+    table = checked.table.rsplit("/", 1)[-1]
+    closing = gates.gate(table, name, interval, expectation.name, described(numbers))
+    gates.close(checked.table, closing)
+    return {"gate": f"closed. {gates.release_fix(closing)}"}
 
 
 def _evaluated(checked: Checked, interval: Interval, session: "SparkSession") -> list[Judged]:

@@ -3,7 +3,7 @@
 # no `from __future__ import annotations` here: Dagster reads the annotations of what steps call, too
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -11,10 +11,12 @@ import dagster as dg
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, Intervals
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import gates
 from floodmark.lake.results.frozen import frozen
 from floodmark.lake.results.own_stream import Shortfall, left_to_stream
 from floodmark.lake.results.readiness import readiness, shortfalls
 from floodmark.orchestration.config import OperatorConfig
+from floodmark.orchestration.partitions import definition as partitions_of_dagster
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.values.run import RunResult
 from floodmark.spec.windowing.partitions import Partitions, first, split
@@ -88,7 +90,7 @@ def without_frozen(asset: OperatorAsset, lake: Lake, division: Division, config:
         ready = readiness(
             asset.operator, lake, stretch, late_rows=config.late_rows, force=config.force, frozen_too=True
         )
-        for key, part in split(asset.partitions, stretch):
+        for key, part in _named(asset.partitions, stretch):
             rewritten = any(one.start < part.end and part.start < one.end for one in ready.todo.missing)
             if frozen_range.meets(part) and rewritten:
                 incomplete[key] = f"its results {frozen_range}"
@@ -100,12 +102,13 @@ def without_frozen(asset: OperatorAsset, lake: Lake, division: Division, config:
 def _missing(
     asset: OperatorAsset, lake: Lake, interval: Interval, config: OperatorConfig, since: Mapping[str, int]
 ) -> list[Shortfall]:
-    """Shortfalls of the inputs, none with ``behind: run``; and of the operator's own stream if it has yet to write part of the interval."""
+    """Shortfalls of the inputs, with ``behind: run`` only their closed gates; and of the operator's own stream if it has yet to write part of the interval."""
     inputs = (
         []
         if config.behind == "run"
         else shortfalls(asset.operator, lake, interval, late_rows=config.late_rows, since=since)
     )
+    inputs += gates.shortfalls(asset.operator, lake, interval)  # also with ``behind: run``
     own = left_to_stream(asset.operator, lake)
     return [*inputs, own] if own is not None and own.touches(asset.operator, interval) else inputs
 
@@ -125,7 +128,7 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
         LifecycleError: LIFECYCLE-006, no partition has complete inputs.
     """
     complete, incomplete = list[Interval](), dict[str, str]()
-    for key, piece in split(asset.partitions, interval) if asset.partitions else ():
+    for key, piece in _named(asset.partitions, interval) if asset.partitions else ():
         lacks = [one for one in missing if one.touches(asset.operator, piece)]
         if lacks:
             incomplete[key] = _text(lacks)
@@ -139,10 +142,17 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
         where = f"asset '{asset.operator.name}', partitions {interval}"
         fix = (
             "Land or compute the inputs up to there first (materialize them), launch it again when they are, or launch it with "
-            "the config behind: wait (or run, to compute with what there is)."
+            "the config behind: wait (or run, to compute with what there is). A closed gate is released by a check that passes, or by the job release_gate."
         )
         raise LifecycleError(where, "inputs complete up to its end", _text(missing), fix, code="LIFECYCLE-006")
     return Division(complete=tuple(complete), incomplete=incomplete)
+
+
+def _named(divided_by: Partitions, interval: Interval) -> Iterator[tuple[str, Interval]]:
+    """(name as Dagster writes it, event time) of each partition of an interval."""
+    definition = partitions_of_dagster(divided_by)
+    for _, piece in split(divided_by, interval):
+        yield definition.get_partition_key_for_timestamp(piece.start / 1000), piece
 
 
 def merge_results(results: list[RunResult], interval: Interval) -> RunResult:

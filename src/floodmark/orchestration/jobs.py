@@ -135,7 +135,7 @@ def _names(kind: str, every: list[str]) -> Any:
 
 
 def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
-    """{name: job} of the jobs that start, stop, restart, save, upgrade and roll back streams.
+    """{name: job} of the jobs that start, stop, restart, save, upgrade and roll back streams, and release gates.
 
     Args:
         streams: the streams of the workspace.
@@ -147,7 +147,7 @@ def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
         _restarting(streams),
         _saving(streams, names),
     ]
-    built += [_upgrading(streams, names), _rolling_back(streams)]
+    built += [_upgrading(streams, names), _rolling_back(streams), _releasing(streams, names)]
     return {one.name: one for one in built}
 
 
@@ -313,6 +313,31 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
     what = "Roll a stream, and every stream that reads it, back to the savepoint that is selected as partition."
     return job_of("rollback", what, act, partitions_def=SAVEPOINTS)
+
+
+def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = whose(names, "Operator whose output has the gate.")
+        partition: str = Field(
+            description="Its asset partition, or FIRST...LAST; `all` of an asset that is not divided."
+        )
+        reason: str = Field(description="Why readers may take the partition in as it is. Kept with the gate.")
+
+    @dg.op(name="release_gate_of")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control.streams.gating import release  # noqa: PLC0415 - definitions load without Spark
+
+        name = tagged(context, config.operator.value)
+        with failing(name):
+            store = streams.fleet(context.log.info).store if streams.any else None
+            asset = streams.location.workspace.asset(name)
+            released = release(asset, streams.location.lake, config.partition, config.reason, store)
+        for gate in released:
+            context.log.info(f"released: {gate.describe()}")
+        context.add_output_metadata({"released": ", ".join(gate.partition for gate in released)})
+
+    what = "Release the gate of an asset partition whose blocking check has failed: its readers, which wait, take the partition in as it is."
+    return job_of("release_gate", what, act)
 
 
 def _upgraded(

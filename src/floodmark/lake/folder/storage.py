@@ -64,6 +64,28 @@ def folders(location: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
+def files(location: str) -> list[str]:
+    """Names of the files of a folder, sorted, without hidden ones; empty if the folder does not exist."""
+    system, base = file_system(location)
+    if isinstance(system, LocalFileSystem):
+        try:
+            with os.scandir(base) as listing:
+                names = [entry.name for entry in listing if entry.is_file()]
+        except FileNotFoundError:
+            names = []
+    else:
+        entries = system.get_file_info(FileSelector(base, allow_not_found=True))
+        names = [entry.base_name for entry in entries if entry.type == FileType.File]
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def remove(location: str) -> None:
+    """Remove a file, if it exists."""
+    system, path = file_system(location)
+    if system.get_file_info(path).type != FileType.NotFound:
+        system.delete_file(path)
+
+
 def read(location: str) -> bytes | None:
     """The content of a file; None if it does not exist."""
     files, path = file_system(location)

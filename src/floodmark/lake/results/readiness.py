@@ -11,7 +11,7 @@ from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import coverage as kept_coverage
-from floodmark.lake.results import frozen
+from floodmark.lake.results import frozen, gates
 from floodmark.lake.results.needs import input_versions, reads
 from floodmark.lake.results.own_stream import Shortfall, check_stream
 from floodmark.lake.table import changes, division, entries, history
@@ -79,18 +79,20 @@ def readiness(
         interval: the requested event time.
         late_rows: the requested treatment of late rows.
         force: recompute covered intervals.
-        frozen_too: do not refuse what is frozen, for a look.
+        frozen_too: refuse neither what is frozen nor what waits for a gate, for a look.
 
     Raises:
         CapabilityError: CAPABILITY-002, the results of the interval are not a part of the results of all of time.
         ExecutionError: EXECUTION-002, an input or one of several outputs has no table.
-        LifecycleError: LIFECYCLE-005 the operator's stream has yet to write or read part of the interval, LIFECYCLE-201 results of it are frozen.
+        LifecycleError: LIFECYCLE-005 the operator's stream has yet to write or read part of the interval, LIFECYCLE-201 results of it are frozen,
+            LIFECYCLE-197 a gate of an input is closed.
         PlanError: PLAN-003, the output tables have other asset partitions.
     """
     ready = _readiness(operator, lake, interval, late_rows, force=force)
     if not frozen_too:
         rewritten = [replaced(operator, lake, piece) for piece in ready.todo.missing]
         frozen.check(lake, operator.name, rewritten, "a bounded run", "Choose later event time (--from). ")
+        gates.check_open(operator, lake, ready.todo.missing)
     return ready
 
 

@@ -1,0 +1,69 @@
+"""The verb gate: shows and releases gates of asset partitions whose blocking checks have failed."""
+
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import opened_lake
+from floodmark.cli.shell.store import known
+from floodmark.core import machine
+from floodmark.core.time import iso
+
+
+@click.group()
+@shared
+def gate() -> None:
+    """Show or release gates: asset partitions that readers wait for, because a blocking check of them has failed."""
+
+
+@gate.command(name="list")
+@click.argument("operator", required=False)
+@shared
+@pass_invocation
+def list_gates(invocation: Invocation, operator: str | None) -> None:
+    """Show the closed gates of OPERATOR, or of all operators."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.control.streams.gating import closed
+    from floodmark.lake.folder.paths import Lake
+
+    workspace, lake = opened.workspace, Lake.of(opened.workspace.settings)
+    assets = [workspace.asset(operator)] if operator else list(workspace.operator_assets)
+    gates = [one for asset in assets for _, one in closed(asset, lake)]
+    if not gates:
+        console.say("no gate is closed")
+    rows = [(one.table, one.partition, one.check, iso(int(one.at * 1000)), one.reason) for one in gates]
+    console.table(("table", "partition", "check", "closed", "reason"), rows)
+    console.document({"lake": opened.lake, "gates": [asdict(one) for one in gates]})
+
+
+@gate.command()
+@click.argument("operator")
+@click.option(
+    "--partition", required=True, metavar="NAME", help="Its asset partition, as `gate list` shows it, or FIRST...LAST."
+)
+@click.option(
+    "--reason", required=True, metavar="TEXT", help="Why readers may take it in as it is; kept with the gate."
+)
+@shared
+@pass_invocation
+def release(invocation: Invocation, operator: str, partition: str, reason: str) -> None:
+    """Release the closed gates of an asset partition of OPERATOR, whose readers then take it in as it is."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
+    from floodmark.control.streams.gating import release as released_by_hand
+    from floodmark.lake.folder.paths import Lake
+
+    asset, there = opened.workspace.asset(operator), known(opened, console.say)
+    lake, store = Lake.of(opened.workspace.settings), None if there is None else there.store
+    gates = released_by_hand(asset, lake, partition, reason, store)
+    for opened_gate in gates:
+        console.say(f"released: {opened_gate.describe()}")
+    console.document({"lake": opened.lake, "released": [asdict(one) for one in gates]})
