@@ -1,5 +1,6 @@
 """floodmark: one operator definition, bounded or unbounded, over Delta tables, with the same answer."""
 
+from floodmark.spec.assets.alert import Alert, Change, Email, Env, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
@@ -76,12 +77,14 @@ __all__ = [
     "AfterWatermark",
     "Aggregate",
     "AggregatingState",
+    "Alert",
     "Amount",
     "Ascending",
     "BoundedOutOfOrderness",
     "BroadcastProcessFunction",
     "BroadcastState",
     "Calendar",
+    "Change",
     "CoProcessFunction",
     "Context",
     "Contract",
@@ -90,7 +93,9 @@ __all__ = [
     "Daily",
     "Decision",
     "DeltaTable",
+    "Email",
     "EndOfInput",
+    "Env",
     "EventTime",
     "Every",
     "Expectation",
@@ -134,6 +139,7 @@ __all__ = [
     "Tumbling",
     "Upgrades",
     "ValueState",
+    "Webhook",
     "WindowAssigner",
     "Within",
     "Workspace",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster_runs import outcome
+from dagster_runs import looked, outcome
 from events import Event, row, source
 
 from floodmark import (
@@ -50,22 +50,13 @@ def workspace(root: Path, upgrades: Upgrades | None = None, engine: Engine = "em
     return Workspace(sources=[events], operators=operators, settings=settings).at(str(root))
 
 
-def looked(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
-    """What the sensor finds, as the daemon would take it."""
-    context = dg.build_sensor_context(instance=instance, cursor=cursor)
-    found = definitions.resolve_sensor_def("streams")(context)
-    assert isinstance(found, dg.SensorResult | dg.SkipReason)
-    for request in getattr(found, "dynamic_partitions_requests", None) or ():
-        if isinstance(request, dg.AddDynamicPartitionsRequest):
-            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
-        else:
-            for key in request.partition_keys:
-                instance.delete_dynamic_partition(request.partitions_def_name, key)
-    return found
-
-
 def told(found: dg.SensorResult) -> list[tuple[str, str | None]]:
-    return sorted((event.asset_key.to_user_string(), event.partition) for event in found.asset_events)
+    return sorted((event.asset_key.to_user_string(), event.partition) for event in materializations(found))
+
+
+def materializations(found: dg.SensorResult) -> list[dg.AssetMaterialization]:
+    """Without what it reports of the health of streams."""
+    return [event for event in found.asset_events if isinstance(event, dg.AssetMaterialization)]
 
 
 @pytest.mark.feature("V2")
@@ -85,7 +76,7 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engin
         first = looked(definitions, instance)
         hours = [f"2020-01-01-0{hour}:00" for hour in range(3)]
         assert told(first) == [("events", None), ("of_all", None), *(("per_hour", hour) for hour in hours)]
-        assert {event.metadata["by"].value for event in first.asset_events} == {"the stream"}
+        assert {event.metadata["by"].value for event in materializations(first)} == {"the stream"}
         second = looked(definitions, instance, first.cursor)
         assert told(second) == []
 

@@ -1,4 +1,4 @@
-"""A workspace comes alive by two clicks: sources land, operators run, and asset partitions turn green as the watermark passes."""
+"""A workspace comes alive by two clicks: sources land, operators run, and asset partitions turn green as the watermark passes; what dies is red meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import forked
 import pytest
-from browser import launch, picture, visit
+from browser import BLANK, launch, picture, visit
 from dagster_server import Server, serving, until
 
 from floodmark.control.state.records import Driver
@@ -67,6 +67,18 @@ def driver(store: Store, name: str) -> Driver:
     return next(store.drivers(one.stream)[0] for one in store.deployments() if one.operator == name)
 
 
+def judged(server: Server, name: str) -> list[tuple[bool, str]]:
+    """The evaluations of the check of a stream, newest first: whether it is passed, and its state with the reason."""
+    query = """query ($k: AssetKeyInput!) { assetCheckExecutions(assetKey: $k, checkName: "stream", limit: 20) {
+        evaluation { success metadataEntries { label ... on TextMetadataEntry { text } } } } }"""
+    found = []
+    for execution in server.ask(query, k={"path": [name]})["assetCheckExecutions"]:
+        if evaluation := execution["evaluation"]:
+            texts = {entry["label"]: entry.get("text", "") for entry in evaluation["metadataEntries"]}
+            found.append((evaluation["success"], f"{texts['state']}: {texts['reason']}"))
+    return found
+
+
 @pytest.mark.feature("Z7")
 @pytest.mark.timeout(1200)
 def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
@@ -80,8 +92,15 @@ def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
     }
     until(lambda: driver(store, "orders").batch is not None, SECONDS)
     first = driver(store, "orders")
+    until(lambda: judged(server, "orders")[:1] == [(True, "running: none")], SECONDS)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
+    passed, told = until(lambda: next((one for one in judged(server, "orders")[:1] if not one[0]), None), SECONDS)
+    assert not passed
+    assert told.startswith("crashed: killed by SIGKILL")
+    visit(page, f"{server.url}/assets/orders?view=checks&checkDetail=stream", "killed by SIGKILL", "end of its log")
+    picture(page, "dead-stream")
+    page.goto(BLANK)
     put(shop, "2025-03-02")
     until(lambda: driver(store, "orders").id != first.id and driver(store, "orders").batch is not None, SECONDS)
     until(lambda: materialized(server)["hourly_sales"] == 1 and materialized(server)["orders"], SECONDS)
@@ -89,6 +108,9 @@ def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
     until(lambda: materialized(server)["hourly_sales"] == 2, SECONDS)
     visit(page, f"{server.url}/assets/hourly_sales?view=partitions", "2025-03-02")
     picture(page, "live")
+    until(lambda: judged(server, "orders")[0] == (True, "running: none"), SECONDS)
+    visit(page, f"{server.url}/assets/orders?view=checks&checkDetail=stream", "running")
+    picture(page, "live-stream")
 
     by_hand = server.launch("orders", tags={})
     assert server.ended(by_hand) == "FAILURE"

@@ -111,5 +111,7 @@ def test_two_hundred_operators_load():
     done = subprocess.run([sys.executable, "-c", _MANY], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     nodes, seconds = done.stdout.split()
-    assert int(nodes) == 402  # a step per operator and suite, the landing, and the check of code versions
+    assert (
+        int(nodes) == 403
+    )  # a step per operator and suite, the landing, and the checks of code versions and of streams
     assert float(seconds) < 10  # of the processor, three: another program beside it costs nothing

@@ -64,7 +64,7 @@ def outcome(done: Any) -> Outcome:
                 check = event.asset_check_evaluation_data
                 if check.check_name == "code_version":  # of every operator
                     found.current["/".join(check.asset_key.path)] = check.passed
-                else:
+                elif check.check_name != "stream":  # of every source and operator; none is started here
                     found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)
             case "STEP_FAILURE":
                 error = event.step_failure_data.error
@@ -78,6 +78,20 @@ def outcome(done: Any) -> Outcome:
 
 def _plain(metadata: Any) -> dict[str, Any]:
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
+def looked(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
+    """What the sensor finds, as the daemon would take it."""
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
+    found = definitions.resolve_sensor_def("streams")(context)
+    assert isinstance(found, dg.SensorResult | dg.SkipReason)
+    for request in getattr(found, "dynamic_partitions_requests", None) or ():
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        else:
+            for key in request.partition_keys:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
+    return found
 
 
 def settings(engine: Computing, **other: Any) -> Settings:

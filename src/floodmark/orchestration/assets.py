@@ -23,6 +23,7 @@ from floodmark.observe.expectations import begin_import, uncompiled
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
+from floodmark.orchestration.freshness import freshness_policy
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
@@ -63,6 +64,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         tags=dict(asset.tags),
         kinds={"source", "deltalake"},
         code_version=source.fingerprint[:8],
+        freshness_policy=freshness_policy(asset),
     )
 
     @dg.multi_asset(
@@ -158,6 +160,7 @@ def operator_assets(
             code_version=operator.version,
             partitions_def=partitions.definition(divided_by) if divided_by else None,
             skippable=True,
+            freshness_policy=freshness_policy(asset),
         )
         for output in operator.outputs
     ]

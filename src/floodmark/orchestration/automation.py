@@ -20,19 +20,19 @@ from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
+from floodmark.orchestration.freshness import REPORTED_SECONDS
+from floodmark.orchestration.health import reports
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.workspace import Workspace
 
-_UNCHECKED = " unchecked"
-"""Key of the sensor's cursor under which operators with asset partitions to check are; no table has such a name."""
+_UNCHECKED, _HEALTH = " unchecked", " health"
+"""Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
 _GROUP = "streams"
 """Of the asset of savepoints."""
 _MOST = 200
 """Most asset partitions reported per output and tick of the sensor: Dagster keeps 4 KB of each."""
-_COALESCED_SECONDS = 300
-"""Least time between two reports of an asset that is not divided."""
 _STEPS_SECONDS = 3600
 """Time for an upgrade in place, without its patience and soak. An older run has no process any more; Dagster's monitoring ends such a run."""
 _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
@@ -121,7 +121,7 @@ def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefiniti
 
 
 def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) -> dg.SensorDefinition:
-    """The sensor ``streams``: reports asset partitions that streams have completed, has them checked, and updates the list of savepoints.
+    """The sensor ``streams``: reports the health of streams and the asset partitions that they have completed, has these checked, and updates the list of savepoints.
 
     Args:
         workspace: of the operators.
@@ -134,7 +134,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
         jobs=list(checking.values()) or None,
-        description="Reports the progress of streams as materializations, has them checked, and updates the list of savepoints.",
+        description="Reports the health of streams, and their progress as materializations, has them checked, and updates the list of savepoints.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
@@ -148,7 +148,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
             requests.append(SAVEPOINTS.build_add_request([one.id for one in new]))
         if gone := sorted(listed - there):
             requests.append(SAVEPOINTS.build_delete_request(gone))
-        events = [materialized(one) for one in new]
+        events: list[Any] = [materialized(one) for one in new]
         if gone:
             about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there & listed) + len(new)}
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
@@ -162,6 +162,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
                 progress = list(_progress(asset, streams.location, known))
                 events += progress
                 _note(unchecked, asset, progress)
+        events += reports(workspace, streams, known.setdefault(_HEALTH, {}))
         runs = _checks(context.instance, unchecked, checking)
         return dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
@@ -175,7 +176,7 @@ def _landed(asset: SourceAsset, location: StepWorkspace, known: dict[str, Any]) 
     name = asset.source.name
     _, last = next(history.standing_of(location.lake.log(name), Landing, _MOST), (None, None))
     seen = known.get(name, {"progress": NEVER, "at": 0.0})
-    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= _COALESCED_SECONDS:
+    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= REPORTED_SECONDS:
         return
     known[name] = {"progress": last.progress, "at": time.time()}
     about: dict[str, Any] = {
@@ -236,7 +237,7 @@ def _progress(
         about = _about(record)
         seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
         if asset.partitions is None:
-            if record.progress > seen["progress"] and time.time() - seen["at"] > _COALESCED_SECONDS:
+            if record.progress > seen["progress"] and time.time() - seen["at"] > REPORTED_SECONDS:
                 known[output.table] = {"progress": record.progress, "at": time.time()}
                 yield dg.AssetMaterialization(asset_key=key, metadata=about)
             continue

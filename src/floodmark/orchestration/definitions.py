@@ -10,6 +10,7 @@ import dagster as dg
 from floodmark.orchestration.assets import Upstream, operator_assets, output_key, source_assets, source_key
 from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
+from floodmark.orchestration.health import health_checks
 from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.rollouts import rollout_definitions
 from floodmark.orchestration.session import StepWorkspace
@@ -31,6 +32,7 @@ def build_definitions(
         executor: executor of the runs; by default all steps of a run share one process, and so one Spark session.
     """
     location = StepWorkspace(workspace.at(str(Path(root).resolve())))
+    there = Streams(location, Path(root).resolve())
     tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}
     for asset in workspace.operator_assets:
         for output in asset.operator.outputs:
@@ -44,9 +46,8 @@ def build_definitions(
         checks += [operator_checks(asset, location) for asset in workspace.operator_assets]
         asset_definitions = dg.Definitions(
             assets=assets,
-            asset_checks=[check for check in checks if check is not None],
+            asset_checks=[*(check for check in checks if check is not None), *health_checks(workspace, there)],
             executor=executor or dg.in_process_executor,
         )
-        there = Streams(location, Path(root).resolve())
         streams, rollouts = stream_definitions(workspace, there), rollout_definitions(workspace, there)
         return dg.Definitions.merge(asset_definitions, streams, rollouts, version_definitions(workspace, location))

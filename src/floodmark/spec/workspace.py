@@ -13,7 +13,9 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
+from floodmark.spec.assets.alert import Alert, check_alerts
 from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
+from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
@@ -121,16 +123,18 @@ _EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType
 
 @attrs.frozen(init=False)
 class Workspace:
-    """Sources and operators by name, each alone or as an asset with its settings.
+    """Sources and operators by name, each alone or as an asset with its settings; and who is told when one of their streams is at fault.
 
     Raises:
         DefinitionError: DEFINITION-076 no list, or no source or operator in it, DEFINITION-070 two definitions of one name, 071 an input that neither a source nor an output is, 072 a contract
-            that is not the source's, 073 an operator used as input but not listed, 075 an input by name that has to be bound.
+            that is not the source's, 073 an operator used as input but not listed, 075 an input by name that has to be bound, 297 a freshness of rows without
+            an event time of their own, 299 no alerts, or one of an unknown stream.
     """
 
     source_assets: tuple[SourceAsset, ...]
     operator_assets: tuple[OperatorAsset, ...]
     settings: Settings
+    alerts: tuple[Alert, ...]
 
     def __init__(
         self,
@@ -138,6 +142,7 @@ class Workspace:
         sources: Iterable[Source | SourceAsset] = (),
         operators: Iterable[Operator | OperatorAsset] = (),
         settings: Settings | None = None,
+        alerts: Iterable[Alert] = (),
     ) -> None:
         settings = Settings() if settings is None else settings
         if not isinstance(settings, Settings):
@@ -156,14 +161,19 @@ class Workspace:
         if not settings.divided:
             run = tuple(replace(one, operator=replace(one.operator, partitions=None)) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
-        self.__attrs_init__(landed, tuple(sorted(run, key=lambda one: order[id(one.operator)])), settings)
+        names = [*(asset.source.name for asset in landed), *(asset.operator.name for asset in run)]
+        ordered = tuple(sorted(run, key=lambda one: order[id(one.operator)]))
+        self.__attrs_init__(landed, ordered, settings, check_alerts(alerts, names))
         self._check_names()
         for operator in self.operators:
             self._check_inputs(operator)
+        for asset in self.operator_assets:
+            if asset.freshness is not None:
+                check_event_time(self._sources_of(asset.operator), f"asset of operator '{asset.operator.name}'")
 
     @classmethod
     def of(cls, *modules: ModuleType, settings: Settings | None = None) -> Workspace:
-        """The workspace of all sources, operators and assets that are attributes of these modules.
+        """The workspace of all sources, operators, assets and alerts that are attributes of these modules.
 
         An asset replaces its source or operator, whichever module it is in.
 
@@ -183,6 +193,7 @@ class Workspace:
                 *(one for one in named if isinstance(one, Operator) and (one.name, one.location) not in run),
             ],
             settings=settings,
+            alerts=[one for one in named if isinstance(one, Alert)],
         )
 
     @property
@@ -213,7 +224,9 @@ class Workspace:
 
     def having(self, settings: Settings) -> Workspace:
         """The workspace with other settings."""
-        return Workspace(sources=self.source_assets, operators=self.operator_assets, settings=settings)
+        return Workspace(
+            sources=self.source_assets, operators=self.operator_assets, settings=settings, alerts=self.alerts
+        )
 
     def source(self, name: str) -> Source:
         """The source of that name; DEFINITION-074, which lists all names, if there is none."""
@@ -254,9 +267,26 @@ class Workspace:
                 return source.restart
         return next((one.restart for one in self.operator_assets if one.operator.name == name), None)
 
+    def freshness_of(self, name: str) -> int | None:
+        """The freshness declared for the source or operator of that name, ms; None for none."""
+        for source in self.source_assets:
+            if source.source.name == name:
+                return source.freshness
+        return next((one.freshness for one in self.operator_assets if one.operator.name == name), None)
+
     def run_when_of(self, name: str) -> RunWhen:
         """When the supervised stream of the source or operator of that name has a process."""
         return next((one.run_when for one in self.operator_assets if one.operator.name == name), "always")
+
+    def _sources_of(self, operator: Operator) -> list[Source]:
+        """The sources whose rows an operator reads, also by way of others."""
+        writers = {output.table: other for other in self.operators for output in other.outputs}
+        read, pending = dict[str, Source](), [operator]
+        while pending:
+            for table in (one.table for one in pending.pop().inputs):
+                read |= {source.name: source for source in self.sources if source.name == table}
+                pending += [writers[table]] if table in writers else []
+        return list(read.values())
 
     def _check_names(self) -> None:
         names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])

@@ -49,11 +49,12 @@ def fleet(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet:
 
 
 def supervisor(opened: LoadedWorkspace, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
-    """A supervisor of the streams of a workspace, which also does the upkeep of their lakes."""
+    """A supervisor of the streams of a workspace, which also does the upkeep of their lakes and sends alerts."""
+    from floodmark.control.health.alerting import Alerting
     from floodmark.control.processes.supervisor import supervisor as made
 
-    settings = opened.workspace.settings
-    return made(streams.store, streams.home, say, settings.upkeep_minutes, settings.kept_days)
+    settings, alerting = opened.workspace.settings, Alerting(streams.store, streams.home, say)
+    return made(streams.store, streams.home, say, settings.upkeep_minutes, settings.kept_days, alerting)
 
 
 def upkeep(opened: LoadedWorkspace) -> dict[str, Any] | None:
@@ -83,10 +84,11 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
     Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state), ``backpressure`` (empty if the stream should not run) and ``state``
     in words.
     """
+    from floodmark.control.processes.holding import Holding
     from floodmark.control.processes.supervisor import awaited, describe_driver, given_up
     from floodmark.control.streams.vitals import vitals
 
-    there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
+    there, rows, awaits, holding = known(opened, print), list[dict[str, str]](), dict[str, str](), Holding()
     if there is None:
         return rows, awaits
     supervised, pressures = there.supervised, {one.name: one.pressure for one in vitals(there.store, there.here)}
@@ -101,6 +103,8 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
             state += (
                 f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
             )
+        if deployment.desired == "running" and (gate := holding.gate_of(deployment.watch)) is not None:
+            state += f"; waits for a gate: {gate.describe()}"
         rows.append(
             {
                 "stream": deployment.operator,

@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 from deltalake.exceptions import DeltaError
 
 from floodmark.control.processes import placement
+from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
 from floodmark.control.processes.presence import is_here, lives
@@ -59,6 +61,13 @@ DEFAULT = Restart.exponential()
 Command = Callable[[Driver], Sequence[str]]
 
 
+class Look(Protocol):
+    """What a supervisor does at each tick beside its streams."""
+
+    def look(self) -> None:
+        """Do what is due, without waiting for it."""
+
+
 @dataclass(slots=True)
 class Supervisor:
     """Starts, watches and stops drivers.
@@ -73,6 +82,7 @@ class Supervisor:
         clock: () -> time, s since 1970.
         upkeep: starts periodic upkeep; None for no upkeep.
         looks: starts looks at rollouts; None for no looks.
+        alerting: tells changes of the health of streams; None for no alerts.
     """
 
     store: Store
@@ -84,11 +94,13 @@ class Supervisor:
     clock: Callable[[], float] = time.time
     upkeep: Periodic | None = None
     looks: Looks | None = None
+    alerting: Look | None = None
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
     """Driver -> when it was asked to stop, s since 1970."""
     _failed: set[int] = field(default_factory=set)
     _reported: set[int] = field(default_factory=set)
+    _holding: Holding = field(default_factory=Holding)
     _several: frozenset[str] = frozenset()
     """Operators with streams in several lakes."""
     _looked: float = 0.0
@@ -149,6 +161,8 @@ class Supervisor:
                 self.upkeep.look(self.holder)
             if mine and self.looks is not None:
                 self.looks.look()
+            if mine and self.alerting is not None:
+                self.alerting.look()
             return mine
         finally:
             self._looked = time.time()
@@ -183,6 +197,9 @@ class Supervisor:
         if deployment.desired == "stopped":
             for driver in living:
                 self._ask_to_stop(driver, "it should not run")
+        elif self._holds(deployment):
+            for driver in living:
+                self._ask_to_stop(driver, "it waits for a gate")
         elif not living:
             self._start(deployment)
         elif living[0].version != deployment.version:
@@ -191,6 +208,15 @@ class Supervisor:
             self._kill_silent(living[0])
         elif placement.may_join(deployment, living[0], self.store, self.clock()):
             self._ask_to_stop(living[0], "it has run well alone, and joins the other streams of its package")
+
+    def _holds(self, deployment: Deployment) -> bool:
+        """True if a stream waits for a gate of an input: it stops at its next micro-batch boundary, and starts again once the gate is released."""
+        gate = self._holding.gate_of(deployment.watch)
+        held = None if gate is None else gate.describe()
+        if held != deployment.held:
+            self.store.hold(deployment.stream, held)
+            self.say(f"{self._name(deployment)}: {'goes on' if held is None else f'waits for a gate: {held}'}")
+        return held is not None
 
     def _kill_stopped(self) -> None:
         for driver in self.store.living():
@@ -400,7 +426,12 @@ def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) 
 
 
 def supervisor(
-    store: Store, home: Path, say: Callable[[str], None], upkeep_minutes: float = 0, kept_days: float = 30
+    store: Store,
+    home: Path,
+    say: Callable[[str], None],
+    upkeep_minutes: float = 0,
+    kept_days: float = 30,
+    alerting: Look | None = None,
 ) -> Supervisor:
     """Create a supervisor named after this process.
 
@@ -410,10 +441,13 @@ def supervisor(
         say: called with lines of progress.
         upkeep_minutes: pause between upkeeps, minutes; 0 for no upkeep.
         kept_days: days for which upkeep retains packages, logs and records.
+        alerting: tells changes of the health of streams; None for no alerts.
     """
     upkeep = Periodic(store, home, upkeep_minutes, {"days": kept_days}, say)
     holder = f"{socket.gethostname()}, process {os.getpid()}"
-    return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home))
+    return Supervisor(
+        store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home), alerting=alerting
+    )
 
 
 def crashed(drivers: Sequence[Driver], since: float, restart: Restart = DEFAULT) -> list[Driver]:

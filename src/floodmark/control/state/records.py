@@ -49,6 +49,30 @@ class StreamId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What the health of a stream is judged by, as declared when the stream was deployed.
+
+    Args:
+        table: path of its log, or of its first output.
+        inputs: (stream that writes the table, path of the table), of each input.
+        freshness: longest time by which its watermark may be behind the clock, ms; None: any.
+        alerts: number of alerts that the workspace declares.
+    """
+
+    table: str
+    inputs: tuple[tuple[str, str], ...] = ()
+    freshness: int | None = None
+    alerts: int = 0
+
+    @staticmethod
+    def parse(value: dict[str, Any] | None) -> Watch | None:
+        """The watch from its stored fields; None for none."""
+        if value is None:
+            return None
+        return Watch(**value | {"inputs": tuple((str(stream), str(path)) for stream, path in value["inputs"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """The desired state and code of a stream.
 
@@ -64,6 +88,8 @@ class Deployment:
         restart: when the stream is started again after a crash; None for the supervisor's default.
         run_when: when the stream has a process.
         hosting: whether the stream may share a process with other streams of its package.
+        watch: what its health is judged by; None in records of older stores.
+        held: the closed gate for which its supervisor lets it wait, for people; None for none.
         changed_at: time of the last change of the deployment, s since 1970.
     """
 
@@ -78,6 +104,8 @@ class Deployment:
     restart: Restart | None = None
     run_when: RunWhen = "always"
     hosting: Hosting = "isolated"
+    watch: Watch | None = None
+    held: str | None = None
     changed_at: float = 0.0
 
     @property

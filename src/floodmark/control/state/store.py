@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from filelock import FileLock
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
-from floodmark.control.state.records import Action, Deployment, Desired, Driver, State, StreamId
+from floodmark.control.state.records import Action, Deployment, Desired, Driver, State, StreamId, Watch
 from floodmark.core.errors import SetupError
 from floodmark.spec.assets.restart import Restart
 
@@ -49,10 +50,12 @@ _DEPLOYMENTS = sa.Table(
     sa.Column("restart", sa.JSON),
     sa.Column("run_when", sa.String, nullable=False, server_default="always"),
     sa.Column("hosting", sa.String, nullable=False, server_default="isolated"),
+    sa.Column("watch", sa.JSON),
+    sa.Column("held", sa.Text),
 )
 _ONE_LAKE = "floodmark_deployments"
 """Table of older stores, which identified a stream by its operator alone."""
-_ADDED = {"kind", "restart", "run_when", "hosting"}
+_ADDED = {"kind", "restart", "run_when", "hosting", "watch", "held"}
 """Columns that this table lacks."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
@@ -173,6 +176,33 @@ ROLLOUTS = sa.Table(
     sa.Column("memory", sa.Text),
 )
 """Table of rollouts, used by ``control.state.rollout``."""
+HEALTH = sa.Table(
+    "floodmark_health",
+    _METADATA,
+    sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("lake", sa.String, primary_key=True),
+    sa.Column("changes", sa.Integer, nullable=False),
+    sa.Column("level", sa.String, nullable=False),
+    sa.Column("condition", sa.String, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("crash", sa.Integer, nullable=False),
+)
+MESSAGES = sa.Table(
+    "floodmark_messages",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String, nullable=False, unique=True),
+    sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("lake", sa.String, nullable=False),
+    sa.Column("alert", sa.Integer, nullable=False),
+    sa.Column("change", sa.JSON, nullable=False),
+    sa.Column("state", sa.String, nullable=False, index=True),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("due", sa.Float, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+)
+"""Tables of the health of streams that alerts have told of, and of their messages, used by ``control.state.messages``."""
 
 DRIVERS = _DRIVERS
 """Table of drivers, for reading."""
@@ -266,6 +296,7 @@ class Store:
         values = {name: getattr(deployment, name) for name in Deployment.__slots__}
         values |= {"lake": deployment.stream.lake, "changed_at": time.time()}
         values["restart"] = None if deployment.restart is None else deployment.restart.as_json()
+        values["watch"] = None if deployment.watch is None else asdict(deployment.watch)
         with self.transaction() as connection:
             connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, deployment.stream)))
             connection.execute(_DEPLOYMENTS.insert().values(**values))
@@ -281,12 +312,18 @@ class Store:
             update = _DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream))
             return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
 
+    def hold(self, stream: StreamId, held: str | None) -> None:
+        """Set the gate for which a stream waits; its drivers stop at their next micro-batch boundary. None: it may run."""
+        with self.transaction() as connection:
+            connection.execute(_DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream)).values(held=held))
+
     def deployments(self) -> list[Deployment]:
         """All deployments, by operator and lake."""
         with self.transaction() as connection:
             ordered = _DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator, _DEPLOYMENTS.c.lake)
             rows = connection.execute(ordered).mappings()
-            return [Deployment(**{**row, "restart": Restart.parse(row["restart"])}) for row in rows]
+            parsed = {"restart": Restart.parse, "watch": Watch.parse}
+            return [Deployment(**{**row, **{name: read(row[name]) for name, read in parsed.items()}}) for row in rows]
 
     def deployment(self, stream: StreamId) -> Deployment | None:
         """The deployment of a stream; None if it was never deployed."""
@@ -403,6 +440,7 @@ class Store:
             _DRIVERS.c.version,
             _DEPLOYMENTS.c.version,
             _DEPLOYMENTS.c.desired,
+            _DEPLOYMENTS.c.held,
         )
         query = sa.select(*columns).select_from(_DRIVERS.outerjoin(_DEPLOYMENTS, deployed))
         with self.transaction() as connection:
@@ -410,8 +448,8 @@ class Store:
         ended = {driver: "another driver has taken its place" for driver, ended_at, *_ in rows if ended_at is not None}
         changed = {
             driver: ""
-            for driver, _, version, wanted, desired in rows
-            if desired is not None and (desired == "stopped" or version != wanted)
+            for driver, _, version, wanted, desired, held in rows
+            if desired is not None and (desired == "stopped" or version != wanted or held is not None)
         }
         return changed | ended
 
@@ -567,7 +605,7 @@ class Store:
             dry_run: only count the records.
 
         Returns:
-            Kind of record (``journal``, ``drivers``, ``actions``) -> number removed.
+            Kind of record (``journal``, ``drivers``, ``actions``, ``messages``) -> number removed.
         """
         newer = _DRIVERS.alias()
         same = (newer.c.operator == _DRIVERS.c.operator, newer.c.lake.is_not_distinct_from(_DRIVERS.c.lake))
@@ -577,6 +615,7 @@ class Store:
             "journal": (_JOURNAL, _JOURNAL.c.at < before),
             "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _RETAINED_DRIVERS)),
             "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
+            "messages": (MESSAGES, sa.and_(MESSAGES.c.at < before, MESSAGES.c.state != "due")),
         }
         counts = dict[str, int]()
         with self.transaction() as connection:

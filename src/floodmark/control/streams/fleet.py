@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from floodmark.control.health.judgement import watch_of
 from floodmark.control.processes.engine import computing
 from floodmark.control.processes.package import Data, home, pack
 from floodmark.control.processes.presence import is_here, lives
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.state import references
-from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId
+from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
@@ -135,10 +136,15 @@ class Fleet:
             restart=self.workspace.restart_of(name),
             run_when=self.workspace.run_when_of(name),
             hosting="isolated" if settings.engine == "spark" else settings.streams,
+            watch=self.watch(name),
         )
         self.store.deploy(deployment)
         references.record(self.home, self.store)
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
+
+    def watch(self, name: str) -> Watch:
+        """What the health of the stream of an operator or source is judged by, as the workspace declares it."""
+        return watch_of(self.workspace, self.lake, name)
 
     def check_idle(self, names: Iterable[str]) -> None:
         """Check that no upgrade or rollback of some streams is running, which stops and starts them itself.

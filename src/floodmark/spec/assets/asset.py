@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
+from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.assets.rollout import Rollout
 from floodmark.spec.graph.operator import Isolation, Operator
@@ -43,6 +44,7 @@ class SourceAsset:
         wait: longest such wait, ms.
         poll: time between two looks of its supervised landing at the source, ms.
         restart: when its supervised landing is started again after a crash; None: as ``Restart.exponential()``.
+        freshness: longest time by which the watermark of its landing may be behind the clock, ms; None: any.
     """
 
     source: Source
@@ -55,6 +57,7 @@ class SourceAsset:
     wait: int = 3_600_000
     poll: int = 1_000
     restart: Restart | None = None
+    freshness: int | None = None
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
@@ -115,6 +118,7 @@ class OperatorAsset:
         savepoints: when a schedule creates savepoints of its stream; None: only a person does.
         restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
         run_when: when its supervised stream has a process: ``"always"``, or while there is ``"data"``.
+        freshness: longest time by which the watermark of its stream may be behind the clock, ms; None: any.
     """
 
     operator: Operator
@@ -130,6 +134,7 @@ class OperatorAsset:
     savepoints: Savepoints | None = None
     restart: Restart | None = None
     run_when: RunWhen = "always"
+    freshness: int | None = None
 
 
 def check_operator(operator: object, where: str) -> Operator:
@@ -173,6 +178,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
     wait: str = "1 hour",
     poll: str = "1 second",
     restart: Restart | None = None,
+    freshness: str | None = None,
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -189,9 +195,11 @@ def source_asset(  # noqa: PLR0913 - settings by name
         wait: longest such wait; then the step fails.
         poll: of its supervised landing (``floodmark start``): time between two looks at the source, at least 10 ms. A look lists the folder.
         restart: of its supervised landing: ``Restart.fixed("10 seconds", budget=None)``. The default is ``Restart.exponential()``.
+        freshness: ``"5 minutes"``: its supervised landing is at fault while its watermark is further behind the clock (docs/dagster.md#health).
 
     Raises:
-        DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, a negative wait, a ``poll`` below 10 ms, or no ``Restart``.
+        DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, a negative wait, a ``poll`` below 10 ms, or no ``Restart``; 001 and 296, a
+            freshness that is no duration or shorter than a minute; 297, of rows without an event time of their own.
     """
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
@@ -217,6 +225,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
         wait=longest,
         poll=poll_ms,
         restart=check_restart(restart, where),
+        freshness=check_freshness(freshness, (source,), where),
     )
 
 
@@ -235,6 +244,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     savepoints: Savepoints | None = None,
     restart: Restart | None = None,
     run_when: RunWhen = "always",
+    freshness: str | None = None,
     isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
@@ -259,6 +269,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         run_when: ``"always"``: its supervised stream has a process from start to stop. ``"data"``: the process ends once the inputs have brought nothing new
             for 30 seconds, and the supervisor starts it again within a second of the next commit to an input, which then waits for the start of the
             engine (1.6 s embedded). For operators whose state does not wait for processing time.
+        freshness: ``"5 minutes"``: its supervised stream is at fault while its watermark is further behind the clock (docs/dagster.md#health).
         isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
             writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
@@ -266,7 +277,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     Raises:
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
             expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind``, ``isolation`` or ``run_when``, a negative span, or upgrades beside a rollout;
-            098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has.
+            098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has; 001 and 296, a freshness that is no duration or
+            shorter than a minute.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
     longest = span(wait, f"{where}, wait")
@@ -316,6 +328,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         savepoints=savepoints,
         restart=check_restart(restart, where),
         run_when=run_when,
+        freshness=check_freshness(freshness, (), where),
     )
 
 

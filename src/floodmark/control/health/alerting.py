@@ -1,0 +1,192 @@
+"""Alerting: a supervisor looks at the health of the streams whose workspace declares alerts, and has each change told by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deltalake.exceptions import DeltaError
+
+from floodmark.control.health.judgement import Health, Observed
+from floodmark.control.processes.holding import Holding
+from floodmark.control.state.messages import Messages, Told, key_of
+from floodmark.control.state.records import Deployment, StreamId
+from floodmark.control.state.store import CONTROL, Store
+from floodmark.core import crash
+from floodmark.core.errors import FloodmarkError
+from floodmark.observe.standing import Standing, standing
+from floodmark.spec.assets.alert import Change
+
+_LOOK_SECONDS = 5.0
+_LONGEST_SECONDS = 330.0
+"""Time after which a sender is killed whatever its alert declares; it ends itself before."""
+_AT_ONCE = 8
+"""Most senders at the same time."""
+_LARGEST_LOG = 1 << 20
+"""Size of the log, bytes, above which it is truncated."""
+
+
+@dataclass(slots=True)
+class Alerting:
+    """Tells changes of health. Senders continue when their supervisor ends.
+
+    Args:
+        store: the control store.
+        home: folder of packages and logs.
+        say: called with a line for each change.
+        command: the command of a sender; by default floodmark's own.
+    """
+
+    store: Store
+    home: Path
+    say: Callable[[str], None] = print
+    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.health.sender")
+    _holding: Holding = field(default_factory=Holding)
+    _looked: float = float("-inf")
+    _children: dict[int, tuple[subprocess.Popen[bytes], float]] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Tell what has changed since the last look, and start the senders of messages that are due. Costs nothing if no workspace declares alerts."""
+        if self._children:
+            self._reap()
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        watched = {one.stream: one for one in self.store.deployments() if one.watch is not None and one.watch.alerts}
+        if watched:
+            self._judge(list(watched.values()))
+            self._send(watched)
+
+    def _judge(self, deployments: Sequence[Deployment]) -> None:
+        healths, messages = dict[StreamId, Health](), Messages(self.store)
+        for deployment in _in_order(deployments):
+            assert deployment.watch is not None
+            last = messages.last_told(deployment.stream)
+            inputs = [StreamId(name, deployment.lake) for name, _ in deployment.watch.inputs]
+            observed = Observed(
+                deployment=deployment,
+                drivers=self.store.drivers(deployment.stream),
+                supervised=True,
+                now=self.store.now(),
+                standing=_standing(deployment),
+                inputs=[healths[stream] for stream in inputs if stream in healths],
+                gate=self._holding.gate_of(deployment.watch),
+                freshness=deployment.watch.freshness,
+                seen=None if last is None else last.crash,
+            )
+            healths[deployment.stream] = observed.judge()
+            self._tell(messages, observed, healths[deployment.stream], last)
+
+    def _tell(self, messages: Messages, observed: Observed, health: Health, last: Told | None) -> None:
+        """Record a change of health with its messages. Of two ``ok`` conditions nobody is told."""
+        deployment, before = observed.deployment, last or Told()
+        newest = observed.newest_crash
+        crashed = -1 if newest is None else newest.id
+        changed = health.level != before.level or (health.level != "ok" and health.condition != before.condition)
+        if not changed and last is not None and crashed == last.crash:
+            return
+        after = Told(
+            changes=before.changes + changed,
+            level=health.level if changed else before.level,
+            condition=health.condition if changed else before.condition,
+            since=observed.now if changed else before.since,
+            crash=crashed,
+        )
+        crash.point("alert.before_change")
+        assert deployment.watch is not None
+        change = _change(deployment, health, before, after) if changed else None
+        messages.tell(deployment.stream, after, change, range(deployment.watch.alerts))
+        crash.point("alert.after_change")
+        if changed:
+            self.say(f"{deployment.operator}: {health}")
+
+    # ---- senders
+
+    def _send(self, watched: dict[StreamId, Deployment]) -> None:
+        messages = Messages(self.store)
+        for number, stream, alert in messages.due():
+            if number in self._children or len(self._children) >= _AT_ONCE:
+                continue
+            deployment = watched.get(stream)
+            if deployment is None:
+                messages.begin(number)
+                messages.failed(number, "its stream is no longer deployed, or declares no alerts", 0)
+                continue
+            messages.begin(number)
+            self._start(number, deployment, alert)
+
+    def _start(self, number: int, deployment: Deployment, alert: int) -> None:
+        package, log = self.home / "packages" / deployment.package, self.home / "logs" / "alerts.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        paths = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+        try:
+            with log.open("wb" if log.exists() and log.stat().st_size > _LARGEST_LOG else "ab") as output:
+                child = subprocess.Popen(
+                    [*self.command, str(number), str(package), deployment.root, str(alert)],
+                    cwd=package,
+                    env={**os.environ, CONTROL: self.store.url, "PYTHONPATH": paths},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            Messages(self.store).failed(number, f"its sender cannot be started: {error}", _AT_ONCE)
+            return
+        self._children[number] = child, time.monotonic()
+
+    def _reap(self) -> None:
+        for number, (child, began) in list(self._children.items()):
+            if child.poll() is not None:
+                del self._children[number]
+            elif time.monotonic() - began > _LONGEST_SECONDS:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+
+
+def _in_order(deployments: Sequence[Deployment]) -> list[Deployment]:
+    """The deployments, each after those that it reads; those of one lake read each other."""
+    waiting, ordered = list(deployments), list[Deployment]()
+    while waiting:
+        names = {(one.lake, one.operator) for one in waiting}
+        ready = [
+            one for one in waiting if one.watch is None or not any((one.lake, n) in names for n, _ in one.watch.inputs)
+        ]
+        ordered += ready or waiting
+        waiting = [one for one in waiting if one not in ordered]
+    return ordered
+
+
+def _standing(deployment: Deployment) -> Standing:
+    assert deployment.watch is not None
+    try:
+        return standing(deployment.watch.table, [path for _, path in deployment.watch.inputs])
+    except (
+        DeltaError,
+        OSError,
+        FloodmarkError,
+    ):  # the lake is unreachable, or a table is damaged: the stream says so itself
+        return Standing()
+
+
+def _change(deployment: Deployment, health: Health, before: Told, after: Told) -> Change:
+    return Change(
+        key=key_of(deployment.stream, after.changes),
+        stream=deployment.operator,
+        lake=deployment.lake,
+        environment=deployment.environment,
+        level=health.level,
+        condition=health.condition,
+        reason=health.reason,
+        mend=health.mend,
+        level_before=before.level,
+        before=before.condition,
+        at=after.since,
+    )

@@ -1,0 +1,205 @@
+"""Health of streams in Dagster: the check `stream` of each source and operator, and observations with its numbers, which Dagster plots.
+
+The sensor `streams` evaluates them from the records of the control store and the commits of the tables. Dagster keeps 4 KB of each event, and never removes
+one: what has not changed is reported every hour (the check) and every ten minutes (the numbers).
+"""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import describe
+from floodmark.lake.restore import savepoints
+from floodmark.lifecycle.usage import Usage
+from floodmark.orchestration.assets import output_key, source_key
+from floodmark.orchestration.jobs import Streams
+from floodmark.spec.workspace import Workspace
+
+if TYPE_CHECKING:
+    from floodmark.control.health.judgement import Health, Observed
+
+NAME = "stream"
+"""The check."""
+_WHAT = "Whether its supervised stream does what it should; green while none was started. Evaluated by the sensor `streams` on each change."
+_LEAST_SECONDS = 60.0
+"""Between two evaluations of a check; one that turns red is not held back."""
+_CHECK_SECONDS, _NUMBERS_SECONDS = 3600.0, 600.0
+"""Between two reports of what has not changed."""
+_TAIL_BYTES = 2_000
+"""Of the log of a driver at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A stream as it was looked at.
+
+    Args:
+        key: the asset: of the source, or of the operator's first output.
+        observed: what is known of it.
+        health: the verdict.
+    """
+
+    key: dg.AssetKey
+    observed: "Observed"
+    health: "Health"
+
+
+def health_checks(workspace: Workspace, streams: Streams) -> list[dg.AssetChecksDefinition]:
+    """The checks, which *Execute* and each run of the assets evaluate too."""
+    names = {key: name for name, key in _keys(workspace).items()}
+    if not names:
+        return []
+    specs = [dg.AssetCheckSpec(NAME, asset=key, description=_WHAT) for key in names]
+
+    @dg.multi_asset_check(specs=specs, name="check_streams", can_subset=True)
+    def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        verdicts, refusal = dict[str, Seen](), ""
+        try:
+            verdicts = look(workspace, streams, {}) if streams.any else {}
+        except FloodmarkError as error:  # the store is unreachable: no reason for a run of the assets to fail
+            refusal = str(error)
+        for chosen in context.selected_asset_check_keys:
+            seen = verdicts.get(names[chosen.asset_key])
+            passed, severity, about = (
+                not refusal,
+                dg.AssetCheckSeverity.WARN,
+                {"state": refusal or "no stream was started"},
+            )
+            if seen is not None:
+                passed, severity, about = _verdict(seen)
+            yield dg.AssetCheckResult(
+                asset_key=chosen.asset_key, check_name=NAME, passed=passed, severity=severity, metadata=about
+            )
+
+    return [check_step]
+
+
+def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[str, Seen]:
+    """Source or operator -> its deployed stream as it is now.
+
+    Args:
+        workspace: of the streams.
+        streams: what acts on them.
+        known: of each stream what the last look kept, as ``reports`` does.
+    """
+    from floodmark.control.health.judgement import Observed  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.processes.holding import Holding  # noqa: PLC0415 - as above
+    from floodmark.observe.standing import standing  # noqa: PLC0415 - as above
+
+    fleet, keys, seen, holding = streams.fleet(print), _keys(workspace), dict[str, Seen](), Holding()
+    deployed, supervised, now = fleet.deployments(keys), fleet.supervised, fleet.store.now()
+    for name in (one.name for one in workspace.streams if one.name in deployed):
+        watch = fleet.watch(name)
+        observed = Observed(
+            deployment=deployed[name],
+            drivers=fleet.store.drivers(fleet.stream(name)),
+            supervised=supervised,
+            now=now,
+            standing=standing(watch.table, [path for _, path in watch.inputs]),
+            inputs=[seen[stream].health for stream, _ in watch.inputs if stream in seen],
+            gate=holding.gate_of(watch),
+            freshness=watch.freshness,
+            seen=known.get(name, {}).get("crash"),
+        )
+        seen[name] = Seen(keys[name], observed, observed.judge())
+    return seen
+
+
+def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> Iterator[Any]:
+    """Evaluations and observations that are due. Updates ``known``: stream -> what was reported of it last, and when."""
+    for name, seen in look(workspace, streams, known).items():
+        state: list[str] = [seen.health.level, seen.health.condition]
+        crash, moved = seen.observed.newest_crash, seen.observed.standing.at
+        check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now)
+        known[name] = after | {"crash": -1 if crash is None else crash.id}
+        if check:
+            passed, severity, about = _verdict(seen)
+            yield dg.AssetCheckEvaluation(
+                asset_key=seen.key, check_name=NAME, passed=passed, severity=severity, metadata=about
+            )
+        if numbers:
+            yield dg.AssetObservation(seen.key, metadata=_numbers(seen, streams))
+
+
+def due(before: dict[str, Any], state: list[str], moved: float, now: float) -> tuple[bool, bool, dict[str, Any]]:
+    """(whether the check is to be reported, whether the numbers are, what is kept of this look).
+
+    Args:
+        before: what was kept of the look before; empty for the first one.
+        state: level and condition.
+        moved: changes with the numbers.
+        now: s since 1970.
+    """
+    waited = now - before.get("at", 0)
+    turns_red = state[0] == "error" and before.get("state", ["ok"])[0] != "error"
+    changed = before.get("state") != state
+    check = "at" not in before or waited >= (_LEAST_SECONDS if changed else _CHECK_SECONDS) or turns_red
+    pause = _LEAST_SECONDS if check and changed else _NUMBERS_SECONDS
+    numbers = now - before.get("numbers_at", -pause) >= pause and (moved != before.get("moved") or (check and changed))
+    after = before | ({"state": state, "at": now} if check else {})
+    return check, numbers, after | ({"numbers_at": now, "moved": moved} if numbers else {})
+
+
+def _keys(workspace: Workspace) -> dict[str, dg.AssetKey]:
+    """Source or operator -> the asset that has its check."""
+    keys = {asset.source.name: source_key(asset) for asset in workspace.source_assets}
+    return keys | {asset.operator.name: output_key(asset.operator.outputs[0]) for asset in workspace.operator_assets}
+
+
+def _verdict(seen: Seen) -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
+    """(whether the check is passed, its severity, its metadata)."""
+    health, driver = seen.health, next(iter(seen.observed.drivers), None)
+    about: dict[str, Any] = {"state": health.condition, "reason": health.reason or "none"}
+    if health.mend:
+        about["mends it"] = health.mend
+    if driver is not None:
+        about |= {"version": driver.version, "driver": driver.epoch, "log": dg.MetadataValue.path(driver.log)}
+    logged = {"failed": seen.observed.newest_crash, "crashed": seen.observed.newest_crash}.get(health.condition, driver)
+    if health.level == "error" and logged is not None and (tail := _tail(logged.log)):
+        about["end of its log"] = dg.MetadataValue.md(f"```\n{tail}\n```")
+    severity = dg.AssetCheckSeverity.ERROR if health.level == "error" else dg.AssetCheckSeverity.WARN
+    return health.level == "ok", severity, about
+
+
+def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
+    """Metadata of an observation. Dagster plots its numbers."""
+    observed, driver = seen.observed, next(iter(seen.observed.drivers), None)
+    about: dict[str, Any] = {
+        "state": str(seen.health),
+        "watermark": describe(observed.standing.progress),
+        "lag, s": observed.standing.lag / 1000,
+        "crashes": sum(one.state == "crashed" for one in observed.drivers),
+    }
+    if (behind := observed.behind_clock) is not None:
+        about["behind the clock, s"] = round(behind, 1)
+    if driver is None:
+        return about
+    usage = asdict(Usage.parse(driver.usage))
+    what = "commits" if driver.kind == "source" else "micro-batches"
+    about |= {"version": driver.version, "driver": driver.epoch, what: 0 if driver.batch is None else driver.batch + 1}
+    about |= {name.replace("_", " "): usage[name] for name in ("rows", "late", "dropped", "set_aside", "memory")}
+    about |= {f"{name}, s": round(usage[name], 1) for name in ("busy", "processor")}
+    if driver.kind == "operator":
+        about["savepoints"] = sum(
+            name.startswith(f"{driver.operator}-") for name in savepoints.names(streams.location.lake)
+        )
+    crash = observed.newest_crash
+    if crash is not None:
+        about["last error"] = crash.reason or "unknown"
+    return about
+
+
+def _tail(log: str) -> str:
+    """The end of a log; empty if it is not on this machine."""
+    path = Path(log)
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return file.read().decode("utf-8", "replace").strip()
