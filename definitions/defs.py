@@ -8,4 +8,4 @@ from definitions import workspace
 from floodmark.orchestration import build_definitions
 from resources.settings import environment
 
-defs = build_definitions(workspace(environment()), root=Path(__file__).parent.parent)
+defs = build_definitions(workspace(environment()), root=Path(__file__).parent.parent, others="definitions/others")

@@ -53,7 +53,7 @@ def test_init_makes_a_workspace_and_says_what_is_next(verb: Verb, tmp_path: Path
     result = verb("init", "shop")
     assert result.exit_code == 0
     assert result.stdout == (
-        "made shop: 16 files\n"
+        "made shop: 17 files\n"
         "dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py\n"
         "next:\n  cd shop\n  floodmark land orders\n  floodmark run hourly_sales\n"
         "  floodmark run hourly_sales --unbounded --until-caught-up\n"
@@ -65,7 +65,7 @@ def test_init_makes_a_workspace_and_says_what_is_next(verb: Verb, tmp_path: Path
 def test_init_as_json(verb: Verb, tmp_path: Path) -> None:
     document = json.loads(verb("init", "shop", "--json").stdout)
     assert document["folder"] == str(tmp_path / "shop")
-    assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 16)
+    assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 17)
 
 
 def test_dev_is_embedded_and_prod_on_spark(verb: Verb, tmp_path: Path, fresh_modules: None) -> None:

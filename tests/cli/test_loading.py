@@ -151,7 +151,7 @@ def test_validate_lists_sources_operators_and_warnings(verb: Verb, shop: Path) -
     assert result.exit_code == 0
     assert "orders   Order     ordered_at" in result.stdout or "orders  Order     ordered_at" in result.stdout
     assert "warning: operator 'hourly_sales': 'ordered_at < now()' reads a clock or a random number" in result.stdout
-    assert result.stdout.endswith("valid: 1 source, 1 operator\n")
+    assert result.stdout.endswith("valid: 1 source, 2 operators\n")
 
 
 def test_validate_warns_of_a_folder_that_is_not_there_and_of_an_expectation_nobody_has(verb: Verb, shop: Path) -> None:

@@ -133,7 +133,10 @@ def test_a_log_that_was_lost_is_not_begun_anew_without_its_rows(verb: Verb, shop
 
 
 def test_a_source_to_run_and_an_operator_to_land_are_told_apart(verb: Verb, shop: Path) -> None:
-    assert "fix:      It is a source: floodmark land orders. There are: hourly_sales.\n" in verb("run", "orders").stderr
+    assert (
+        "fix:      It is a source: floodmark land orders. There are: hourly_sales, voucher_use.\n"
+        in verb("run", "orders").stderr
+    )
     landed = verb("land", "hourly_sales").stderr
     assert "fix:      It is an operator: floodmark run hourly_sales. There are: orders.\n" in landed
 
@@ -141,8 +144,18 @@ def test_a_source_to_run_and_an_operator_to_land_are_told_apart(verb: Verb, shop
 @pytest.mark.parametrize(
     ("old", "new", "code", "fix"),
     [
-        ("@operator\n", "", "DEFINITION-076 operator_asset\n", "Put @operator above def hourly_sales."),
-        ("@operator\n", '@operator("hourly")\n', "DEFINITION-057 @operator\n", '@operator(name="hourly")'),
+        (
+            "@operator\ndef hourly_sales",
+            "def hourly_sales",
+            "DEFINITION-076 operator_asset\n",
+            "Put @operator above def hourly_sales.",
+        ),
+        (
+            "@operator\ndef hourly_sales",
+            '@operator("hourly")\ndef hourly_sales',
+            "DEFINITION-057 @operator\n",
+            '@operator(name="hourly")',
+        ),
         (", sum  #", "  #", "USER-002 module 'definitions'\n", "sum is Python's own here. Import floodmark's, from"),
         ('sum("cents")', "sum(lambda r: r.cents)", "DEFINITION-020 operator", "flat_map(function, schema=...)"),
     ],

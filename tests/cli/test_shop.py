@@ -125,7 +125,7 @@ def _plan_of_an_edit(shop: Path, tmp_path: Path) -> None:
         ": forward-only\n  before 'hourly_sales': new: filter cents > 100\n    forward-only: Spark would resume"
         in said.stdout
     )
-    (found,) = json.loads(program(folder, "plan", "--json").stdout)["plans"]
+    (found,) = json.loads(program(folder, "plan", "hourly_sales", "--json").stdout)["plans"]
     assert (found["verdict"], found["changes"][0]["after"]) == ("forward-only", "filter cents > 100")
     refused = program(folder, "run", "hourly_sales", "--unbounded", "--until-caught-up")
     assert refused.returncode == 1

@@ -27,7 +27,7 @@ def state(verb: Verb, shop: Path) -> Callable[[], str]:
         done = verb("status", "--json")
         assert done.exit_code == 0, done.output
         tables = json.loads(done.stdout)["tables"]
-        (found,) = {row["state"] for row in tables if row["kind"] == "output"}
+        (found,) = {row["state"] for row in tables if row["name"] == "hourly_sales"}
         return found
 
     return of_output
@@ -47,7 +47,7 @@ def test_an_output_without_a_micro_batch_says_what_it_waits_for(
     assert silent.exit_code == 1
     assert silent.stderr.startswith("LIFECYCLE-050 stream 'hourly_sales'\n  expected: a driver, whose log this is\n")
     assert "got:      starting: asked for, no driver yet\n" in silent.stderr
-    (deployment,) = store.deployments()
+    deployment = next(one for one in store.deployments() if one.operator == "hourly_sales")
     driver = store.begin(deployment, str(shop / "log"))
     assert state().startswith("starting: its driver is starting, process None, no micro-batch yet, heard of ")
     store.update(driver.id, heard=True, state="running", batch=4)

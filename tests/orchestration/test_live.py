@@ -89,6 +89,7 @@ def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
     assert {one.operator: (one.kind, one.desired) for one in store.deployments()} == {
         "orders": ("source", "running"),
         "hourly_sales": ("operator", "running"),
+        "voucher_use": ("operator", "running"),
     }
     until(lambda: driver(store, "orders").batch is not None, SECONDS)
     first = driver(store, "orders")

@@ -80,7 +80,7 @@ def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path / "shop", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales__late', 'orders', 'savepoints']"
+    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales__late', 'orders', 'savepoints', 'voucher_use']"
 
 
 _MANY = """

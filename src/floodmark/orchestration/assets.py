@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
+from floodmark.compiler.lineage import lineage
 from floodmark.core.cores import limited
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
@@ -22,6 +23,7 @@ from floodmark.lake.table.commits import Landing
 from floodmark.observe.expectations import begin_import, uncompiled
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
+from floodmark.orchestration.conditions import condition
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
 from floodmark.orchestration.freshness import freshness_policy
 from floodmark.orchestration.session import StepWorkspace
@@ -58,13 +60,15 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
     spec = dg.AssetSpec(
         source_key(asset),
         description=(source.contract.__doc__ or "").strip() or None,
-        metadata=metadata.static(source.schema, location.lake.log(source.name), source.contract.floodmark_key),
+        metadata=metadata.static(source.schema, location.lake.log(source.name), source.contract.floodmark_key)
+        | metadata.code(source.contract),
         group_name=asset.group,
         owners=list(asset.owners),
         tags=dict(asset.tags),
         kinds={"source", "deltalake"},
         code_version=source.fingerprint[:8],
         freshness_policy=freshness_policy(asset),
+        automation_condition=condition(asset, location, {}),
     )
 
     @dg.multi_asset(
@@ -130,10 +134,12 @@ class Upstream:
     Args:
         key: the asset key.
         partitions: asset partitions of the table; None for a log and for an output that is not divided.
+        event_time: the column that holds the event time of its rows, or the end of their window; None if none does.
     """
 
     key: dg.AssetKey
     partitions: Partitions | None = None
+    event_time: str | None = None
 
 
 def operator_assets(
@@ -147,18 +153,26 @@ def operator_assets(
         tables: name of a table -> its asset, for every table that can be an input.
     """
     operator, divided_by = asset.operator, asset.partitions
+    since = {table: first(upstream.partitions) for table, upstream in tables.items() if upstream.partitions}
+    event_times = {table: upstream.event_time for table, upstream in tables.items() if upstream.event_time}
+    origins = lineage(operator, event_times)
     specs = [
         dg.AssetSpec(
             output_key(output),
             deps=[_dependency(asset, tables[given.table]) for given in operator.inputs],
             description=_description(operator, output),
-            metadata=metadata.of_output(location.lake, output),
+            metadata=metadata.of_output(location.lake, output)
+            | metadata.lineage(
+                {table: upstream.key for table, upstream in tables.items()}, origins.get(output.table, {})
+            )
+            | metadata.code(operator),
             group_name=asset.group,
             owners=list(asset.owners),
             tags=dict(asset.tags),
             kinds={location.computing.name, "deltalake"},
             code_version=operator.version,
             partitions_def=partitions.definition(divided_by) if divided_by else None,
+            automation_condition=condition(asset, location, since),
             skippable=True,
             freshness_policy=freshness_policy(asset),
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,12 +14,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from floodmark.compiler.lineage import Columns
 from floodmark.core.time import Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
 from floodmark.observe import coverage as states
-from floodmark.spec.graph.operator import Output
+from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.rows.contract import Contract
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, Column, Schema
 from floodmark.spec.workspace import Workspace
@@ -50,6 +54,40 @@ def of_output(lake: Lake, output: Output) -> dict[str, Any]:
     """Metadata of an output's definition: path of the table that people read, and path of its changelog if that is another table."""
     about = static(output.schema, lake.output((output.current or output).table), output.keys)
     return about | ({"changelog": lake.output(output.table)} if output.current else {})
+
+
+def lineage(keys: Mapping[str, dg.AssetKey], origins: Columns) -> dict[str, Any]:
+    """Metadata of an output's definition: from which columns of which assets each of its columns is computed.
+
+    Args:
+        keys: table -> its asset.
+        origins: column -> columns of tables.
+    """
+    deps = {
+        column: [dg.TableColumnDep(asset_key=keys[table], column_name=name) for table, name in sorted(sources)]
+        for column, sources in origins.items()
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps)} if deps else {}
+
+
+def code(defined: Operator | type[Contract]) -> dict[str, Any]:
+    """Metadata of a definition: where it stands in the code; empty for what no file holds."""
+    if isinstance(defined, Operator):
+        path, _, line = defined.location.rpartition(":")
+        label = defined.name
+    else:
+        try:
+            path, line, label = (
+                inspect.getsourcefile(defined) or "",
+                str(inspect.getsourcelines(defined)[1]),
+                defined.__name__,
+            )
+        except (OSError, TypeError):  # made at run time
+            return {}
+    if not path or not Path(path).is_file():
+        return {}
+    reference = dg.LocalFileCodeReference(file_path=str(Path(path).resolve()), line_number=int(line), label=label)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def people_rows(lake: Lake, output: Output) -> dict[str, int]:

@@ -45,6 +45,7 @@ class SourceAsset:
         poll: time between two looks of its supervised landing at the source, ms.
         restart: when its supervised landing is started again after a crash; None: as ``Restart.exponential()``.
         freshness: longest time by which the watermark of its landing may be behind the clock, ms; None: any.
+        automation: when Dagster lands by itself: a condition of Dagster's, or None for never.
     """
 
     source: Source
@@ -58,6 +59,7 @@ class SourceAsset:
     poll: int = 1_000
     restart: Restart | None = None
     freshness: int | None = None
+    automation: Any = None
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
@@ -119,6 +121,7 @@ class OperatorAsset:
         restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
         run_when: when its supervised stream has a process: ``"always"``, or while there is ``"data"``.
         freshness: longest time by which the watermark of its stream may be behind the clock, ms; None: any.
+        automation: when Dagster materializes it by itself: ``"complete"``, a condition of Dagster's, or None for never.
     """
 
     operator: Operator
@@ -135,6 +138,7 @@ class OperatorAsset:
     restart: Restart | None = None
     run_when: RunWhen = "always"
     freshness: int | None = None
+    automation: Any = None
 
 
 def check_operator(operator: object, where: str) -> Operator:
@@ -179,6 +183,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
     poll: str = "1 second",
     restart: Restart | None = None,
     freshness: str | None = None,
+    automation: Any = None,
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -196,10 +201,11 @@ def source_asset(  # noqa: PLR0913 - settings by name
         poll: of its supervised landing (``floodmark start``): time between two looks at the source, at least 10 ms. A look lists the folder.
         restart: of its supervised landing: ``Restart.fixed("10 seconds", budget=None)``. The default is ``Restart.exponential()``.
         freshness: ``"5 minutes"``: its supervised landing is at fault while its watermark is further behind the clock (docs/dagster.md#health).
+        automation: when Dagster lands by itself: one of its conditions, such as ``dagster.AutomationCondition.on_cron("@hourly")``. None: only a person does.
 
     Raises:
         DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, a negative wait, a ``poll`` below 10 ms, or no ``Restart``; 001 and 296, a
-            freshness that is no duration or shorter than a minute; 297, of rows without an event time of their own.
+            freshness that is no duration or shorter than a minute; 297, of rows without an event time of their own; 301, no automation.
     """
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
@@ -214,6 +220,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
     if poll_ms < _SHORTEST_POLL:
         fix = 'For example poll="1 second".'
         raise DefinitionError(f"{where}, poll", "10 ms or more", repr(poll), fix, code="DEFINITION-097")
+    _check_automation(automation, where)
     return SourceAsset(
         source=source,
         group=group,
@@ -226,6 +233,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
         poll=poll_ms,
         restart=check_restart(restart, where),
         freshness=check_freshness(freshness, (source,), where),
+        automation=automation,
     )
 
 
@@ -245,6 +253,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     restart: Restart | None = None,
     run_when: RunWhen = "always",
     freshness: str | None = None,
+    automation: Any = None,
     isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
@@ -270,6 +279,9 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             for 30 seconds, and the supervisor starts it again within a second of the next commit to an input, which then waits for the start of the
             engine (1.6 s embedded). For operators whose state does not wait for processing time.
         freshness: ``"5 minutes"``: its supervised stream is at fault while its watermark is further behind the clock (docs/dagster.md#health).
+        automation: when Dagster materializes the assets by itself, as a bounded run. ``"complete"``: each asset partition once its inputs are complete up to its end, if
+            nothing has computed it and its own stream will not; a partition whose run failed waits for a person. Or one of Dagster's conditions, such as
+            ``dagster.AutomationCondition.on_cron("@daily")``. The sensor ``automation`` judges all of them. None: only a person does.
         isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
             writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
@@ -278,7 +290,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
             expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind``, ``isolation`` or ``run_when``, a negative span, or upgrades beside a rollout;
             098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has; 001 and 296, a freshness that is no duration or
-            shorter than a minute.
+            shorter than a minute; 301, no automation, or ``"complete"`` without partitions.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
     longest = span(wait, f"{where}, wait")
@@ -297,6 +309,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         _check_savepoints(savepoints, where)
     _check_isolation(operator, isolation, where)
     _check_run_when(operator, run_when, where)
+    _check_automation(automation, where, divided=divided_by is not None)
     first = operator.outputs[0].name
     per_output = expectations if isinstance(expectations, Mapping) else {first: expectations}
     checked = {
@@ -329,7 +342,24 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         restart=check_restart(restart, where),
         run_when=run_when,
         freshness=check_freshness(freshness, (), where),
+        automation=automation,
     )
+
+
+def _check_automation(automation: Any, where: str, *, divided: bool | None = None) -> None:
+    """Refuse what is neither None, ``"complete"`` (for operators with partitions; ``divided`` is None for a source) nor a condition of Dagster's, which is not imported."""
+    if automation is None or any(kind.__name__ == "AutomationCondition" for kind in type(automation).__mro__):
+        return
+    example = 'automation=dagster.AutomationCondition.on_cron("@daily")'
+    if automation != "complete" or divided is None:
+        known = "one of Dagster's AutomationConditions" + ("" if divided is None else ', or "complete"')
+        raise DefinitionError(
+            f"{where}, automation", known, shown(automation), f"For example {example}.", code="DEFINITION-301"
+        )
+    if not divided:
+        fix = f"Give it asset partitions: operator_asset(..., partitions=Daily(...)), or another condition: {example}."
+        expected, got = 'asset partitions, for automation="complete"', "an asset without partitions"
+        raise DefinitionError(where, expected, got, fix, code="DEFINITION-301")
 
 
 def _check_run_when(operator: Operator, run_when: Any, where: str) -> None:
