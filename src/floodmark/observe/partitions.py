@@ -10,11 +10,10 @@ from typing import Literal
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval, Intervals
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.own_stream import left_to_stream
+from floodmark.lake.results.parts import parts
 from floodmark.lake.results.readiness import coverage, shortfalls
 from floodmark.lake.table import entries, history
 from floodmark.spec.assets.asset import OperatorAsset
-from floodmark.spec.graph.operator import Operator
 from floodmark.spec.windowing.partitions import Partitions, end, first, split
 
 
@@ -74,10 +73,20 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
         LifecycleError: LIFECYCLE-189, the asset has no partitions.
         ExecutionError: EXECUTION-002, the output has a table, and an input has none.
     """
-    operator, asked, progress = asset.operator, _asked(asset, since), _streamed(asset.operator, lake)
-    computed = _computed(operator, lake, asked, stale=False)
+    partitions, operator = partitions_of(asset), asset.operator
+    reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
+    progress = min((NEVER if one is None else one for one in reached), default=NEVER)
+    start = max(first(partitions), since)
+    asked = Interval(start=start, end=max(ending(partitions), start + 1))
+    computed = Intervals()
+    if entries.is_table(lake.output(operator.outputs[0].table)):
+        for segment in coverage(operator, lake, asked):
+            if not segment.stale:
+                computed.add(segment.interval)
     missing = shortfalls(operator, lake, asked)
-    for key, part in _whole(asset, asked):
+    for key, part in split(partitions, asked):
+        if part.start < asked.start or part.end > asked.end:
+            continue
         if part.end <= progress + 1:
             yield Complete(key=key, interval=part, by="stream")
         elif computed.contains(part) and not any(one.touches(operator, part) for one in missing):
@@ -85,9 +94,9 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
 
 
 def computable(asset: OperatorAsset, lake: Lake, since: Mapping[str, int]) -> Iterator[str]:
-    """The names of the asset partitions that a bounded run can compute and nothing has, in order: inputs complete up to their end, and not left to the stream.
+    """The names of the asset partitions that are over, that nothing has computed and that a bounded run can: inputs complete, not frozen, not left to the stream.
 
-    One that was computed and is stale since, by a change of the code or of an input, does not count: whether history is computed anew is for a person to say.
+    One that was computed and is stale since does not count: whether history is computed anew is for a person to say.
 
     Args:
         asset: the operator with its asset partitions.
@@ -97,46 +106,14 @@ def computable(asset: OperatorAsset, lake: Lake, since: Mapping[str, int]) -> It
     Raises:
         LifecycleError: LIFECYCLE-189, the asset has no partitions.
     """
-    operator, asked = asset.operator, _asked(asset, NEVER)
+    partitions, operator = partitions_of(asset), asset.operator
+    over = Interval(start=first(partitions), end=max(ending(partitions), first(partitions) + 1))
     if not all(entries.is_table(lake.input(operator_input)) for operator_input in operator.inputs):
         return
-    computed, progress = _computed(operator, lake, asked, stale=True), _streamed(operator, lake)
-    own = left_to_stream(operator, lake)
-    lacking = [*shortfalls(operator, lake, asked, since=since), *([] if own is None else [own])]
-    for key, part in _whole(asset, asked):
-        missing = part.end > progress + 1 and not computed.contains(part)
-        if missing and not any(one.touches(operator, part) for one in lacking):
-            yield key
-
-
-def _streamed(operator: Operator, lake: Lake) -> int:
-    """Up to where the operator's stream has written all outputs, ms; ``NEVER`` without one."""
-    reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
-    return min((NEVER if progress is None else progress for progress in reached), default=NEVER)
-
-
-def _asked(asset: OperatorAsset, since: int) -> Interval:
-    """From ``since`` or the first partition up to the end of the last, which is now if they have no end."""
-    partitions = partitions_of(asset)
-    start = max(first(partitions), since)
-    return Interval(start=start, end=max(ending(partitions), start + 1))
-
-
-def _whole(asset: OperatorAsset, asked: Interval) -> Iterator[tuple[str, Interval]]:
-    """(name, interval) of the partitions that lie in an interval as a whole, in order."""
-    for key, part in split(partitions_of(asset), asked):
-        if part.start >= asked.start and part.end <= asked.end:
-            yield key, part
-
-
-def _computed(operator: Operator, lake: Lake, asked: Interval, *, stale: bool) -> Intervals:
-    """What bounded runs have computed of an interval, with or without what is stale."""
-    computed = Intervals()
-    if entries.is_table(lake.output(operator.outputs[0].table)):
-        for segment in coverage(operator, lake, asked):
-            if stale or not segment.stale:
-                computed.add(segment.interval)
-    return computed
+    for part in parts(operator, partitions, lake, over, since=since):
+        whole = partitions.around(part.interval.start).end == part.interval.end
+        if part.state == "missing" and whole and not part.open and not part.frozen:
+            yield part.key
 
 
 def ending(partitions: Partitions) -> int:
