@@ -115,8 +115,3 @@ def test_what_cannot_be_judged_before_the_commit_says_so_when_it_is_defined(expe
 def test_another_word_is_refused():
     with pytest.raises(DefinitionError, match="DEFINITION-290"):
         between("drop")
-
-
-def test_a_contract_sets_rows_aside_by_its_fields():
-    with pytest.raises(DefinitionError, match="DEFINITION-293"):
-        type("Cool", (Reading,), {}, expectations=(between("quarantine", "celsius"),))

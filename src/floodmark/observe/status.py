@@ -78,6 +78,11 @@ def _source(source: Source, lake: Lake, awaits: str | None) -> tuple[dict[str, A
     }
     if commit is not None:
         entry["last_run"] = describe(commit.at)
+    unmet = Counter[str]()
+    for _, landing in history.standing_of(path, Landing, LOOK_BACK):
+        unmet.update(landing.unmet)
+    if unmet:
+        entry["unmet"] = dict(unmet)
     if far := [some for some in far_rows(source, last) if some.side == "ahead" and some.holds]:
         entry["warnings"] = [some.describe() for some in far]
     if gone := known_lost(path):

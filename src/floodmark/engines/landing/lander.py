@@ -20,7 +20,7 @@ from floodmark.connectors.unit import Reader, Unit
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.engines.landing import port
+from floodmark.engines.landing import judging, port
 from floodmark.engines.landing.looks import Looks, Waiting
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
@@ -144,6 +144,7 @@ class Lander:
         Raises:
             ConnectorError: one unit cannot be landed, the units before it are; CONNECTOR-012, too many rows would be quarantined, and
                 no row of the commit is written.
+            ExecutionError: EXECUTION-090, rows do not meet an expectation with ``on_fail="stop"``, and no row of the commit is written.
         """
         now = self.clock()
         blobs = self.workers.parsed(self.reader, units, self.source, now)
@@ -157,8 +158,9 @@ class Lander:
                 self.waiting[unit.name] = self.looks.unstable(unit, report)
             landing = None
             refuse_share(self.source, units, decided)
+            unmet = judging.check_met(self.source, [report for report in decided if report.status == "landed"])
             if decided:
-                landing = self._prepared(units, decided)
+                landing = replace(self._prepared(units, decided), unmet=unmet)
                 self._write_quarantine(blobs, units, decided, landing, now)
                 landing = self.write(
                     blobs, {r.unit: r for r in decided if r.status == "landed"}, landing, now, last=len(units) - 1

@@ -57,6 +57,7 @@ class Report:
         left_out: fields of its rows that the contract does not name.
         default_nulls: texts of its rows that were read as null by default.
         examples: its first broken rows, for people.
+        judged: expectation -> what it comes to over its rows; set in the driver, of a source whose expectations are judged at landing.
         error: a FloodmarkError that stops the landing, as its parts.
     """
 
@@ -72,6 +73,7 @@ class Report:
     left_out: LeftOut = field(default_factory=LeftOut)
     default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
     examples: Sequence[str] = ()
+    judged: Mapping[str, Any] = field(default_factory=dict)
     error: dict[str, str] | None = None
 
     def as_blob(self, part: int) -> Blob:

@@ -66,6 +66,7 @@ class Landing:
         event_times: ranges of event time that contain all rows of the log; empty in commits of earlier versions of floodmark.
         left_out: fields of landed rows that are not in the contract.
         default_nulls: texts that were read as null by default.
+        unmet: expectation -> rows of this commit that do not meet it, of those that the landing has judged and that have set no row aside.
     """
 
     source: str
@@ -85,6 +86,7 @@ class Landing:
     event_times: tuple[Stretch, ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
     default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
+    unmet: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def progress(self) -> int:

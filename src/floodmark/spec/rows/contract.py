@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from floodmark.core import types as types_of
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
+from floodmark.spec.rows.criteria import check_landed
 from floodmark.spec.rows.expectation import Expectation, distinct
 from floodmark.spec.values.annotations import IsRescued
 from floodmark.spec.values.builder import check_names
@@ -104,7 +105,7 @@ class Contract(BaseModel):
         ('scheduled', 'carrier', 'flight', 'dep_delay')
 
     Raises:
-        DefinitionError: DEFINITION-010..013, DEFINITION-293 an expectation with ``on_fail``, when the class is defined.
+        DefinitionError: DEFINITION-010..013; DEFINITION-291 to 293, an expectation with ``on_fail`` that a landing cannot judge before it commits; when the class is defined.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -128,12 +129,6 @@ class Contract(BaseModel):
         cls.floodmark_key = (key,) if isinstance(key, str) else tuple(key)
         cls.floodmark_ingestion_time = event_time == "ingestion"
         cls.floodmark_expectations = tuple(expectations)
-        for expectation in cls.floodmark_expectations:
-            if expectation.on_fail is not None:
-                fix = "Leave on_fail out: a field's type, Literal, Field(ge=...) and validators set a row aside at landing; or expect it of an operator's asset."
-                where = f"contract '{cls.__name__}', expectation '{expectation.name}'"
-                got = f'on_fail="{expectation.on_fail}"'
-                raise DefinitionError(where, "an expectation of each landing", got, fix, code="DEFINITION-293")
         if (rescued := rescued_field(cls)) is not None:
             cls.model_config = {**cls.model_config, "extra": "allow"}
             cls.model_fields[rescued].default = None
@@ -147,6 +142,8 @@ class Contract(BaseModel):
                 )
                 raise DefinitionError(where, "a key made of its fields", repr(name), fix, code="DEFINITION-010")
         event_time_field(cls)
+        for expectation in cls.floodmark_expectations:
+            check_landed(expectation, columns, f"contract '{cls.__name__}'")
 
 
 def schema(contract: type[Contract]) -> Schema:

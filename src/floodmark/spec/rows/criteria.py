@@ -5,7 +5,7 @@ Source: Great Expectations 1.24, its metrics for Spark: which rows count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,33 @@ def check_on_fail(expectation: Expectation, schema: Schema, where: str) -> None:
         )
         expected = 'an expectation without mostly, for on_fail="quarantine"'
         raise DefinitionError(where, expected, got, fix, code="DEFINITION-292")
+
+
+def check_landed(expectation: Expectation, schema: Schema, where: str) -> None:
+    """Refuse an expectation with ``on_fail`` that a landing cannot judge before it commits: one of rows together.
+
+    Args:
+        expectation: of a contract, with or without ``on_fail``.
+        schema: of the rows.
+        where: for the message.
+
+    Raises:
+        DefinitionError: DEFINITION-291 and 292 as ``check_on_fail``; DEFINITION-293, it is not of each row alone.
+    """
+    if expectation.on_fail is None:
+        return
+    expectation.check(schema, where)
+    check_on_fail(expectation, schema, where)
+    if expectation.kind not in BY_ROW:
+        fix = f"Leave on_fail out, so that the check of each landing judges it; or use one of {', '.join(sorted(BY_ROW))}."
+        expected = f'an expectation of each row alone, for on_fail="{expectation.on_fail}" at landing'
+        raise DefinitionError(where, expected, expectation.describe(), fix, code="DEFINITION-293")
+
+
+def judged_landing(expectations: Iterable[Expectation], schema: Schema) -> tuple[RowCriterion, ...]:
+    """The criteria with which the rows of a landing are judged before they are committed."""
+    criteria = (compiled(one, schema) for one in expectations if one.on_fail is not None)
+    return tuple(one for one in criteria if isinstance(one, RowCriterion))
 
 
 @dataclass(frozen=True, slots=True)

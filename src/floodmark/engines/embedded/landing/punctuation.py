@@ -13,6 +13,7 @@ from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
 from floodmark.engines.landing import units
+from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.semantics.kernels.failures import expression_failure
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from floodmark.engines.embedded.sail.session import Connection, Sail
-
-Refused = dict[int, dict[int, str]]
-"""Unit -> index among its rows that keep the contract -> why that row is refused."""
 
 _ROW, _MOVES = "_row", "_moves"
 
@@ -79,7 +77,7 @@ class _Asked:
 
     source: Source
     sail: Sail
-    refused: Refused = field(default_factory=dict)
+    refused: dict[int, dict[int, str]] = field(default_factory=dict)
     _text: str = field(init=False)
     _attempt: Attempt = field(init=False)
     _seen: Counter[int] = field(init=False, default_factory=Counter)

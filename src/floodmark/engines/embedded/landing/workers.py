@@ -15,10 +15,11 @@ from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.embedded.landing import blobs, punctuation
-from floodmark.engines.embedded.landing.blobs import SpooledBlobs
-from floodmark.engines.embedded.landing.punctuation import Refused
-from floodmark.engines.landing import quarantine, stamping
+from floodmark.engines.embedded.landing import blobs, expecting, punctuation
+from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
+from floodmark.engines.embedded.landing.expecting import Expecting
+from floodmark.engines.landing import judging, quarantine, stamping
+from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Blob, blobs_of
 from floodmark.lake.folder.paths import Lake
@@ -26,7 +27,7 @@ from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
 from floodmark.lake.writing.writer import Writer
-from floodmark.spec.rows.source import Source
+from floodmark.spec.rows.source import Punctuated, Source
 from floodmark.spec.values.schema import Schema
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class EmbeddedWorkers:
             where = f"lake {lake.root}"
             raise CapabilityError(where, "a local disk for the embedded engine", "a URI", fix, code="CAPABILITY-033")
         punctuation.check(source)
+        expecting.check(source)
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""
@@ -76,7 +78,7 @@ class EmbeddedWorkers:
             for index, unit in enumerate(units):
                 yield from blobs_of(index, reader, unit, rules)
 
-        return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
+        return self._judged(parse, source)
 
     def replayed(self, path: str, source: Source, now: int) -> SpooledBlobs:
         """As ``port.Workers``."""
@@ -89,7 +91,23 @@ class EmbeddedWorkers:
                 batches = rows.project(", ".join(quarantine.READ)).to_arrow_reader(_READ_ROWS)
                 yield from quarantine.blobs_of(0, batches, Rules(source, now, refused))
 
-        return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
+        return self._judged(parse, source)
+
+    def _judged(self, parse: Callable[[Refused], Iterator[Blob]], source: Source) -> SpooledBlobs:
+        """The blobs of some units, after the expectations that the landing judges, and the predicate of the watermark.
+
+        Args:
+            parse: (refused rows) -> the blobs of the units, in which the refused rows are broken.
+            source: of the units.
+        """
+        if not judging.criteria_of(source):
+            return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
+        expected = Expecting(source, self.sail())
+        spool = spooled(expected.through(parse({})))
+        if expected.refused or isinstance(source.watermark, Punctuated):
+            spool.release()
+            spool = punctuation.judged(lambda later: parse(judging.after(expected.refused, later)), source, self.sail)
+        return replace(spool, reports=judging.counted(spool.reports, expected.counts), writers=self._writers)
 
     def append_marker(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.landing import units
+from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.semantics.encoding.columns import arrow_type
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Result = TypeVar("Result")
-Refused = Mapping[int, Mapping[int, str]]
-"""Unit -> index among its rows that keep the contract -> why that row is refused."""
 
-_ROW = "_row"
+ROW = "_row"
 """The index of a row among the rows of its unit that keep the contract."""
 _MESSAGES = 20
 """Rows of a commit whose message is looked up, as each message costs a query. Other rows are quarantined without a message."""
@@ -42,7 +41,7 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
         yield from map(of_spark.batch_of, units.retraced(_closed(batches), partition_by))
 
     holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(_predicate(source))}), false) ELSE false END"
-    moving = _exploded(blobs, source).selectExpr(
+    moving = exploded(blobs, source).selectExpr(
         "*", f"{holds} AS _moves"
     )  # a blob without rows of the source is one row of nulls
     return moving.mapInArrow(close, of_spark.DDL)
@@ -72,13 +71,13 @@ def judged(parsed: Callable[[Refused], DataFrame], source: Source, compute: Call
 def _refused(blobs: DataFrame, source: Source) -> Refused:
     """The rows for which the predicate fails; the first ``_MESSAGES`` of them with Spark's message."""
     attempt = Attempt(step="Punctuated", text=_predicate(source), type="boolean", schema=source.schema)
-    failing = failures(_exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt).orderBy("_unit", _ROW)
+    failing = failures(exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt).orderBy("_unit", ROW)
     refused: dict[int, dict[int, str]] = {}
-    for row in failing.select("_unit", _ROW).collect():
-        refused.setdefault(row["_unit"], {})[row[_ROW]] = f"Punctuated, {attempt.unexplained}"
-    for row in failing.select("_unit", _ROW, "given").limit(_MESSAGES).collect():
+    for row in failing.select("_unit", ROW).collect():
+        refused.setdefault(row["_unit"], {})[row[ROW]] = f"Punctuated, {attempt.unexplained}"
+    for row in failing.select("_unit", ROW, "given").limit(_MESSAGES).collect():
         if (reason := message(attempt, row["given"])) is not None:
-            refused[row["_unit"]][row[_ROW]] = f"Punctuated, {reason}"
+            refused[row["_unit"]][row[ROW]] = f"Punctuated, {reason}"
     return refused
 
 
@@ -87,7 +86,7 @@ def _predicate(source: Source) -> str:
     return source.watermark.predicate
 
 
-def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
+def exploded(blobs: DataFrame, source: Source) -> DataFrame:
     """Rows of a source, each with the coordinates of its blob; a blob without rows of the source is one row of nulls."""
     added = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
     ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in added.items())])
@@ -104,7 +103,7 @@ def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
                 seen[blob[0]] += len(opened) if blob[2] == ROWS else 0
                 yield opened
 
-    return blobs.mapInArrow(explode, f"{of_spark.DDL}, {_ROW} bigint, {ddl}")
+    return blobs.mapInArrow(explode, f"{of_spark.DDL}, {ROW} bigint, {ddl}")
 
 
 def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
@@ -120,7 +119,7 @@ def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
         pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), of_spark.BLOB, strict=True)
     ]
     indices = pa.array(range(first, first + size), pa.int64())
-    names = [*of_spark.BLOB.names, _ROW, *rows.schema.names]
+    names = [*of_spark.BLOB.names, ROW, *rows.schema.names]
     return pa.RecordBatch.from_arrays([*coordinates, indices, *rows.columns], names=names)
 
 
@@ -136,5 +135,5 @@ def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.Record
                 yield blob, None
                 continue
             moves = piece.column("_moves").to_numpy(zero_copy_only=False)
-            rows = piece.drop_columns([*of_spark.BLOB.names, _ROW, "_moves"])
+            rows = piece.drop_columns([*of_spark.BLOB.names, ROW, "_moves"])
             yield blob, units.moving(rows, moves)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
-from floodmark.engines.landing import quarantine
+from floodmark.engines.landing import judging, quarantine
+from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report, blobs_of
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
-from floodmark.engines.spark.landing import blobs, punctuation
+from floodmark.engines.spark.landing import blobs, expecting, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
 from floodmark.lake.folder.paths import Lake
@@ -52,19 +53,25 @@ class SparkWorkers:
 
     def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SparkBlobs:
         """As ``port.Workers``."""
-        rows, reports = punctuation.judged(
-            lambda refused: _parsed(self.spark, reader, units, Rules(source, now, refused)), source, _reported
-        )
-        return SparkBlobs(rows, reports, self._appenders)
+
+        def parsed(refused: Refused) -> DataFrame:
+            return _parsed(self.spark, reader, units, Rules(source, now, refused))
+
+        refused, counts = _expected(parsed, source)
+        rows, reports = punctuation.judged(lambda later: parsed(judging.after(refused, later)), source, _reported)
+        return SparkBlobs(rows, judging.counted(reports, counts), self._appenders)
 
     def replayed(self, path: str, source: Source, now: int) -> SparkBlobs:
         """As ``port.Workers``."""
         waiting = self.spark.read.format("delta").load(path).where(f"{quarantine.OPEN} AND _replay IS NOT NULL")
         # not persist(): the MERGE of the marks changes the table of these rows, after which Spark would read them again
+
+        def parsed(refused: Refused) -> DataFrame:
+            return _read_again(waiting, Rules(source, now, refused))
+
+        refused, _ = _expected(parsed, source)
         rows = punctuation.judged(
-            lambda refused: _read_again(waiting, Rules(source, now, refused)),
-            source,
-            lambda frame: frame.localCheckpoint(),
+            lambda later: parsed(judging.after(refused, later)), source, lambda frame: frame.localCheckpoint()
         )
         return SparkBlobs(rows, reports_of(rows), self._appenders)
 
@@ -91,6 +98,17 @@ def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: R
 
     tasks = min(len(units), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     return spark.range(0, len(units), 1, tasks).mapInArrow(run, blobs.DDL)
+
+
+def _expected(parsed: Callable[[Refused], DataFrame], source: Source) -> tuple[Refused, judging.Counts]:
+    """As ``expecting.expected``, of a source whose landing judges expectations; its units are read one time more."""
+    if not judging.criteria_of(source):
+        return {}, {}
+    frame = parsed({}).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        return expecting.expected(frame, source)
+    finally:
+        frame.unpersist()
 
 
 def _reported(frame: DataFrame) -> tuple[DataFrame, list[Report]]:
