@@ -85,7 +85,7 @@ def rows(table: DeltaTable) -> int:
     return table.to_pyarrow_table(columns=["_kind"])["_kind"].to_pylist().count(0)
 
 
-@pytest.mark.feature("N1", "N2", "N3", "O5")
+@pytest.mark.feature("N1", "N2", "N3", "N6", "O5")
 def test_metrics_of_a_stream_are_exact_and_only_grow_though_its_driver_and_its_supervisor_are_killed(
     shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
@@ -157,6 +157,8 @@ def look(shop: Path, url: str) -> None:
     assert f"/streams/{OPERATOR}?lake=" in get(url)[1]
     status, page = get(f"{url}/streams/none%3Cb%3E")
     assert (status, "<b>" in page, "&lt;b&gt;" in page) == (404, False, True)
+    assert json.loads(get(f"{url}/grafana.json")[1])["uid"] == "floodmark-streams"
+    assert get(f"{url}/rules.yaml")[1].startswith("# Alerts")
     assert get(f"{url}/", {"Host": "attacker.example"})[0] == 403
 
     shown = program(shop, "top", "--once")

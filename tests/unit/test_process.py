@@ -1206,6 +1206,13 @@ class Holding(fm.ProcessFunction):
         return ()
 
 
+class Hiding(fm.ProcessFunction):
+    timers = fm.Counter()
+
+    def on_element(self, row, ctx):
+        return ()
+
+
 class Twins(fm.ProcessFunction):
     a = b = fm.ValueState(float)
 
@@ -1251,6 +1258,7 @@ def spark_like():
         (lambda: over(RunningSum(), order="random"), "DEFINITION-055"),
         (lambda: over(RunningSum(), sides=["a"]), "expected side outputs by name"),
         (lambda: over(Twins()), "names of states, timers and metrics, got a, b"),
+        (lambda: over(Hiding()), "names of states, timers and metrics, got timers"),
         (lambda: over(InInit()), "states as attributes of the class, got self.last"),
         (bounds_that_yield, "an on_broadcast that yields nothing, got a generator"),
         (lambda: fm.ValueState(float, migrate=float), "a way to every version from 2 on"),

@@ -65,6 +65,16 @@ def describe_span(milliseconds: int) -> str:
     return ("-" if milliseconds < 0 else "") + " ".join(parts)
 
 
+def describe_roughly(seconds: float) -> str:
+    """``12345.6`` -> ``3 h 25 min``: a length of time as short text, its two largest units."""
+    parts, remaining = list[str](), max(0, round(seconds))
+    for name, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, remaining = divmod(remaining, size)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+    return " ".join(part for part in parts[:2] if part) or "0 s"
+
+
 @cache
 def zone(name: str, where: str = "time zone") -> ZoneInfo:
     """(name, where) -> the IANA time zone of that name.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,18 +16,34 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.store import fleet, known
-from floodmark.core.time import END, NEVER, describe, describe_span
+from floodmark.core.time import END, NEVER, describe, describe_roughly
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from floodmark.control.streams.vitals import Vitals
 
 _COLOURS = {"running": "green", "ok": "green", "low": "yellow", "high": "red"}
 _COLOURS |= dict.fromkeys(("crashed", "failed", "gone"), "red")
-_COLUMNS = ("stream", "state", "backpressure", "progress", "behind input", "behind now", "waiting", "rows/s", "busy", "last commit", "crashes")  # fmt: skip
-_LEFT = 4
-"""Columns with texts; the others have numbers."""
+_COLUMNS = (
+    "stream",
+    "state",
+    "pressure",
+    "progress",
+    "lag",
+    "behind now",
+    "waiting",
+    "rows/s",
+    "busy",
+    "last",
+    "crashes",
+)
+_TEXTS = {"stream", "state", "pressure", "progress"}
+_EXTRA = {"progress", "busy", "last"}
+"""Columns that a screen narrower than ``_WIDE`` does without."""
+_WIDE = 124
+_SAID = {"crashed", "failed", "gone", "waiting"}
+"""States whose reason is shown."""
 
 
 @click.command()
@@ -50,7 +67,8 @@ def top(invocation: Invocation, *, once: bool, every: float) -> None:
     from floodmark.control.streams.vitals import vitals
     from floodmark.observe.backlog import Backlogs
 
-    streams, backlogs, screen = fleet(opened, console.note), Backlogs(), Screen()
+    streams, backlogs = fleet(opened, console.note), Backlogs()
+    screen = Screen(width=None if sys.stdout.isatty() else _WIDE)
 
     def look() -> list[Vitals]:
         return vitals(streams.store, streams.here, backlogs)
@@ -59,47 +77,64 @@ def top(invocation: Invocation, *, once: bool, every: float) -> None:
         console.document({"lake": opened.lake, "streams": [one.as_json() for one in look()]})
         return
     if once:
-        screen.print(frame(look()))
+        screen.print(frame(look(), screen.width))
         return
     with (
         stopping(console, "the next frame") as stop,
-        Live(frame(look()), console=screen, screen=screen.is_terminal, auto_refresh=False) as live,
+        Live(frame(look(), screen.width), console=screen, screen=screen.is_terminal, auto_refresh=False) as live,
     ):
         while not stop.wait(every):
-            live.update(frame(look()), refresh=True)
+            live.update(frame(look(), screen.width), refresh=True)
 
 
-def frame(streams: Sequence[Vitals]) -> Table:
-    """The table of one frame."""
+def frame(streams: Sequence[Vitals], width: int) -> Group:
+    """One frame: a table, without some columns where the screen is narrow, and why streams do not run.
+
+    Args:
+        streams: to show.
+        width: of the screen, in characters.
+    """
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    shown = [name for name in _COLUMNS if width >= _WIDE or name not in _EXTRA]
     table = Table(title=time.strftime("%H:%M:%S", time.gmtime()), title_justify="left", box=None, pad_edge=False)
-    for number, name in enumerate(_COLUMNS):
-        table.add_column(name, justify="left" if number < _LEFT else "right", no_wrap=number < _LEFT)
+    for name in shown:
+        table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
+    reasons = list[Text]()
     for stream in streams:
-        cells = [stream.name, stream.health, stream.pressure or "", _progress(stream.progress)]
-        numbers = [
-            _span(stream.behind_input),
-            _span(stream.behind_now),
-            _waiting(stream),
-            f"{stream.rate:,.1f}",
-            f"{stream.busy:.0%}",
-            _span(None if stream.measured.last is None else stream.at - stream.measured.last.at),
-            f"{stream.measured.totals.crashes:,}",
-        ]
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in (*cells, *numbers)))
-        if stream.health in {"crashed", "failed", "gstream", "waiting"}:
-            table.add_row(Text(f"  {stream.text}", style="dim", overflow="fold"))
-    return table
+        cells = _cells(stream)
+        table.add_row(*(Text(cells[name], style=_COLOURS.get(cells[name], "")) for name in shown))
+        if stream.health in _SAID:
+            reasons.append(Text(f"{stream.name}: {stream.text}", style="dim"))
+    return Group(table, *reasons)
+
+
+def _cells(stream: Vitals) -> dict[str, str]:
+    """Column -> text."""
+    last = stream.measured.last
+    return {
+        "stream": stream.name,
+        "state": stream.health,
+        "pressure": stream.pressure or "",
+        "progress": _progress(stream.progress),
+        "lag": _span(stream.behind_input),
+        "behind now": _span(stream.behind_now),
+        "waiting": _waiting(stream),
+        "rows/s": f"{stream.rate:,.1f}",
+        "busy": f"{stream.busy:.0%}",
+        "last": _span(None if last is None else stream.at - last.at),
+        "crashes": f"{stream.measured.totals.crashes:,}",
+    }
 
 
 def _progress(progress: int) -> str:
-    return "" if progress == NEVER else "end of input" if progress == END else describe(progress)
+    return "" if progress == NEVER else "end of input" if progress == END else describe(progress - progress % 1000)
 
 
 def _span(seconds: float | None) -> str:
-    return "" if seconds is None else describe_span(max(0, round(seconds)) * 1000)
+    return "" if seconds is None else describe_roughly(seconds)
 
 
 def _waiting(stream: Vitals) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from floodmark.control.state.store import Store
 from floodmark.control.streams.vitals import Vitals
 from floodmark.core.errors import FloodmarkError, printable
-from floodmark.core.time import END, NEVER, describe, describe_span
+from floodmark.core.time import END, NEVER, describe, describe_roughly
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import survey
 from floodmark.lifecycle.usage import Usage
@@ -26,8 +26,8 @@ _SHOWN = 20
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:1180px;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem;font-size:14px}td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;"
-    "text-align:left;vertical-align:top}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}a{color:#1f5f99}"
-    "h1{font-size:1.4rem;margin:.3rem 0}h2{font-size:1.05rem;margin:1.4rem 0 .2rem}svg{max-width:100%;display:block}"
+    "text-align:left;vertical-align:top;white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}a{color:#1f5f99}"
+    "h1{font-size:1.4rem;margin:.3rem 0}h2{font-size:1.05rem;margin:1.4rem 0 .2rem}svg{max-width:760px;display:block}.wide svg{max-width:100%}"
     "pre{background:#f6f6f6;padding:.7rem;overflow-x:auto;font-size:12.5px;max-height:24rem}.quiet{color:#666}"
     ".tag{display:inline-block;border-radius:.6rem;padding:0 .6rem;color:#fff;background:#777;font-size:13px}"
     ".running,.ok{background:#2a6b2d}.starting,.waiting,.asleep{background:#4a6f8f}.low{background:#a87400}"
@@ -50,7 +50,7 @@ def overview(streams: Sequence[Vitals]) -> str:
         "backpressure",
         "version",
         "progress",
-        "behind its input",
+        "lag",
         "behind now",
         "waiting",
         "rows/s in",
@@ -77,7 +77,10 @@ def overview(streams: Sequence[Vitals]) -> str:
     parts.append(
         _table(heads, rows) if rows else "<p>No stream was started yet: <code>floodmark start --all</code></p>"
     )
-    parts.append('<p class="quiet">Metrics of all streams for Prometheus: <a href="/metrics">/metrics</a></p>')
+    parts.append(
+        '<p class="quiet">Metrics of all streams for Prometheus: <a href="/metrics">/metrics</a>; a dashboard for Grafana: '
+        '<a href="/grafana.json">/grafana.json</a>; alerts for Prometheus: <a href="/rules.yaml">/rules.yaml</a></p>'
+    )
     return _document("Streams", parts)
 
 
@@ -149,7 +152,7 @@ def _program(stream: Vitals) -> Iterator[str]:
     if len(inputs) == 1:
         notes[inputs[0]] = f"{stream.rate:,.1f} rows/s"
     yield "<h2>Program</h2>"
-    yield graph(described["nodes"], described["edges"], notes)
+    yield f'<div class="wide">{graph(described["nodes"], described["edges"], notes)}</div>'
 
 
 def _user(stream: Vitals) -> Iterator[str]:
@@ -309,16 +312,16 @@ def _waiting(stream: Vitals, *, whole: bool = False) -> str:
 
 
 def _time(progress: int) -> str:
-    return "" if progress == NEVER else "the end of input" if progress == END else describe(progress)
+    return "" if progress == NEVER else "the end of input" if progress == END else describe(progress - progress % 1000)
 
 
 def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else describe_span(round(seconds) * 1000)
+    return "" if seconds is None else describe_roughly(seconds)
 
 
 def _ago(stream: Vitals) -> str:
     last = stream.measured.last
-    return "" if last is None else f"{describe_span(max(0, round(stream.at - last.at)) * 1000)} ago"
+    return "" if last is None else f"{describe_roughly(stream.at - last.at)} ago"
 
 
 def _clock(at: float) -> str:
@@ -347,8 +350,12 @@ def _tag(name: str, title: str = "") -> Cell:
     return Cell(f'<span class="tag {escape(name)}" title="{escape(title)}">{escape(name)}</span>')
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    head = f"<tr>{''.join(f'<th>{escape(one)}</th>' for one in heads)}</tr>" if heads else ""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    numbers = [cell.number for cell in rows[0]] if rows else []
+    cells = [
+        f"<th{' class=n' if number else ''}>{escape(name)}</th>" for name, number in zip(heads, numbers, strict=False)
+    ]
+    head = f"<tr>{''.join(cells)}</tr>" if heads else ""
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table>{head}{body}</table>"
 

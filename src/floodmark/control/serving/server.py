@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -26,6 +27,8 @@ HOST = "127.0.0.1"
 ACTION = "serve"
 """Action in the journal with the address of a server."""
 _LOCAL = {"localhost", "127.0.0.1", "[::1]"}
+_FILES = {"/grafana.json": "application/json", "/rules.yaml": "text/plain; charset=utf-8"}
+"""Path of a file of the package -> its content type: a dashboard for Grafana, alerts for Prometheus."""
 _FRESH_SECONDS = 1.0
 """Time for which a look at all streams is used again, so that many readers cost no more than one."""
 
@@ -53,7 +56,7 @@ class Looks:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET: ``/metrics``, ``/``, ``/streams/NAME``."""
+    """Answers GET: ``/metrics``, ``/``, ``/streams/NAME``, and the files of ``_FILES``."""
 
     looks: ClassVar[Looks]
     protocol_version = "HTTP/1.1"
@@ -76,6 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/metrics":
             content, kind = exposition(self.looks.streams, self.headers.get("Accept", ""))
             return HTTPStatus.OK, content, kind
+        if url.path in _FILES:
+            return HTTPStatus.OK, (files(__package__) / url.path[1:]).read_bytes(), _FILES[url.path]
         streams = self.looks.streams()
         if url.path == "/":
             return HTTPStatus.OK, pages.overview(streams).encode(), html

@@ -270,12 +270,14 @@ def _complete(function: object, kind: type[StatefulFunction], where: str) -> Sta
         fix = f"Subclass {kind.__name__} and write {', '.join(kind.callbacks)}."
         raise unfit_function(where, expected, repr(function), fix)
     own = type(function)
+    kinds = (State, Timer, Metric)
+    declared = {name: one for each in kinds for name, one in own._declared(each)}  # noqa: SLF001 - a name may hide a public method
     missing = [name for name in kind.callbacks if getattr(own, name) is getattr(kind, name)]
-    missing += ["on_timer"] if function.timers() and own.on_timer is StatefulFunction.on_timer else []
+    timed = any(isinstance(one, Timer) for one in declared.values())
+    missing += ["on_timer"] if timed and own.on_timer is StatefulFunction.on_timer else []
     if missing:
         fix = f"Write {', '.join(missing)} on {own.__name__}."
         raise unfit_function(where, f"a complete {kind.__name__}", f"none of {', '.join(missing)}", fix)
-    declared = {**function.states(), **function.broadcast_states(), **function.timers(), **function.metrics()}
     wrong = [n for n in declared if n.startswith("_") or hasattr(StatefulFunction, n) or n in kind.callbacks]
     wrong += [name for name in declared if len([o for o in declared.values() if o is declared[name]]) > 1]
     if wrong:
