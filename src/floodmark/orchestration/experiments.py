@@ -20,8 +20,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
-from floodmark.orchestration.jobs import Streams, chosen, job_of, operator_of, tagged, whose
-from floodmark.orchestration.work import failing, interruptible
+from floodmark.orchestration.jobs import Streams, chosen, job_of, operator_of, whose
+from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Workspace
 

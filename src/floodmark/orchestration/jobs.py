@@ -27,7 +27,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.orchestration.work import failing, interruptible
+from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
@@ -104,12 +104,6 @@ def operator_of(config: Any, job: str) -> str:
     every = ", ".join(one.value for one in typing.get_args(type(config).model_fields["operator"].annotation)[0])
     fix = f"Write one into the config of the launchpad, operator: NAME, and launch it again: {every}."
     raise LifecycleError(f"job '{job}'", "an operator in its config", "none", fix, code="LIFECYCLE-007")
-
-
-def tagged(context: dg.OpExecutionContext, operator: str) -> str:
-    """Tag a run with the operator that it acts on, for the list of runs. Returns the operator."""
-    context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
-    return operator
 
 
 def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str, what: str) -> str:

@@ -10,7 +10,8 @@ from pydantic import Field
 from floodmark.core.errors import FloodmarkError
 from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.orchestration.config import config_of, request_of
-from floodmark.orchestration.jobs import Streams, job_of, tagged
+from floodmark.orchestration.jobs import Streams, job_of
+from floodmark.orchestration.work import tagged
 from floodmark.spec.graph.operator import Operator
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pydantic import Field
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.orchestration.assets import output_key
-from floodmark.orchestration.jobs import Streams, job_of, operator_of, tagged, whose
-from floodmark.orchestration.work import failing
+from floodmark.orchestration.jobs import Streams, job_of, operator_of, whose
+from floodmark.orchestration.work import failing, tagged
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
