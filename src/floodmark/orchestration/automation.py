@@ -33,8 +33,8 @@ from floodmark.orchestration.jobs import (
     operator_names,
     readable,
 )
-from floodmark.orchestration.planning import planning
 from floodmark.orchestration.session import StepWorkspace
+from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.workspace import Workspace
 
