@@ -80,6 +80,15 @@ def test_the_store_holds_a_ring_of_commits_and_no_history(store: Store) -> None:
     assert measures.measured(store, HERE).totals.commits == last
 
 
+def test_of_a_stream_that_is_withdrawn_as_an_arm_of_an_experiment_nothing_is_left(store: Store) -> None:
+    other = StreamId("totals", "/lake/experiments/b")
+    for stream in (HERE, other):
+        measures.record(store, stream, *(measure(number) for number in range(3)))
+    store.withdraw(other)
+    assert measures.measured(store, other) == measures.Measured(totals=Totals())
+    assert measures.measured(store, HERE).totals.commits == 3
+
+
 def test_two_that_report_at_once_count_a_commit_once(store: Store) -> None:
     commits = [measure(number) for number in range(40)]
 

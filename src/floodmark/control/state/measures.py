@@ -112,13 +112,6 @@ def measured(store: Store, stream: StreamId, limit: int = RECENT) -> Measured:
     )
 
 
-def forget(store: Store, stream: StreamId) -> None:
-    """Remove what is measured of a stream."""
-    with store.transaction() as connection:
-        for table in (MEASURED, MEASURES):
-            connection.execute(table.delete().where(*_of(table, stream)))
-
-
 def _crashes(connection: sa.Connection, stream: StreamId, since: int, before: int | None) -> int:
     """Drivers of a stream that crashed: from the driver ``since`` on, before the driver ``before``."""
     crashed = sa.select(sa.func.count()).where(

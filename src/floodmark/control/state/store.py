@@ -302,9 +302,10 @@ class Store:
             connection.execute(_DEPLOYMENTS.insert().values(**values))
 
     def withdraw(self, stream: StreamId) -> None:
-        """Remove the deployment of a stream."""
+        """Remove the deployment of a stream, and what was measured of the stream."""
         with self.transaction() as connection:
-            connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, stream)))
+            for table in (_DEPLOYMENTS, MEASURED, MEASURES):
+                connection.execute(table.delete().where(*_of(table, stream)))
 
     def want(self, stream: StreamId, desired: Desired) -> bool:
         """Set the desired state of a stream. Returns False if the stream was never deployed."""
