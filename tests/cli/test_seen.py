@@ -12,10 +12,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from deltalake import DeltaTable
+from otlp_collector import collecting
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from floodmark.control.state.store import Store
@@ -28,7 +30,16 @@ OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The spans that drivers send."""
+    with collecting() as (url, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms between two exports
+        yield received
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: list[Any]) -> Path:
     monkeypatch.setenv("FLOODMARK_ENGINE", "embedded")
     assert program(tmp_path, "init", "shop").returncode == 0
     return tmp_path / "shop"
@@ -87,7 +98,7 @@ def rows(table: DeltaTable) -> int:
 
 @pytest.mark.feature("N1", "N2", "N3", "N6", "O5")
 def test_metrics_of_a_stream_are_exact_and_only_grow_though_its_driver_and_its_supervisor_are_killed(
-    shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[bytes]]
+    shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[bytes]], spans: list[Any]
 ) -> None:
     assert program(shop, "land", "orders").returncode == 0
     assert program(shop, "start", OPERATOR).returncode == 0
@@ -138,6 +149,7 @@ def test_metrics_of_a_stream_are_exact_and_only_grow_though_its_driver_and_its_s
     assert (told["totals"]["rows_in"], told["totals"]["crashes"]) == (read, 1)
     assert told["pressure"] in {"ok", "low", "high"}
     assert program(shop, "stop", OPERATOR).returncode == 0
+    assert {f"micro-batch {OPERATOR}", "read", "compute", "checkpoint", "commit"} <= {span.name for span in spans}
 
 
 def grow(scraped: list[dict[tuple[str, ...], float]]) -> None:

@@ -27,12 +27,14 @@ class Measuring:
         driver: the driver.
         job: what the driver runs.
         say: called with failures of the store; the stream keeps running.
+        spans: called with each commit that the driver reports.
     """
 
     store: Store
     driver: Driver
     job: Job
     say: Callable[[str], None]
+    spans: Callable[[Measure], None] = lambda _: None
     _next: tuple[str, int] | None = None
     """History and number of the next commit if none is missing; None if that is unknown."""
 
@@ -45,6 +47,7 @@ class Measuring:
 
     def record(self, measure: Measure) -> None:
         """Count a commit."""
+        self.spans(measure)
         expected, self._next = self._next, None
         with self._surviving():
             if expected != (measure.history, measure.number):

@@ -15,6 +15,8 @@ from floodmark.control.processes.meter import Metering
 from floodmark.control.state.records import Deployment, Driver, State
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.observe.measure import Measure
+from floodmark.observe.tracing import spans
 from floodmark.spec.workspace import Workspace
 
 BEAT_SECONDS = 2.0
@@ -86,7 +88,7 @@ class Running:
             fix = f"Deploy it again: floodmark start {driver.operator}"
             where = f"package {deployment.package} of '{driver.operator}'"
             raise LifecycleError(where, deployment.version, job.version, fix, code="LIFECYCLE-051")
-        self._measuring = Measuring(self.store, driver, job, self.say)
+        self._measuring = Measuring(self.store, driver, job, self.say, _spans(deployment, self.say))
         self._measuring.begin()
         on_start()
         while await_job(job, self.stop, self._record_wait):
@@ -120,6 +122,13 @@ class Running:
             self.store.update(self.driver.id, **values)
         except FloodmarkError as error:
             self.say(str(error))
+
+
+def _spans(deployment: Deployment, say: Callable[[str], None]) -> Callable[[Measure], None]:
+    """As ``spans``, for a stream."""
+    kind = "landing commit" if deployment.kind == "source" else "micro-batch"
+    about = {name: getattr(deployment, name) for name in ("operator", "version", "environment", "lake")}
+    return spans(f"{kind} {deployment.operator}", about, say)
 
 
 def await_job(job: Job, stop: threading.Event, on_wait: Callable[[str], None]) -> bool:
