@@ -85,7 +85,7 @@ def main() -> None:
             before, start = {one.pid: sum(one.cpu_times()[:2]) for one in tree}, time.monotonic()
             time.sleep(asked.seconds)
             seconds, rows = time.monotonic() - start, []
-            for one in tree:
+            for one in (one for one in tree if one.is_running()):
                 spent, memory = sum(one.cpu_times()[:2]) - before[one.pid], pss(one.pid)
                 rows.append((memory, spent))
                 print(f"  {' '.join(one.cmdline())[-60:]:60} {memory:6.0f} MB {spent / seconds:7.2%}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -14,15 +15,19 @@ from pathlib import Path
 import psutil
 import pytest
 from deltalake import DeltaTable
+from seeds import seed_of
 from stored import rows
 
 from floodmark.control.processes import placement
 from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Driver
+from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core import crash
+from floodmark.core.errors import SetupError
 
 PATIENCE_SECONDS = 300
 OTHERS = ("readings", "sums", "counts")
@@ -87,7 +92,7 @@ def counts(readings: Stream[Reading]) -> Stream:
 def workspace(environment: str = "dev") -> Workspace:
     """All of it."""
     operators = [operator_asset(one, restart=AT_ONCE) for one in (guilty, sums, counts)]
-    return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="embedded"))
+    return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="ENGINE"))
 '''
 AT_ONCE = ("embedded.after_files",)
 POINTS = [
@@ -99,10 +104,10 @@ POINTS = [
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
+def fleet(tmp_path: Path, engine_name: str) -> Fleet:
     """A workspace in files, whose streams were started."""
     (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "readings"\n')
-    (tmp_path / "readings.py").write_text(CODE.replace("ROOT", str(tmp_path)))
+    (tmp_path / "readings.py").write_text(CODE.replace("ROOT", str(tmp_path)).replace("ENGINE", engine_name))
     (tmp_path / "inbox").mkdir()
     workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
     sys.path.remove(str(tmp_path))
@@ -143,7 +148,8 @@ def until(fleet: Fleet, one: Supervisor, seen: Callable[[dict[str, Driver]], obj
     """Let a supervisor look until the newest drivers, by stream, are so."""
     end, drivers = time.monotonic() + PATIENCE_SECONDS, dict[str, Driver]()
     while time.monotonic() < end:
-        assert one.tick()
+        with suppress(SetupError):  # a paused process holds a lock of the store
+            assert one.tick()
         newest = {name: fleet.driver(name) for name in STREAMS}
         drivers = {name: driver for name, driver in newest.items() if driver is not None}
         if len(drivers) == len(STREAMS) and seen(drivers):
@@ -189,12 +195,14 @@ def truth(name: str, files: int) -> list[tuple[object, ...]]:
     return sorted((*window, sum(values) if name == "sums" else len(values)) for window, values in by_window.items())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
+@pytest.mark.engines("embedded")
 @pytest.mark.feature("O3", "F7")
 def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_process_loses_no_row(
     fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, root = supervising_with(), fleet.root
+    monkeypatch.setattr(placement, "HEALTHY_SECONDS", 10.0 * PATIENCE_SECONDS)
     put(root, 1)
     first = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 2))
     assert processes(first) == 1
@@ -231,7 +239,8 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
     host.wait(PATIENCE_SECONDS)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
+@pytest.mark.engines("embedded")
 @pytest.mark.feature("O3")
 def test_a_stream_that_does_not_stop_is_killed_once_the_others_have_moved(
     fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
@@ -257,7 +266,8 @@ def test_a_stream_that_does_not_stop_is_killed_once_the_others_have_moved(
     until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 3))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
+@pytest.mark.engines("embedded")
 @pytest.mark.feature("O3")
 @pytest.mark.parametrize("point", POINTS)
 def test_all_streams_of_a_process_that_dies_between_two_writes_start_again_and_no_row_is_lost_or_double(
@@ -267,6 +277,88 @@ def test_all_streams_of_a_process_that_dies_between_two_writes_start_again_and_n
         put(fleet.root, number)
     until(fleet, supervising_with(point), lambda drivers: run(drivers) and has_read(fleet, 4))
     assert any("killed by SIGKILL" in reasons(fleet, name) for name in STREAMS), point
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.engines("embedded")
+@pytest.mark.feature("O3", "F8")
+@pytest.mark.parametrize("schedule", range(10))
+def test_whatever_is_done_to_streams_of_a_process_their_tables_end_exactly_right(
+    fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch, schedule: int
+) -> None:
+    """Processes are killed or stopped for longer than they may be silent, streams stopped, started and made to fail, the supervisor replaced."""
+    draw, root, files = random.Random(seed_of(f"shared {schedule}")), fleet.root, 1
+    monkeypatch.setattr(placement, "LONGEST_ALONE_SECONDS", 2.0)
+    monkeypatch.setattr(supervising, "SILENT_SECONDS", 6.0)
+    monkeypatch.setattr(supervising, "GRACE_SECONDS", 4.0)
+    monkeypatch.setattr(control_store, "_PATIENCE_SECONDS", 2)
+    object.__setattr__(fleet, "store", Store(fleet.store.url))
+    one = supervising_with()
+    until(fleet, one, run)
+    for _ in range(20):
+        living = sorted({driver.pid for driver in fleet.store.living() if driver.pid is not None})
+        match draw.choice(["put", "put", "kill", "pause", "stop", "start", "cause", "replace"]):
+            case "put":
+                put(root, files)
+                files += 1
+            case "kill" if living:
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(living), signal.SIGKILL)
+            case "pause" if living:
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(living), signal.SIGSTOP)
+            case "stop" | "start" as asked:
+                with suppress(SetupError):  # a paused process holds a lock of the store
+                    fleet.want(draw.choice(STREAMS), "running" if asked == "start" else "stopped")
+            case "cause":
+                flag = root / draw.choice(["fails", "exits", "loops"])
+                flag.unlink() if flag.exists() else flag.touch()
+            case "replace":
+                one = supervising_with()
+        for _ in range(draw.randint(1, 60)):
+            with suppress(SetupError):
+                one.tick()
+            time.sleep(0.05)
+    for flag in ("fails", "exits", "loops"):
+        (root / flag).unlink(missing_ok=True)
+    for name in STREAMS:
+        while True:
+            with suppress(SetupError):
+                fleet.want(name, "running")
+                break
+            with suppress(SetupError):
+                one.tick()
+    put(root, files)
+    until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, files + 1))
+    until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.engines(soak=("spark",))
+def test_streams_on_spark_share_java_and_outlive_it(
+    fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, root = supervising_with(), fleet.root
+    monkeypatch.setattr(placement, "HEALTHY_SECONDS", 10.0 * PATIENCE_SECONDS)
+    first = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 1))
+    assert processes(first) == 1
+    (root / "fails").touch()
+    for file in (1, 2):
+        put(root, file)
+    now = until(fleet, one, lambda _: "it is 2" in reasons(fleet, "guilty") and has_read(fleet, 3, "sums", "counts"))
+    assert [now[name].id for name in OTHERS] == [first[name].id for name in OTHERS]
+    (root / "fails").unlink()
+    until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1 and has_read(fleet, 3))
+    (java,) = [child for child in psutil.Process(first["sums"].pid).children() if child.name() == "java"]
+    java.kill()
+    put(root, 3)
+    now = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 4))
+    assert processes(now) == len(STREAMS), "whichever of them was the cause dies alone from now on"
+    monkeypatch.setattr(placement, "LONGEST_ALONE_SECONDS", 0.0)
+    until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1)
+    put(root, 4)
+    until(fleet, one, lambda drivers: has_read(fleet, 5))
 
 
 def reasons(fleet: Fleet, name: str) -> str:

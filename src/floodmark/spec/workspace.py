@@ -46,8 +46,7 @@ class Settings:
             replaced without reading others; costs a file per partition and commit.
         kept_days: retention of unreferenced packages, ended timelines, logs of drivers and rows of the control store.
         upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
-        streams: ``shared``: supervised streams of one package run in one process, each in a thread; ``isolated``: in a process each. On Spark each has a
-            process in any case.
+        streams: ``shared``: supervised streams of one package run in one process, each in a thread; ``isolated``: in a process each.
     """
 
     environment: str = "dev"

@@ -43,6 +43,11 @@ class Computing(Protocol):
         """Name of the engine."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """True if Java of this process has ended: no session of the process works any more."""
+        ...
+
     def start(self, *operators: Operator) -> None:
         """Start the session now.
 
@@ -149,6 +154,13 @@ class OnSpark:
                 )
         return self.session
 
+    @property
+    def ended(self) -> bool:
+        """As ``Computing``."""
+        from floodmark.engines.spark.session.builder import has_ended
+
+        return self.session is not None and has_ended()
+
     def start(self, *operators: Operator) -> None:
         """As ``Computing``."""
         del operators
@@ -157,6 +169,7 @@ class OnSpark:
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """As ``Computing``."""
         spark = self.spark
+        _share(spark, source.name)
         from floodmark.engines.spark.landing.run import land
 
         return land(spark, source, lake, **how)
@@ -213,6 +226,7 @@ class OnSpark:
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""
         spark = self.spark
+        _share(spark, operator.name)
         from floodmark.engines.spark.unbounded.run import run_unbounded
 
         return run_unbounded(spark, operator, lake, **options)
@@ -230,6 +244,11 @@ class OnSpark:
         if context is not None:
             with suppress(Py4JError, OSError):  # it may be stopping already
                 context.cancelAllJobs()
+
+
+def _share(spark: SparkSession, stream: str) -> None:
+    """Give the jobs of a stream, which this thread runs, an equal share of the cores beside those of other streams."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", stream)
 
 
 @dataclass(slots=True)
@@ -268,6 +287,11 @@ class OnEmbedded:
             sail.resume()
             self._used.append(sail)
         return sail
+
+    @property
+    def ended(self) -> bool:
+        """As ``Computing``: never, as a server that has died is replaced."""
+        return False
 
     def start(self, *operators: Operator) -> None:
         """As ``Computing``."""

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
 from floodmark.control.processes import output
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.control.processes.meter import Division, ShareMeter
 from floodmark.control.processes.running import BEAT_SECONDS, Running, beat, log, unwanted
 from floodmark.control.state.records import Deployment, Driver
@@ -22,6 +23,8 @@ from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.spec.workspace import Workspace
 
+_HEAP = ("spark.driver.memory", "2g")
+"""Java's heap for several streams, unless the workspace says another."""
 LOOK_SECONDS = 0.5
 """Longest time between two looks for streams that were added, or should stop."""
 LINGER_SECONDS = 5.0
@@ -38,11 +41,13 @@ class Host:
         store: the control store.
         first: the stream that the process was started for.
         load: deployment of a stream -> workspace of its package.
+        is_lost: True if Java has ended, so that no stream can run in this process any more.
     """
 
     store: Store
     first: Driver
     load: Callable[[Deployment], Workspace]
+    is_lost: Callable[[], bool] = lambda: False
     _streams: dict[int, Running] = field(default_factory=dict, init=False)
     """Streams whose end is not recorded yet, by driver."""
     _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
@@ -64,6 +69,9 @@ class Host:
         while True:
             now = time.monotonic()
             due = now - beaten >= BEAT_SECONDS
+            if self.is_lost():
+                log("Java has ended, and all streams of this process with it")
+                os._exit(1)  # threads that wait for Java end in no other way
             if self._reach(lambda due=due: self._look(due=due)):  # type: ignore[misc]  # mypy cannot infer a default
                 reached, beaten = now, now if due else beaten
             if self._streams:
@@ -149,13 +157,19 @@ def serve(store: Store, first: Driver, load: Callable[[Deployment], Workspace]) 
     """
     output.install()
     loaded = _loaded(store, first, load)
+    engine = None if isinstance(loaded, Exception) else _started(loaded)
 
     def workspace(_: Deployment) -> Workspace:
-        if isinstance(loaded, Workspace):
-            return loaded
-        raise loaded
+        for outcome in (loaded, engine):
+            if isinstance(outcome, Exception):
+                raise outcome
+        assert isinstance(loaded, Workspace)
+        return loaded
 
-    return Host(store, first, workspace).run()
+    def is_lost() -> bool:
+        return engine is not None and not isinstance(engine, Exception) and engine.ended
+
+    return Host(store, first, workspace, is_lost).run()
 
 
 def _loaded(store: Store, first: Driver, load: Callable[[Deployment], Workspace]) -> Workspace | Exception:
@@ -168,3 +182,16 @@ def _loaded(store: Store, first: Driver, load: Callable[[Deployment], Workspace]
             return load(deployment)
     except Exception as error:  # noqa: BLE001 - raised again by each stream, see above
         return error
+
+
+def _started(workspace: Workspace) -> Computing | Exception | None:
+    """The engine, started, if it is Spark, which is this process's own; or why it does not start. Streams start the embedded engine, which processes share."""
+    if workspace.settings.engine != "spark":
+        return None
+    settings = replace(workspace.settings, spark=(_HEAP, *workspace.settings.spark))
+    engine = computing(settings, app="floodmark")
+    try:
+        engine.start()
+    except Exception as error:  # noqa: BLE001 - raised again by each stream
+        return error
+    return engine

@@ -104,6 +104,10 @@ class Supervisor:
     _several: frozenset[str] = frozenset()
     """Operators with streams in several lakes."""
     _looked: float = 0.0
+    _alive: dict[tuple[int, float | None], bool] = field(default_factory=dict)
+    """Process -> whether it lives, as of this look: streams may share one."""
+    _now: float = 0.0
+    """Time of the last look by the store's clock, s since 1970."""
     _since: float = 0.0
     """Time since which the store was polled without a gap, s since 1970. Silence before that time proves nothing."""
 
@@ -179,6 +183,8 @@ class Supervisor:
         deployments, drivers = self.store.deployments(), defaultdict[StreamId, list[Driver]](list)
         for driver in self.store.living():
             drivers[driver.stream].append(driver)
+        self._alive.clear()
+        self._now = self.store.now()
         several = Counter(one.operator for one in deployments)
         self._several = frozenset(name for name, count in several.items() if count > 1)
         for deployment in deployments:
@@ -219,6 +225,7 @@ class Supervisor:
         return held is not None
 
     def _kill_stopped(self) -> None:
+        self._now = self.store.now()
         for driver in self.store.living():
             if is_here(driver) and driver.pid is not None and self._hangs(driver):
                 with suppress(psutil.NoSuchProcess):
@@ -239,6 +246,7 @@ class Supervisor:
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             return False
         living = False
+        self._alive.clear()
         for driver in self.store.living():
             if is_here(driver) and not self._has_ended(driver):
                 living = True
@@ -331,7 +339,10 @@ class Supervisor:
                 return False
             self.store.end(driver.id, "crashed", "its supervisor died before it was started")
             return True
-        if lives(driver):
+        process = (driver.pid, driver.born)
+        if process not in self._alive:
+            self._alive[process] = lives(driver)
+        if self._alive[process]:
             return False
         child = self._children.get(driver.pid)
         code = None if child is None else child.wait()
@@ -348,7 +359,7 @@ class Supervisor:
 
     def _silent_elsewhere(self, driver: Driver) -> bool:
         """True if a driver on another machine has been silent too long. Records its end; if the driver comes back, it sees the record and stops."""
-        if self.store.now() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
+        if self._now - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
             return False
         self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
         self._reported.add(driver.id)
@@ -356,8 +367,7 @@ class Supervisor:
         return True
 
     def _hangs(self, driver: Driver) -> bool:
-        heard = max(driver.heartbeat_at, self._since)
-        return driver.state == "running" and self.store.now() - heard > SILENT_SECONDS
+        return driver.state == "running" and self._now - max(driver.heartbeat_at, self._since) > SILENT_SECONDS
 
     def _ask_to_stop(self, driver: Driver, why: str, *, with_others: bool = False) -> None:
         """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period.
@@ -517,9 +527,10 @@ def _kill_remains(driver: Driver) -> None:
     """Kill processes that an ended driver left behind, such as its JVM, but no later process group with a reused id."""
     if driver.pid is None or (driver.shares is not None and lives(driver)):
         return
+    since = min(driver.started_at, driver.born or driver.started_at)  # others of its process may have started before
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            mine = driver.started_at - 1 < process.create_time() <= (driver.ended_at or 0)
+            mine = since - 1 < process.create_time() <= (driver.ended_at or 0)
             if mine and os.getpgid(process.pid) == driver.pid:
                 process.kill()
 

@@ -135,7 +135,7 @@ class Fleet:
             kind="source" if name in {one.name for one in self.workspace.sources} else "operator",
             restart=self.workspace.restart_of(name),
             run_when=self.workspace.run_when_of(name),
-            hosting="isolated" if settings.engine == "spark" else settings.streams,
+            hosting=settings.streams,
             watch=self.watch(name),
         )
         self.store.deploy(deployment)

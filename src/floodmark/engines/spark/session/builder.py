@@ -57,6 +57,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.scheduler.mode": "FAIR",  # streams of one process share its cores
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -117,6 +118,12 @@ def spark_session(
             spark.conf.set(key, value)
     _ = spark.streams  # once, or reading state in a session without a stream fails (SPARK-58973)
     return spark
+
+
+def has_ended() -> bool:
+    """True if the Java that this process has started has ended by itself."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no public way to ask
+    return process is not None and process.poll() is not None
 
 
 def stop_session(spark: SparkSession, *, seconds: int = 60) -> None:
