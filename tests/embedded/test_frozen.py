@@ -17,6 +17,7 @@ from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import move
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.results import frozen
 from floodmark.lake.results.preview import preview
@@ -127,6 +128,17 @@ def test_what_computes_all_anew_is_refused_and_so_is_a_rollback_over_frozen_chan
     frozen.freeze(other, EVEN, day(0).end)
     with refused("LIFECYCLE-201 .*the start of a stream"):
         engine.run_unbounded(EVEN, other, until_caught_up=True)
+
+
+def test_what_is_frozen_moves_with_its_stream(engine: Computing, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    land(engine, lake, 0.6)
+    engine.run_unbounded(EVEN, lake, until_caught_up=True)
+    kept = frozen.freeze(lake, EVEN, day(0, 2).end, "reported")
+    there, _ = move(lake, "even", str(tmp_path / "there"))
+    assert frozen.frozen(there, "even") == kept
+    with refused("LIFECYCLE-201"):
+        engine.run_bounded(EVEN, there, day(0), force=True)
 
 
 _PROCESS = """

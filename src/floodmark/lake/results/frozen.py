@@ -185,6 +185,13 @@ def thaw(lake: Lake, operator: str, since: int | None = None) -> Frozen | None:
         return left
 
 
+def carry(lake: Lake, target: Lake, operator: str) -> None:
+    """Freeze in another lake, into which the operator's tables are about to move, what is frozen in this one."""
+    content = read(_file(lake, operator))
+    if content is not None:
+        write(_file(target, operator), content)
+
+
 def left_out(lake: Lake, operator: Operator, since: int) -> int:
     """The number of rows that streams have left out of an operator's outputs after an instant, ms, by the commits that the tables' logs still have."""
     total = 0
