@@ -21,6 +21,7 @@ from floodmark.lake.results.own_stream import left_to_stream, unread
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import BoundedRun
+from floodmark.spec.values.budget import Budget
 
 SECONDS = 120
 
@@ -56,13 +57,15 @@ def until(done: Callable[[], bool], running: threading.Event) -> None:
 
 
 @contextmanager
-def stream(engine: Computing, operator: fm.Operator, lake: Lake) -> Iterator[threading.Event]:
+def stream(
+    engine: Computing, operator: fm.Operator, lake: Lake, on_batch: Callable[[object], object] | None = None
+) -> Iterator[threading.Event]:
     """The stream of an operator in a thread, past its first micro-batch."""
     stop, failures = threading.Event(), list[BaseException]()
 
     def run() -> None:
         try:
-            engine.run_unbounded(operator, lake, stop=stop)
+            engine.run_unbounded(operator, lake, stop=stop, on_batch=on_batch)
         except BaseException as error:  # noqa: BLE001 - the test fails with it
             failures.append(error)
 
@@ -130,6 +133,34 @@ def test_days_one_by_one_beside_the_stream_of_final_windows(engine: Computing, t
             engine.run_bounded(operator, lake, day(0), force=True)
     other = undisturbed(engine, lake, operator, tmp_path / "other")
     assert written(lake, operator, Interval()) == written(other, operator, Interval())
+
+
+def test_a_backfill_within_a_budget_waits_while_the_stream_lags(engine: Computing, tmp_path: Path) -> None:
+    operator, lake, said = partitioned(hourly), Lake(str(tmp_path / "lake")), list[str]()
+    going, held = threading.Event(), threading.Event()
+    going.set()
+
+    def on_batch(_: object) -> None:
+        if not going.is_set():
+            held.set()
+            going.wait(SECONDS)
+
+    def on_step(text: str) -> None:
+        said.append(text)
+        if text.startswith("waiting"):
+            going.set()
+
+    land(engine, lake, 0.6)
+    with stream(engine, operator, lake, on_batch) as running:
+        until(lambda: _done(operator, lake) >= day(0, 2).end, running)
+        going.clear()
+        land(engine, lake, 0.8)
+        assert held.wait(SECONDS)
+        land(engine, lake, 1)  # the stream does not go on to it
+        engine.run_bounded(operator, lake, day(0, 2), on_step=on_step, budget=Budget(lag=3_600_000))
+        assert _done(operator, lake) > day(DAYS - 1).start
+    assert said[0].startswith("waiting: the stream of 'hourly' lags ")
+    assert [text.split(" over ")[1] for text in said[1:]] == [str(day(0)), str(day(1))]
 
 
 def test_a_bounded_run_of_all_of_time_and_a_run_from_scratch_stay_alone(engine: Computing, tmp_path: Path) -> None:
