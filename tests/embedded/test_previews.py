@@ -17,7 +17,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, from_ms, to_ms
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results import costs
+from floodmark.lake.results import costs, gates
 from floodmark.lake.results.extent import Extent
 from floodmark.lake.results.needs import scans
 from floodmark.lake.results.preview import chain, preview
@@ -100,7 +100,7 @@ def test_rows_and_files_of_a_preview_are_those_of_the_run(engine: Computing, tmp
     again = preview(HOURLY, lake, day(0, 2), engine=engine.name, force=True)
     assert rate is not None
     assert again.seconds == rate.seconds(again.reads.rows)
-    assert preview(HOURLY, lake, day(0), engine="spark", force=True).seconds is None, "no run on that engine"
+    assert preview(HOURLY, lake, day(0), engine="another", force=True).seconds is None, "no run on that engine"
 
 
 def test_a_chain_says_what_is_computed_first_and_what_becomes_stale_behind_it(
@@ -140,3 +140,14 @@ def test_partitions_of_a_stream_and_beyond_it_are_told_apart(engine: Computing, 
     assert made.partitions == {"stream": 1, "covered": 1}
     with pytest.raises(LifecycleError, match="LIFECYCLE-005"):
         preview(HOURLY, lake, day(0, 5), engine=engine.name)
+
+
+def test_a_partition_that_a_gate_holds_is_a_state_of_its_own(engine: Computing, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    land(engine, lake, 1)
+    engine.run_bounded(HOURLY, lake, day(0, 3))
+    gates.close(lake.output("hourly"), gates.gate("hourly", "2020-01-02", day(1), "many", "5 of 3"))
+    made = preview(busiest, lake, day(0, 3), engine=engine.name)
+    assert made.partitions == {"missing": 2, "gated": 1}
+    assert made.missing == (day(0), day(2))
+    assert "1 held by a gate" in made.lines()[0]

@@ -12,6 +12,7 @@ from flights import answer, same, source, versions
 from definitions import workspace
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results.frozen import freeze
 from floodmark.lake.results.own_stream import left_to_stream
 from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.windowing.partitions import split
@@ -46,6 +47,10 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     assert about["computed"] is True
     assert about["stale stretches"] == 0
     assert "svg" in about["plot"]
+    assert "svg" in about["partitions"]
+    assert "3 missing; duration not known" in about["preview"]
+    tag = flights.instance.get_runs(limit=1)[0].tags["floodmark/operator"]
+    assert set(tag.split(", ")) == {*(operator.name for operator in OPERATORS), "split_delays"}
     rows = answer(flights_lake, workspace().operator("hourly_departures"), "").num_rows
     counts = [first.materialized["hourly_departures", key]["dagster/partition_row_count"] for key in sorted(keys)]
     assert sum(counts) == rows
@@ -68,6 +73,26 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     assert versions(flights_lake)["hourly_departures"] == before["hourly_departures"] + 1
     assert "asked for again (force)" in forced.materialized["hourly_departures", "2013-01-02"]["why"]
     same(flights_lake, other, workspace().operator("hourly_departures"))
+
+
+@pytest.mark.feature("Z2")
+def test_frozen_days_are_left_and_said_to_be(flights, flights_lake):
+    force = {"ops": {"hourly_departures": {"config": {"force": True, "budget": "lag=1 hour"}}}}
+    assert flights.run(*CHAIN[:2], partitions=DAYS).success
+    operator = workspace().operator("hourly_departures")
+    freeze(flights_lake, operator, days().end - 86_400_000)
+    covered = flights.run(*CHAIN[:2], partitions=DAYS)
+    assert covered.success
+    assert not covered.observed, "what is covered is left as ever"
+    before = versions(flights_lake)["hourly_departures"]
+    forced = flights.run(*CHAIN[:2], partitions=DAYS, config=force)
+    assert forced.success, forced.failures
+    assert {key for asset, key in forced.materialized if asset == "hourly_departures"} == {"2013-01-03"}
+    assert "are frozen since" in forced.observed["hourly_departures", "2013-01-01"]["not computed"]
+    assert versions(flights_lake)["hourly_departures"] == before + 1
+    alone = flights.run(*CHAIN[:2], partitions="2013-01-01", config=force)
+    assert not alone.success
+    assert "LIFECYCLE-201" in str(alone.failures)
 
 
 def test_one_output_may_be_asked_for_and_all_are_written(flights, flights_lake):

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SECONDS = 240
-DAYS = ("2025-03-01", "2025-03-02", "2025-03-03")
+FIRST = date(2025, 3, 1)
 CHAIN = ("hourly_sales", "daily_sales")
 _DAILY = '''
 
@@ -37,8 +38,12 @@ def daily_sales(hours: Stream) -> Stream:
     return hours.key_by("country").window(Tumbling("1 day")).aggregate(hours=count(), cents=sum("cents"))
 '''
 _ASSET = """
-daily_sales = operator_asset(operators.daily_sales, partitions=Daily("2025-03-01", end="2025-03-05"))
+daily_sales = operator_asset(operators.daily_sales, partitions=Daily("2025-03-01", end="{end}"))
 """
+
+
+def day(number: int) -> str:
+    return (FIRST + timedelta(days=number)).isoformat()
 
 
 def edited(file: Path, *changes: tuple[str, str], more: str) -> None:
@@ -50,7 +55,7 @@ def edited(file: Path, *changes: tuple[str, str], more: str) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(tmp_path: Path, count: int) -> Path:
     """What ``floodmark init`` makes, with a second operator that reads the first."""
     done = forked.run([sys.executable, "-m", "floodmark.cli.main", "init", "shop"], cwd=tmp_path, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
@@ -62,8 +67,8 @@ def shop(tmp_path: Path) -> Path:
     )
     edited(
         shop / "assets" / "orders.py",
-        ('end="2025-03-02"', 'end="2025-03-05"'),
-        more=_ASSET,
+        ('end="2025-03-02"', f'end="{day(count + 1)}"'),
+        more=_ASSET.format(end=day(count + 1)),
     )
     return shop
 
@@ -74,19 +79,20 @@ def server(shop: Path) -> Iterator[Server]:
         yield found
 
 
-def put(shop: Path, day: str, hours: range = range(24)) -> None:
+def put(shop: Path, named: str, hours: range = range(24)) -> None:
     """A file with orders of a day, which appears whole."""
-    file = shop / "inbox" / "orders" / f"orders_{day}_{hours.start:02}.csv"
-    lines = "".join(f"{day}T{n:02}:30:00Z,{n},{'DE' if n % 2 else 'NL'},1,{n * 100},\n" for n in hours)
+    file = shop / "inbox" / "orders" / f"orders_{named}_{hours.start:02}.csv"
+    lines = "".join(f"{named}T{n:02}:30:00Z,{n},{'DE' if n % 2 else 'NL'},1,{n * 100},\n" for n in hours)
     file.with_suffix(".part").write_text("ordered_at,order_id,country,items,cents,voucher\n" + lines)
     file.with_suffix(".part").replace(file)
 
 
-def results(lake: Lake, table: str) -> Counter[Any]:
+def results(lake: Lake, table: str, count: int) -> Counter[Any]:
     """The rows of the complete days."""
+    days = {day(number) for number in range(count)}
     rows = DeltaTable(lake.output(table)).to_pyarrow_table().to_pylist()
     names = [name for name in rows[0] if name not in STAMPS or name == "_event_time"]
-    wanted = [row for row in rows if row["_kind"] != MARKER and f"{row['_event_time']:%Y-%m-%d}" in DAYS]
+    wanted = [row for row in rows if row["_kind"] != MARKER and f"{row['_event_time']:%Y-%m-%d}" in days]
     return Counter(tuple(str(row[name]) for name in sorted(names)) for row in wanted)
 
 
@@ -112,30 +118,32 @@ def kill_writer(lake: Lake, operator: str, killed: list[int]) -> None:
 
 @pytest.mark.feature("Z2")
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [3, pytest.param(90, marks=pytest.mark.soak)])
 def test_a_chain_is_backfilled_by_clicks_beside_its_streams_and_resumed_after_a_kill(
-    page: Page, server: Server, shop: Path, tmp_path: Path
+    page: Page, server: Server, shop: Path, tmp_path: Path, count: int
 ) -> None:
+    """Of ``count`` complete days; one more has begun."""
     lake, killed = Lake(str(shop / "lake")), list[int]()
     for shipped in (shop / "inbox" / "orders").iterdir():
         shipped.unlink()
-    for day in (*DAYS, "2025-03-04"):
-        put(shop, day, range(12))
+    for number in range(count + 1):
+        put(shop, day(number), range(12))
     assert server.ended(launch(page, server, "start")) == "SUCCESS"
-    until(lambda: green(server, "daily_sales") == len(DAYS), SECONDS)
+    until(lambda: green(server, "daily_sales") == count, SECONDS)
     store = Store(f"sqlite:///{shop}/.floodmark/control/control.db")
     drivers = {one.operator: store.drivers(one.stream)[0].id for one in store.deployments()}
 
     lineage = f"{server.url}/locations/{LOCATION}/asset-groups/operators/lineage"
     killing = threading.Thread(target=kill_writer, args=(lake, "daily_sales", killed))
     killing.start()
-    done = backfill(page, server, lineage, "daily_sales", DAYS[0], DAYS[-1], name="beside")
+    done = backfill(page, server, lineage, "daily_sales", day(0), day(count - 1), name="beside")
     killing.join()
     assert killed
     assert done["status"] != "COMPLETED_SUCCESS"
-    put(shop, "2025-03-04", range(12, 18))  # the streams go on
-    done = backfill(page, server, lineage, "daily_sales", DAYS[0], DAYS[-1])
+    put(shop, day(count), range(12, 18))  # the streams go on
+    done = backfill(page, server, lineage, "daily_sales", day(0), day(count - 1))
     assert done["status"] == "COMPLETED_SUCCESS"
-    visit(page, f"{server.url}/assets/hourly_sales?view=partitions&partition={DAYS[-1]}", "preview")
+    visit(page, f"{server.url}/assets/hourly_sales?view=partitions&partition={day(count - 1)}", "preview")
     picture(page, "preview")
     assert {one.operator: store.drivers(one.stream)[0].id for one in store.deployments()} == drivers
 
@@ -144,5 +152,5 @@ def test_a_chain_is_backfilled_by_clicks_beside_its_streams_and_resumed_after_a_
     ran = forked.run([sys.executable, "-m", "floodmark.cli.main", "run", *CHAIN], cwd=shop, env=variables)
     assert ran.returncode == 0, ran.stderr
     for table in CHAIN:
-        assert results(lake, table) == results(other, table)
-        assert results(other, table)
+        assert results(lake, table, count) == results(other, table, count)
+        assert results(other, table, count)

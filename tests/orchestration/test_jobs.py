@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._config import ConfigTypeKind
 from dagster_runs import looked, outcome
 from events import Event, row, source
 
 from floodmark import (
     Expectation,
     Hourly,
+    PromoteWhen,
+    Rollout,
     Settings,
     Stream,
     Tumbling,
@@ -85,7 +89,9 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engin
         assert job.execute_in_process(instance=instance, run_config=config).success
         (made,) = savepoints.savepoints(lake)
         assert made.manifest.code == {"package": fleet.deployments(["per_hour"])["per_hour"].package}
-        assert instance.get_dynamic_partitions("floodmark_savepoints") == [made.manifest.id]
+        version = per_hour.version.rsplit("@", 1)[1]
+        key = f"{made.manifest.id} version {version} - by hand"
+        assert instance.get_dynamic_partitions("floodmark_savepoints") == [key]
         savepoints.delete(made)
         engine.land(source([row(minute) for minute in range(300)]), lake, end=True)
         engine.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)
@@ -228,3 +234,76 @@ def test_partitions_that_a_stream_completes_are_checked_by_themselves_together(
             ("many", f"2020-01-01-0{hour}:00"): True for hour in range(3)
         }
         assert looked(definitions, instance, first.cursor).run_requests == []
+
+
+def scaffolded(kind: Any) -> Any:
+    """What the launchpad's *Scaffold missing config* writes for a type of config: required fields alone, and of an enum all names as one."""
+    match kind.kind:
+        case ConfigTypeKind.STRICT_SHAPE | ConfigTypeKind.PERMISSIVE_SHAPE:
+            return {name: scaffolded(field.config_type) for name, field in kind.fields.items() if field.is_required}
+        case ConfigTypeKind.ARRAY:
+            return []
+        case ConfigTypeKind.MAP | ConfigTypeKind.ANY:
+            return {}
+        case ConfigTypeKind.ENUM:
+            return "|".join(str(one.config_value) for one in kind.enum_values)
+        case ConfigTypeKind.NONEABLE:
+            return None
+        case ConfigTypeKind.SCALAR_UNION:
+            return scaffolded(kind.scalar_type)
+        case _:
+            return {"String": "", "Int": 0, "Float": 0.0, "Bool": True}[kind.given_name]
+
+
+@pytest.mark.feature("Z5")
+def test_what_the_launchpad_scaffolds_is_a_config_of_every_job(tmp_path: Path) -> None:
+    events, rule = source([row(minute) for minute in range(2)]), PromoteWhen(approve=True)
+    operators = [
+        operator_asset(per_hour, rollout=Rollout(promote=rule)),
+        operator_asset(of_all, rollout=Rollout(promote=rule)),
+    ]
+    two = Workspace(sources=[events], operators=operators, settings=Settings(lake="lake", engine="embedded"))
+    jobs = build_definitions(two, root=tmp_path).get_repository_def().get_all_jobs()
+    assert {"start", "upgrade", "approve_rollout", "abort_rollout", "experiment_start", "rollback"} <= {
+        job.name for job in jobs
+    }
+    for job in jobs:
+        dg.validate_run_config(job, scaffolded(job.run_config_schema.config_type))
+
+
+def test_a_job_that_names_no_operator_says_which_there_are(tmp_path: Path) -> None:
+    definitions = build_definitions(workspace(tmp_path), root=tmp_path)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for job in ("upgrade", "savepoint", "experiment_start"):
+            config = {"ops": {"start_experiment": {"config": {"name": "x"}}}} if job == "experiment_start" else {}
+            done = definitions.resolve_job_def(job).execute_in_process(
+                instance=instance, raise_on_error=False, run_config=config
+            )
+            assert not done.success
+            (failure,) = [event for event in done.all_events if event.is_step_failure]
+            assert "LIFECYCLE-007" in str(failure.step_failure_data.error)
+            assert "per_hour, of_all" in str(failure.step_failure_data.error)
+
+
+def test_the_job_plan_reports_what_an_upgrade_would_change_and_do(embedded: Computing, tmp_path: Path) -> None:
+    @operator(name="of_all")
+    def changed(events: Stream[Event]) -> Stream:
+        return events.filter("value >= 1")
+
+    before = workspace(tmp_path)
+    lake = Lake.of(before.settings)
+    embedded.land(before.sources[0], lake, end=True)
+    embedded.run_unbounded(of_all, lake, until_caught_up=True)
+    operators = [operator_asset(per_hour), operator_asset(changed)]
+    after = Workspace(sources=list(before.source_assets), operators=operators, settings=before.settings)
+    definitions = build_definitions(after, root=tmp_path)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = definitions.resolve_job_def("plan").execute_in_process(instance=instance)
+        run = instance.get_run_by_id(done.run_id)
+        assert run is not None
+        assert run.tags["floodmark/operator"] == "per_hour, of_all"
+    (output,) = [event.step_output_data for event in done.all_events if event.is_successful_output]
+    reports = {name: value.value for name, value in output.metadata.items()}
+    assert reports["per_hour"] == f"{per_hour.version}: no stream"
+    assert reports["of_all"].startswith(f"{of_all.version} -> {changed.version}: stateless change")
+    assert "1. " in reports["of_all"]

@@ -210,17 +210,13 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     approval = {"operator": OPERATOR, "version": old}
     refused = server.launch_job("approve_rollout", {"ops": {"approve_rollout_of": {"config": approval}}})
     assert server.ended(refused) == "FAILURE", "something else"
-    approval["version"] = waiting.version
-    approved = server.launch_job("approve_rollout", {"ops": {"approve_rollout_of": {"config": approval}}})
-    assert server.ended(approved) == "SUCCESS"
+    assert server.ended(launch(page, server, "approve_rollout", name="approve")) == "SUCCESS", "as it is proposed"
     watched.reaches("watching")
     assert watched.version == waiting.version != old
     dollars = watched.has("dollars")
     assert {hour: dollars[hour] for hour in (10, 16, 20)} == {10: False, 16: False, 20: True}, "what was final has none"
-    abort = {"operator": OPERATOR, "note": "nobody needs dollars"}
-    assert (
-        server.ended(server.launch_job("abort_rollout", {"ops": {"abort_rollout_of": {"config": abort}}})) == "SUCCESS"
-    )
+    abort = "ops:\n  abort_rollout_of:\n    config:\n      note: nobody needs dollars\n"
+    assert server.ended(launch(page, server, "abort_rollout", config=abort)) == "SUCCESS"
     watched.reaches("taken back")
     assert watched.version == old
     shown(page, server, "nobody needs dollars")

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 import psutil
@@ -18,10 +19,13 @@ from events import Event, row, source
 from floodmark import Daily, Settings, Stream, Workspace, operator, operator_asset, source_asset
 from floodmark.control.processes.engine import Computing
 from floodmark.control.processes.supervisor import LEASE
+from floodmark.control.serving.server import ACTION
+from floodmark.control.state import measures
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
 from floodmark.lake.folder.paths import Lake
+from floodmark.observe.measure import Measure
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.health import Seen, _numbers, _verdict, due
 from floodmark.orchestration.jobs import Streams
@@ -147,10 +151,15 @@ def test_the_numbers_of_a_stream_are_observations_and_a_hand_evaluates_its_check
         embedded.run_unbounded(room.workspace.operator("totals"), lake, until_caught_up=True)
         room.fleet.start([room.workspace.operator("totals")])
         store.lease(LEASE, "a supervisor", 1e6)
-        store.update(room.begin().id, batch=0, usage={"rows": 200, "busy": 1.5})
+        driver = room.begin()
+        measures.record(store, driver.stream, Measure(history="t", number=0, at=time.time(), seconds=1.5, rows_in=200))
+        store.note("supervisor", ACTION, url="http://127.0.0.1:9")
         (observed,) = [event for event in room.tick() if isinstance(event, dg.AssetObservation)]
         numbers = {name: value.value for name, value in observed.metadata.items()}
-        assert (numbers["rows"], numbers["micro-batches"], numbers["busy, s"], numbers["lag, s"]) == (200, 1, 1.5, 0.0)
+        names = ("rows", "micro-batches", "busy, share of a minute", "rows waited, share of a minute", "lag, s")
+        assert [numbers[name] for name in names] == [200, 1, 0.025, 0.0, 0.0]
+        lake_of_page = quote(driver.stream.lake, safe="")
+        assert numbers["page"] == f"http://127.0.0.1:9/streams/totals?lake={lake_of_page}"
         assert numbers["watermark"] == "2020-01-01T03:17:59.999Z"
         behind = time.time() - 1_577_848_679.999
         assert abs(numbers["behind the clock, s"] - behind) < 60, "the skew of event time"
@@ -200,7 +209,7 @@ def test_a_week_of_a_stream_that_commits_every_five_seconds_takes_little_of_the_
         for now in range(0, WEEK_SECONDS, TICK_SECONDS):
             check, observation, known = due(known, ["ok", "running"], now // COMMIT_SECONDS, float(now))
             checks, numbers = checks + check, numbers + observation
-        passed, severity, about = _verdict(seen)
+        passed, severity, about = _verdict(seen, streams)
         check_event = dg.AssetCheckEvaluation(
             asset_key=seen.key, check_name="stream", passed=passed, severity=severity, metadata=about
         )

@@ -254,6 +254,6 @@ def refused(server: Server, shop: Path, store: Store) -> None:
 
 def rolled_back(page: Page, server: Server, store: Store, savepoint: str) -> None:
     """Everything is back at a savepoint that was chosen by clicks."""
-    until(lambda: savepoint in savepoints(server), SECONDS)
-    launch(page, server, "rollback", partition=savepoint, name="rollback")
+    key = until(lambda: next((one for one in savepoints(server) if one.startswith(savepoint)), None), SECONDS)
+    launch(page, server, "rollback", partition=key, name="rollback")
     assert ended(store, "done").kind == "rollback"

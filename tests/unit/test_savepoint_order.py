@@ -33,6 +33,7 @@ from floodmark.lake.restore import experiments, savepoints
 from floodmark.lifecycle.experiment import Experiment
 from floodmark.lifecycle.savepoint_id import latest_of, new_id, operator_of
 from floodmark.orchestration import build_definitions
+from floodmark.orchestration.jobs import id_of
 
 _FEW = 100
 PROCESS = Path(__file__).parents[1] / "support" / "savepoint_process.py"
@@ -227,4 +228,4 @@ def _partitions(folder: Path, fleet: Fleet) -> list[str]:
         else:
             for key in request.partition_keys:
                 instance.delete_dynamic_partition(request.partitions_def_name, key)
-    return list(instance.get_dynamic_partitions("floodmark_savepoints"))
+    return [id_of(key) for key in instance.get_dynamic_partitions("floodmark_savepoints")]

@@ -17,6 +17,7 @@ COLOURS = {
     "covered": "#3c7d3f",
     "stream": "#1f5f99",
     "frozen": "#7fa3c7",
+    "gated": "#b8352c",
     "stale": "#d9a521",
     "open": "#e8e0c8",
     "missing": "#c9c9c9",
@@ -26,9 +27,9 @@ _LABELS = 6
 
 
 def kind_of(part: Part) -> str:
-    """The kind of a partition in the picture: ``frozen``; ``open`` if nothing has computed it and its inputs are incomplete; else its state."""
-    if part.frozen:
-        return "frozen"
+    """The kind of a partition in the picture: ``frozen``, ``gated``; ``open`` if nothing has computed it and its inputs may change; else its state."""
+    if part.frozen or part.gated:
+        return "frozen" if part.frozen else "gated"
     return "open" if part.open and part.state == "missing" else part.state
 
 

@@ -15,6 +15,7 @@ from floodmark.engines.frames.client import importable
 from floodmark.spec.rows.conditions import NotCompiledError
 from floodmark.spec.rows.criteria import compiled
 from floodmark.spec.rows.criterion import EXAMPLES, SHOWN, Criterion, Judged
+from floodmark.spec.rows.drift import KINDS as DRIFTS
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import PARTITION, STAMPS, Schema
 
@@ -83,7 +84,8 @@ def uncompiled(expectations: Sequence[Expectation], schema: Schema) -> bool:
         try:
             compiled(expectation, schema)
         except NotCompiledError:
-            return True
+            if expectation.kind not in DRIFTS:
+                return True
     return False
 
 

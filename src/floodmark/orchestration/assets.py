@@ -27,7 +27,7 @@ from floodmark.orchestration.conditions import condition
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
 from floodmark.orchestration.freshness import freshness_policy
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.orchestration.work import failing, interruptible
+from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.budget import Budget
@@ -81,6 +81,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         config = defaults(**context.op_execution_context.op_config)
         stop, computing = Event(), location.computing
         began = time.monotonic()
+        tagged(context, source.name)
         imports = _is_checked(context, asset, [spec.key]) and uncompiled(asset.expectations, source.schema)
 
         def on_commit(commit: "Committed") -> None:
@@ -188,6 +189,7 @@ def operator_assets(
         can_subset=True,  # one run writes all outputs, whichever are selected
     )
     def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        tagged(context, operator.name)
         with failing(operator.name):
             config = defaults(asset)(**context.op_execution_context.op_config)
             check_wait(f"asset '{operator.name}'", config.wait_seconds)

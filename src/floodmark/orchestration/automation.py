@@ -22,8 +22,19 @@ from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.freshness import REPORTED_SECONDS
 from floodmark.orchestration.health import reports
-from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names, readable
+from floodmark.orchestration.jobs import (
+    KEY,
+    SAVEPOINTS,
+    Streams,
+    jobs,
+    key_of,
+    listed,
+    materialized,
+    operator_names,
+    readable,
+)
 from floodmark.orchestration.session import StepWorkspace
+from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.workspace import Workspace
 
@@ -44,6 +55,7 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         return dg.Definitions()
     names = operator_names(workspace)
     built = jobs(streams, names)
+    built |= {"plan": planning(streams, names)}
     what = (
         "Savepoints of streams: a materialization for each savepoint, and for each deletion. Never materialized while there is no savepoint. "
         "The job rollback restores a savepoint, and lists the savepoints as its partitions."
@@ -142,15 +154,18 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         known = json.loads(context.cursor or "{}")
         unchecked = known.setdefault(_UNCHECKED, {})
         lake, requests = streams.location.lake, list[Any]()
-        listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
-        new = readable(lake, there - listed)
+        known_keys, there = listed(context.instance), savepoints.names(lake)
+        new = readable(lake, there - known_keys.keys())
         if new:
-            requests.append(SAVEPOINTS.build_add_request([one.id for one in new]))
-        if gone := sorted(listed - there):
-            requests.append(SAVEPOINTS.build_delete_request(gone))
+            requests.append(SAVEPOINTS.build_add_request([key_of(one) for one in new]))
+        if gone := sorted(known_keys.keys() - there):
+            requests.append(SAVEPOINTS.build_delete_request([known_keys[name] for name in gone]))
         events: list[Any] = [materialized(one) for one in new]
         if gone:
-            about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there & listed) + len(new)}
+            about: dict[str, Any] = {
+                "deleted": ", ".join(gone),
+                "savepoints left": len(there & known_keys.keys()) + len(new),
+            }
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
         requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)

@@ -12,6 +12,7 @@ import dagster as dg
 from floodmark.core.time import Interval, describe
 from floodmark.engines.outcome import described
 from floodmark.lake.results import gates
+from floodmark.observe.drift import drifts, longest, split_off
 from floodmark.observe.expectations import evaluate, plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
@@ -21,7 +22,7 @@ from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.rows.criterion import Judged
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import ROW
-from floodmark.spec.windowing.partitions import predicate
+from floodmark.spec.windowing.partitions import Partitions, first, predicate
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,6 +35,19 @@ Rows = Callable[["SparkSession", Interval], "DataFrame"]
 """(session, interval of event time) -> the rows to check, without stamps."""
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Rows of an asset with partitions, for expectations of drift.
+
+    Args:
+        rows: (session, interval of event time) -> the rows, with the partition column.
+        by: how they are divided.
+    """
+
+    rows: Rows
+    by: Partitions
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """One asset and its expectations.
@@ -43,12 +57,14 @@ class Checked:
         rows: (session, interval of event time) -> rows of the asset.
         expectations: expectations of the rows.
         table: path of the output's table, whose gates blocking expectations close; None for a source.
+        divided: rows with their partition, and how they are divided; None for a source and an asset that is not divided.
     """
 
     key: dg.AssetKey
     rows: Rows
     expectations: tuple[Expectation, ...]
     table: str | None = None
+    divided: Divided | None = None
 
 
 def source_checks(asset: SourceAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
@@ -77,6 +93,7 @@ def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetCh
             rows=_output_rows(asset, name, location),
             expectations=some,
             table=location.lake.output(operator.output(name).table),
+            divided=Divided(_divided_rows(asset, name, location), asset.partitions) if asset.partitions else None,
         )
         for name, some in asset.expectations.items()
     ]
@@ -108,12 +125,17 @@ def check_keys(asset: OperatorAsset) -> list[dg.AssetCheckKey]:
 
 
 def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
+    whole = _divided_rows(asset, name, location)
+    return lambda session, interval: plain(whole(session, interval))
+
+
+def _divided_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
     output = asset.operator.output(name)
     path = location.lake.output((output.current or output).table)
 
     def rows(session: "SparkSession", interval: Interval) -> "DataFrame":
         table = session.read.format("delta").load(path).filter(f"_kind = {ROW}")
-        return plain(table.filter(predicate(asset.partitions, interval)) if asset.partitions else table)
+        return table.filter(predicate(asset.partitions, interval)) if asset.partitions else table
 
     return rows
 
@@ -209,4 +231,23 @@ def _gated(
 
 
 def _evaluated(checked: Checked, interval: Interval, session: "SparkSession") -> list[Judged]:
-    return evaluate(checked.rows(session, interval), checked.expectations)
+    of_drift, others = split_off(checked.expectations)
+    results = evaluate(checked.rows(session, interval), others) if others else []
+    return results + (_drifted(checked, of_drift, interval, session) if of_drift else [])
+
+
+def _drifted(
+    checked: Checked, expectations: list[Expectation], interval: Interval, session: "SparkSession"
+) -> list[Judged]:
+    """Expectations of drift, of one asset partition; of several together nothing is judged."""
+    assert checked.divided is not None
+    by = checked.divided.by
+    if interval.everything or by.around(interval.start) != interval:
+        return [
+            (expectation, True, {"judged": False, "why": "several partitions together"}) for expectation in expectations
+        ]
+    start = interval.start
+    for _ in range(longest(expectations)):
+        start = by.around(start - 1).start if start > first(by) else start
+    rows = checked.divided.rows(session, Interval(start=start, end=interval.end))
+    return drifts(rows, expectations, by.key(interval.start))

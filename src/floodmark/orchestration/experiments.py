@@ -20,8 +20,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
-from floodmark.orchestration.jobs import Streams, chosen, job_of, tagged, whose
-from floodmark.orchestration.work import failing, interruptible
+from floodmark.orchestration.jobs import Streams, chosen, job_of, operator_of, whose
+from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Workspace
 
@@ -126,13 +126,14 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(config_of(ExperimentRequest)):  # type: ignore[misc]  # made of the request
         name: str = Field(description="Name of the experiment: lower-case letters, digits and underscores.")
-        operator: names = whose(names)
+        operator: names | None = whose(names)
 
     @dg.op(name="start_experiment")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.delivery.experiments import start  # noqa: PLC0415 - definitions load without an engine
 
-        operator = tagged(context, config.operator.value)
+        with failing():
+            operator = tagged(context, operator_of(config, "experiment_start"))
         with failing(operator):
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([operator])

@@ -7,7 +7,7 @@ one: what has not changed is reported every hour (the check) and every ten minut
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def health_checks(workspace: Workspace, streams: Streams) -> list[dg.AssetChecks
                 {"state": refusal or "no stream was started"},
             )
             if seen is not None:
-                passed, severity, about = _verdict(seen)
+                passed, severity, about = _verdict(seen, streams)
             yield dg.AssetCheckResult(
                 asset_key=chosen.asset_key, check_name=NAME, passed=passed, severity=severity, metadata=about
             )
@@ -119,7 +119,7 @@ def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> It
         check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now)
         known[name] = after | {"crash": -1 if crash is None else crash.id}
         if check:
-            passed, severity, about = _verdict(seen)
+            passed, severity, about = _verdict(seen, streams)
             yield dg.AssetCheckEvaluation(
                 asset_key=seen.key, check_name=NAME, passed=passed, severity=severity, metadata=about
             )
@@ -152,8 +152,10 @@ def _keys(workspace: Workspace) -> dict[str, dg.AssetKey]:
     return keys | {asset.operator.name: output_key(asset.operator.outputs[0]) for asset in workspace.operator_assets}
 
 
-def _verdict(seen: Seen) -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
+def _verdict(seen: Seen, streams: Streams) -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
     """(whether the check is passed, its severity, its metadata)."""
+    from floodmark.control.serving.server import page_of  # noqa: PLC0415 - definitions load without Spark
+
     health, driver = seen.health, next(iter(seen.observed.drivers), None)
     about: dict[str, Any] = {"state": health.condition, "reason": health.reason or "none"}
     if health.mend:
@@ -163,35 +165,47 @@ def _verdict(seen: Seen) -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
     logged = {"failed": seen.observed.newest_crash, "crashed": seen.observed.newest_crash}.get(health.condition, driver)
     if health.level == "error" and logged is not None and (tail := _tail(logged.log)):
         about["end of its log"] = dg.MetadataValue.md(f"```\n{tail}\n```")
+    if (page := page_of(streams.fleet(print).store, seen.observed.deployment.stream)) is not None:
+        about["page"] = dg.MetadataValue.url(page)
     severity = dg.AssetCheckSeverity.ERROR if health.level == "error" else dg.AssetCheckSeverity.WARN
     return health.level == "ok", severity, about
 
 
 def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
     """Metadata of an observation. Dagster plots its numbers."""
-    observed, driver = seen.observed, next(iter(seen.observed.drivers), None)
+    from floodmark.control.serving.server import page_of  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.streams.vitals import vitals  # noqa: PLC0415 - as above
+
+    observed, store, lake = seen.observed, streams.fleet(print).store, streams.location.lake
+    stream, driver = observed.deployment, next(iter(observed.drivers), None)
+    (measured,) = vitals(store, [stream], now=observed.now)
+    totals, usage = measured.measured.totals, Usage.parse(None if driver is None else driver.usage)
     about: dict[str, Any] = {
         "state": str(seen.health),
         "watermark": describe(observed.standing.progress),
         "lag, s": observed.standing.lag / 1000,
+        "commits" if stream.kind == "source" else "micro-batches": totals.commits,
+        "rows": totals.rows_in,
+        "late": totals.late,
+        "dropped": totals.dropped,
+        "set aside": totals.quarantined,
         "crashes": sum(one.state == "crashed" for one in observed.drivers),
+        "busy, share of a minute": round(measured.busy, 3),
+        "rows waited, share of a minute": round(measured.waited, 3),
+        "memory": usage.memory,
     }
     if (behind := observed.behind_clock) is not None:
         about["behind the clock, s"] = round(behind, 1)
-    if driver is None:
-        return about
-    usage = asdict(Usage.parse(driver.usage))
-    what = "commits" if driver.kind == "source" else "micro-batches"
-    about |= {"version": driver.version, "driver": driver.epoch, what: 0 if driver.batch is None else driver.batch + 1}
-    about |= {name.replace("_", " "): usage[name] for name in ("rows", "late", "dropped", "set_aside", "memory")}
-    about |= {f"{name}, s": round(usage[name], 1) for name in ("busy", "processor")}
-    if driver.kind == "operator":
-        about["savepoints"] = sum(
-            name.startswith(f"{driver.operator}-") for name in savepoints.names(streams.location.lake)
-        )
-    crash = observed.newest_crash
-    if crash is not None:
-        about["last error"] = crash.reason or "unknown"
+    if measured.backlog is not None:
+        about["commits that wait"] = measured.backlog.commits
+    if driver is not None:
+        about |= {"version": driver.version, "driver": driver.epoch}
+    if stream.kind == "operator":
+        about["savepoints"] = sum(name.startswith(f"{stream.operator}-") for name in savepoints.names(lake))
+    if measured.error:
+        about["last error"] = measured.error
+    if (page := page_of(store, stream.stream)) is not None:
+        about["page"] = dg.MetadataValue.url(page)
     return about
 
 

@@ -5,7 +5,9 @@ A stream never runs inside a Dagster run: a job is a short command to the superv
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
+import re
 import time
+import typing
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
 from floodmark.orchestration.session import StepWorkspace
-from floodmark.orchestration.work import failing, interruptible
+from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
 """The savepoints of a lake, as partitions to select from a list."""
+_NOTE = 80
+"""Most characters of a note in the list of savepoints."""
 KEY = dg.AssetKey("savepoints")
 """The asset that reports savepoints."""
 
@@ -69,20 +73,37 @@ class Streams:
 
 
 def whose(names: Any, says: str = "Operator of the stream.") -> Any:
-    """The config field of the operator's name. A single operator is the default.
+    """The config field of the operator's name. A single operator is the default; of several none is, which ``operator_of`` refuses.
+
+    Without a default, Dagster's *Scaffold missing config* would write all names as one, which is no config.
 
     Args:
         names: names of the operators.
         says: description of the field.
     """
     every = list(names)
-    return Field(description=says, **({"default": every[0]} if len(every) == 1 else {}))
+    many = len(every) > 1
+    return Field(
+        description=f"{says} One of: {', '.join(one.value for one in every)}." if many else says,
+        default=None if many else every[0],
+    )
 
 
-def tagged(context: dg.OpExecutionContext, operator: str) -> str:
-    """Tag a run with the operator that it acts on, for the list of runs. Returns the operator."""
-    context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
-    return operator
+def operator_of(config: Any, job: str) -> str:
+    """The operator that a config names.
+
+    Args:
+        config: config with the field of ``whose``.
+        job: name of the job, for the error.
+
+    Raises:
+        LifecycleError: LIFECYCLE-007, it names none.
+    """
+    if config.operator is not None:
+        return str(config.operator.value)
+    every = ", ".join(one.value for one in typing.get_args(type(config).model_fields["operator"].annotation)[0])
+    fix = f"Write one into the config of the launchpad, operator: NAME, and launch it again: {every}."
+    raise LifecycleError(f"job '{job}'", "an operator in its config", "none", fix, code="LIFECYCLE-007")
 
 
 def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str, what: str) -> str:
@@ -239,13 +260,14 @@ def _stop(context: dg.OpExecutionContext, fleet: "Fleet", names: list[str]) -> N
 
 def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(config_of(SavepointRequest)):  # type: ignore[misc]  # made of the request
-        operator: names = whose(names)
+        operator: names | None = whose(names)
 
     @dg.op(name="save_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.streams.saving import save  # noqa: PLC0415 - definitions load without Spark
 
-        name = tagged(context, config.operator.value)
+        with failing():
+            name = tagged(context, operator_of(config, "savepoint"))
         with failing(name):
             fleet = streams.fleet(context.log.info)
             saved = save(fleet, name, request_of(SavepointRequest, config), fleet.codes() if streams.any else {})
@@ -261,13 +283,14 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(config_of(UpgradeRequest)):  # type: ignore[misc]  # made of the request
-        operator: names = whose(names)
+        operator: names | None = whose(names)
 
     @dg.op(name="upgrade_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        name = tagged(context, config.operator.value)
+        with failing():
+            name = tagged(context, operator_of(config, "upgrade"))
         asset = streams.location.workspace.asset(name)
         with failing(name):
             action = _upgraded(context, streams, asset, request_of(UpgradeRequest, config))
@@ -298,7 +321,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
         lake, request = streams.location.lake, request_of(RollbackRequest, config)
         with failing():
-            name = chosen(context, "job 'rollback'", "a savepoint")
+            name = id_of(chosen(context, "job 'rollback'", "a savepoint"))
             fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, name)
             tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
@@ -317,7 +340,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
 def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names, "Operator whose output has the gate.")
+        operator: names | None = whose(names, "Operator whose output has the gate.")
         partition: str = Field(
             description="Its asset partition, or FIRST...LAST; `all` of an asset that is not divided."
         )
@@ -327,7 +350,8 @@ def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.streams.gating import release  # noqa: PLC0415 - definitions load without Spark
 
-        name = tagged(context, config.operator.value)
+        with failing():
+            name = tagged(context, operator_of(config, "release_gate"))
         with failing(name):
             store = streams.fleet(context.log.info).store if streams.any else None
             asset = streams.location.workspace.asset(name)
@@ -379,14 +403,32 @@ def readable(lake: Lake, names: Iterable[str]) -> list["Savepoint"]:
     return sorted(made, key=savepoints.order)
 
 
+def key_of(savepoint: "Savepoint") -> str:
+    """The partition of a savepoint: its id, in which the time is, and then, to tell savepoints apart in a list, its version and its note."""
+    manifest = savepoint.manifest
+    note = re.sub(r"[^\w :@/+-]+|\s+", " ", manifest.why).strip()[:_NOTE]
+    version = manifest.version.rsplit("@", 1)[-1]
+    return f"{manifest.id} version {version}{f' - {note}' if note else ''}"
+
+
+def id_of(key: str) -> str:
+    """The id of the savepoint of a partition."""
+    return key.split(" ", 1)[0]
+
+
+def listed(instance: dg.DagsterInstance) -> dict[str, str]:
+    """Id of each listed savepoint -> its partition."""
+    return {id_of(key): key for key in instance.get_dynamic_partitions(str(SAVEPOINTS.name))}
+
+
 def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoint"]) -> None:
     """Add savepoints to the list of partitions, after those made before them that no job or sensor has listed yet. Report each as a materialization."""
     from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
     last = max(map(savepoints.order, made))
-    unlisted = savepoints.names(lake) - set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)))
+    unlisted = savepoints.names(lake) - listed(context.instance).keys()
     new = [savepoint for savepoint in readable(lake, unlisted) if savepoints.order(savepoint) <= last]
-    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [savepoint.manifest.id for savepoint in new])
+    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [key_of(savepoint) for savepoint in new])
     for savepoint in new:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"

@@ -17,8 +17,8 @@ from pydantic import Field
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.orchestration.assets import output_key
-from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
-from floodmark.orchestration.work import failing
+from floodmark.orchestration.jobs import Streams, job_of, operator_of, whose
+from floodmark.orchestration.work import failing, tagged
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
 
@@ -71,14 +71,15 @@ def _spec(asset: OperatorAsset) -> dg.AssetSpec:
 
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names)
+        operator: names | None = whose(names)
         note: str = Field(default="", description="Why.")
 
     @dg.op(name="start_rollout")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.delivery import rollouts  # noqa: PLC0415 - definitions load without Spark
 
-        name = tagged(context, config.operator.value)
+        with failing():
+            name = tagged(context, operator_of(config, "rollout"))
         asset = streams.location.workspace.asset(name)
         with failing(name):
             record = rollouts.start(streams.fleet(context.log.info), asset, why=config.note)
@@ -92,26 +93,31 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 
 def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names)
+        operator: names | None = whose(names)
         version: str = Field(
-            description="The version that is approved, as the asset of the rollout shows it; any other version is refused."
+            default="",
+            description="The version that is approved, as the asset of the rollout shows it; any other version is refused. Empty: the one that waits.",
         )
 
     @dg.op(name="approve_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        _asked(context, streams, config.operator.value, "approve", config.version)
+        with failing():
+            name = operator_of(config, "approve_rollout")
+        _asked(context, streams, name, "approve", config.version)
 
     return job_of("approve_rollout", "Approve the version that awaits approval; returns at once.", act)
 
 
 def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names)
+        operator: names | None = whose(names)
         note: str = Field(default="", description="Why.")
 
     @dg.op(name="abort_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        _asked(context, streams, config.operator.value, "abort", config.note)
+        with failing():
+            name = operator_of(config, "abort_rollout")
+        _asked(context, streams, name, "abort", config.note)
 
     return job_of("abort_rollout", "Stop the new version; after its promotion, roll the stream back.", act)
 
@@ -139,13 +145,14 @@ def _asked(
 
 def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = whose(names)
+        operator: names | None = whose(names)
         rollout: int = Field(description="Number of the rollout.")
         step: int = Field(description="Index of the state in the rollout's history, from 0.")
 
     @dg.op(name="report_transition")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = tagged(context, config.operator.value)
+        with failing():
+            name = tagged(context, operator_of(config, "rollout_transition"))
         with failing(name):
             record = _known(streams.fleet(context.log.info)).find(config.rollout)
         step = record.steps[config.step]

@@ -56,6 +56,18 @@ def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Res
     return done.result()
 
 
+_TAG = "floodmark/operator"
+
+
+def tagged(context: dg.OpExecutionContext | dg.AssetExecutionContext, operator: str) -> str:
+    """Tag a run with the operator that it acts on, for the list of runs: after those of its earlier steps. Returns the operator."""
+    run = context.instance.get_run_by_id(context.run.run_id)
+    earlier = run.tags.get(_TAG, "") if run is not None else ""
+    names = [*filter(None, earlier.split(", ")), *operator.split(", ")]
+    context.instance.add_run_tags(context.run.run_id, {_TAG: ", ".join(dict.fromkeys(names))})
+    return operator
+
+
 @contextmanager
 def failing(operator: str = "") -> Iterator[None]:
     """Convert floodmark's errors and refusals of the machine to a failed step with the next step to take, without a stack trace or retries.

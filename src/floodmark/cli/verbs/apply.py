@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from floodmark.control.state.records import Action
     from floodmark.control.streams.fleet import Fleet
     from floodmark.engines.upgrading import Upgraded
-    from floodmark.lake.folder.paths import Lake
-    from floodmark.lifecycle.steps import Step
     from floodmark.spec.graph.operator import Operator
 
 
@@ -63,38 +61,18 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 def _checked(
     opened: LoadedWorkspace, console: Console, streams: Fleet | None, operator: Operator, request: UpgradeRequest
 ) -> dict[str, Any]:
-    from floodmark.engines.upgrading import Upgraded, check, check_rebuild
+    from floodmark.control.streams.planned import planned_upgrade
     from floodmark.lake.folder.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
-    if request.rebuild:
-        would = check_rebuild(operator, lake)
-    else:
-        would = Upgraded(plan=check(operator, lake, forward_only=request.forward_only))
+    would, steps = planned_upgrade(streams, operator, lake, request)
     if would.plan.deployed is not None and would.plan.changes:
         computing(opened, console).check_deployed(operator, lake)
     console.say(_would(operator, would, rebuild=request.rebuild))
-    steps = _steps(lake, streams, operator, request) if would.plan.deployed is not None and would.plan.changes else []
     console.steps(steps)
     for reader in would.readers:
         console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
     return _document(would) | {"steps": documents(steps)}
-
-
-def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: UpgradeRequest) -> list[Step]:
-    """The steps of an upgrade or rebuild, in order."""
-    from floodmark.engines.upgrading import rebuild_steps, upgrade_steps
-
-    if streams is None:
-        steps = (
-            rebuild_steps(operator, lake, request.note) if request.rebuild else upgrade_steps(operator, request.note)
-        )
-        return list(steps)
-    from floodmark.control.streams import actions
-    from floodmark.control.streams.verification import Verification
-
-    would = actions.rebuild_steps if request.rebuild else actions.upgrade_steps
-    return would(streams, operator, request.note, Verification.of(request))
 
 
 def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:

@@ -22,6 +22,7 @@ from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe_span, iso, span
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.rows.contract import event_time_field
+from floodmark.spec.rows.drift import KINDS as DRIFTS
 from floodmark.spec.rows.expectation import GALLERY, Expectation
 from floodmark.spec.rows.source import Files, FromColumn, Source
 from floodmark.spec.workspace import Workspace
@@ -233,7 +234,7 @@ def _expectations(workspace: Workspace) -> list[Expectation]:
 
 def _unknown(workspace: Workspace) -> list[str]:
     """Warnings about expectations that Great Expectations does not have. Great Expectations itself fails at the first asset partition only."""
-    kinds = sorted({one.kind for one in _expectations(workspace)} - GALLERY)
+    kinds = sorted({one.kind for one in _expectations(workspace)} - GALLERY - DRIFTS)
     return [
         f"expectation '{kind}': Great Expectations 1 has none of this name. {closest(kind, GALLERY)}".rstrip()
         for kind in kinds

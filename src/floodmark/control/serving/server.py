@@ -12,10 +12,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from floodmark.control.serving import pages
 from floodmark.control.serving.exposition import exposition
+from floodmark.control.state.records import StreamId
 from floodmark.control.state.store import Store
 from floodmark.control.streams.vitals import Vitals, vitals
 from floodmark.core.errors import FloodmarkError, SetupError
@@ -121,6 +122,14 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing for a reader who has gone away."""
+
+
+def page_of(store: Store, stream: StreamId) -> str | None:
+    """Address of the page of a stream, at the server that was last started with the store; None if none ever was."""
+    last = store.last(ACTION)
+    if last is None:
+        return None
+    return f"{last['detail']['url']}/streams/{quote(stream.operator)}?lake={quote(stream.lake, safe='')}"
 
 
 @contextmanager

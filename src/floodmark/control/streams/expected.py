@@ -15,6 +15,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.observe.expectations import evaluate, plain
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.rows.criterion import Judged
+from floodmark.spec.rows.drift import KINDS as DRIFTS
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import BOUNDED, MARKER, ROW, first_sequence
 
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
 
 def blocking(asset: OperatorAsset) -> dict[str, list[Expectation]]:
-    """Output -> its blocking expectations, for outputs that have any."""
-    by_output = {name: [one for one in wanted if one.blocking] for name, wanted in asset.expectations.items()}
+    """Output -> its blocking expectations, for outputs that have any; without those of drift, which compare asset partitions."""
+    by_output = {
+        name: [one for one in wanted if one.blocking and one.kind not in DRIFTS]
+        for name, wanted in asset.expectations.items()
+    }
     return {name: wanted for name, wanted in by_output.items() if wanted}
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from floodmark.core.time import NEVER, Interval, Intervals
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import gates
 from floodmark.lake.results.frozen import frozen
 from floodmark.lake.results.own_stream import Shortfall, left_to_stream
 from floodmark.lake.results.readiness import coverage, shortfalls
@@ -33,6 +34,7 @@ class Part:
         state: what a bounded run would find.
         open: True if its results may still change, as an input is not complete up to its end or its own stream has yet to write it.
         frozen: True if nothing rewrites it until it is thawed.
+        gated: True if a closed gate of an input holds its computation, and it is not covered.
     """
 
     key: str
@@ -40,6 +42,7 @@ class Part:
     state: State
     open: bool
     frozen: bool
+    gated: bool
 
 
 def parts(
@@ -69,6 +72,7 @@ def parts(
         for segment in coverage(operator, lake, interval, late_rows=late_rows):
             (stale if segment.stale else covered).add(segment.interval)
     passed, frozen_range = _passed(operator, lake), frozen(lake, operator.name)
+    gates_there = gates.shortfalls(operator, lake, interval)
     lacking = unready(operator, lake, interval, late_rows, since)
     for key, part in split(partitions, interval):
         inner = Interval(start=max(part.start, interval.start), end=min(part.end, interval.end))
@@ -81,7 +85,8 @@ def parts(
             state = "stale"
         may_change = any(shortfall.touches(operator, inner) for shortfall in lacking)
         held = frozen_range is not None and frozen_range.meets(inner)
-        yield Part(key=key, interval=inner, state=state, open=may_change, frozen=held)
+        gated = state != "covered" and any(shortfall.touches(operator, inner) for shortfall in gates_there)
+        yield Part(key=key, interval=inner, state=state, open=may_change, frozen=held, gated=gated)
 
 
 def unready(
@@ -93,15 +98,15 @@ def unready(
 
 
 def counted(every: Iterable[Part]) -> dict[str, int]:
-    """State -> number of partitions that are not frozen; then ``frozen``, and ``open``: those among them whose results may still change.
+    """State -> number of partitions; then ``frozen`` and ``gated``, which count no other state, and ``open``: those among the rest that may change.
 
     Zeros are left out.
     """
     states = Counter[str]()
     for part in every:
-        states["frozen" if part.frozen else part.state] += 1
-        states["open"] += part.open and not part.frozen
-    order = ("missing", "stale", "stream", "covered", "frozen", "open")
+        states["frozen" if part.frozen else "gated" if part.gated else part.state] += 1
+        states["open"] += part.open and not part.frozen and not part.gated
+    order = ("missing", "stale", "stream", "covered", "frozen", "gated", "open")
     return {name: states[name] for name in order if states[name]}
 
 

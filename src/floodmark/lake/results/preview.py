@@ -16,7 +16,7 @@ from floodmark.lake.results import costs
 from floodmark.lake.results.extent import Extent, extent
 from floodmark.lake.results.frozen import frozen
 from floodmark.lake.results.needs import reads, scans
-from floodmark.lake.results.parts import counted, parts
+from floodmark.lake.results.parts import Part, counted, parts
 from floodmark.lake.results.readiness import coverage, readiness, replaced
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import entries
@@ -138,6 +138,7 @@ _WORDS = {
     "stream": "written by the stream",
     "covered": "covered already",
     "frozen": "frozen",
+    "gated": "held by a gate",
     "open": "not complete yet",
 }
 
@@ -186,14 +187,16 @@ def preview(
     missing = [
         left for piece in missing for left in (piece.minus([frozen_range.interval]) if frozen_range else [piece])
     ]
-    states = dict[str, int]()
+    every = list[Part]()
     if operator.partitions is not None and not interval.everything:
-        states = counted(parts(operator, operator.partitions, lake, interval, late_rows=late_rows))
+        every = list(parts(operator, operator.partitions, lake, interval, late_rows=late_rows))
+    held = [part.interval for part in every if part.gated]
+    missing = [left for piece in missing for left in piece.minus(held)]
     made = Preview(
         operator=operator.name,
         version=operator.version,
         interval=interval,
-        partitions=states,
+        partitions=counted(every),
         missing=tuple(missing),
         unknown=tuple(unknown),
         readers=tuple(_readers(operator, lake, missing, operators, late_rows)),

@@ -16,6 +16,7 @@ from floodmark.spec.graph.operator import Isolation, Operator
 from floodmark.spec.graph.steps import WindowAggregate
 from floodmark.spec.rows.contract import expectations as of_contract
 from floodmark.spec.rows.criteria import check_on_fail
+from floodmark.spec.rows.drift import check_drift
 from floodmark.spec.rows.expectation import Expectation, distinct
 from floodmark.spec.rows.source import Source
 from floodmark.spec.values.cron import check_cron
@@ -210,6 +211,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
         expectation.check(source.schema, f"contract '{source.contract.__name__}'")
+        check_drift(expectation, source.schema, f"contract '{source.contract.__name__}'", divided=False)
     where = f"asset of source '{source.name}'"
     longest = span(wait, f"{where}, wait")
     if incomplete not in get_args(Incomplete) or longest < 0:
@@ -322,6 +324,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         for expectation in output_expectations:
             expectation.check(operator.output(name).schema, where)
             check_on_fail(expectation, operator.output(name).schema, where)
+            check_drift(expectation, operator.output(name).schema, where, divided=divided_by is not None)
             if expectation.on_fail == "quarantine" and operator.output(name).side:
                 fix = f'Write on_fail="stop" or "warn", or expect it of an output: {", ".join(map(repr, results))}.'
                 expected = 'an output of results, for on_fail="quarantine"'
