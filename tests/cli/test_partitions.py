@@ -153,7 +153,7 @@ def test_frozen_days_are_left_shown_and_thawed(verb: Verb, days: Path) -> None:
     (made,) = told(verb, *words)["previews"]
     assert made["partitions"] == {"covered": 1, "frozen": 1}
     picture = days / "coverage.svg"
-    told(verb, "partitions", "hourly_sales", "--picture", str(picture))
+    assert told(verb, "partitions", "hourly_sales", "--picture", str(picture))["frozen"] == kept
     drawn = picture.read_text()
     assert drawn.startswith("<svg ")
     assert [drawn.count(f"<title>{kind}</title>") for kind in ("frozen", "covered", "open")] == [1, 1, 1]

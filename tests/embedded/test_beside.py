@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked
 import pytest
+from deltalake import DeltaTable
 from events import Event
 from histories import DAYS, day, hourly, partitioned, rows, sources, written
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
+from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.locks import BOUNDED, exclusive
@@ -133,6 +138,43 @@ def test_days_one_by_one_beside_the_stream_of_final_windows(engine: Computing, t
             engine.run_bounded(operator, lake, day(0), force=True)
     other = undisturbed(engine, lake, operator, tmp_path / "other")
     assert written(lake, operator, Interval()) == written(other, operator, Interval())
+
+
+_PROCESS = """
+import sys
+sys.path[:0] = {folders!r}
+import engines
+from test_beside import SUMS, day
+from floodmark.lake.folder.paths import Lake
+engines.embedded().run_bounded(SUMS, Lake({root!r}), day(1, 2))
+"""
+_KILLED = ("bounded.after_current", "bounded.after_side")
+
+
+@pytest.mark.feature("Z2")
+@pytest.mark.parametrize(
+    "point", [p if p in _KILLED else pytest.param(p, marks=pytest.mark.soak) for p in crash.POINTS["bounded"]]
+)
+def test_a_run_that_is_killed_beside_the_stream_is_right_when_it_is_run_again(
+    embedded: Computing, tmp_path: Path, point: str
+) -> None:
+    lake, here = Lake(str(tmp_path / "lake")), Path(__file__).parent
+    land(embedded, lake, 0.7)
+    code = _PROCESS.format(folders=[str(here), str(here.parent / "support")], root=lake.root)
+    with stream(embedded, SUMS, lake) as running:
+        until(lambda: _done(SUMS, lake) >= day(1, 2).end, running)
+        variables = dict(os.environ) | {crash.VARIABLE: point}
+        killed = forked.run([sys.executable, "-c", code], env=variables, cwd=tmp_path)
+        assert killed.returncode == -9, killed.stderr
+        land(embedded, lake, 0.9)
+        embedded.run_bounded(SUMS, lake, day(1, 2))
+        land(embedded, lake, 1)
+        until(lambda: _done(SUMS, lake) > day(DAYS).end, running)
+    other = undisturbed(embedded, lake, SUMS, tmp_path / "other")
+    assert written(lake, SUMS, Interval()) == written(other, SUMS, Interval())
+    values = [DeltaTable(one.output("sums__current")).to_pyarrow_table().to_pylist() for one in (lake, other)]
+    mine, theirs = ({(row["key"], row["window_end"]): row["value"] for row in rows_of} for rows_of in values)
+    assert mine == theirs
 
 
 def test_a_backfill_within_a_budget_waits_while_the_stream_lags(engine: Computing, tmp_path: Path) -> None:

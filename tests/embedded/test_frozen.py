@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,18 @@ from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import Interval
+from floodmark.engines.upgrading import check_rebuild
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.fork import move
 from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.restore.switch import check_frozen
 from floodmark.lake.results import frozen
 from floodmark.lake.results.preview import preview
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import MicroBatch
+from floodmark.lifecycle.cutover import CutoverPlan
+from floodmark.lifecycle.switch import Target
 
 HOURLY = partitioned(hourly)
 
@@ -128,6 +133,26 @@ def test_what_computes_all_anew_is_refused_and_so_is_a_rollback_over_frozen_chan
     frozen.freeze(other, EVEN, day(0).end)
     with refused("LIFECYCLE-201 .*the start of a stream"):
         engine.run_unbounded(EVEN, other, until_caught_up=True)
+
+
+def test_a_rebuild_and_a_promotion_are_refused_before_anything_is_computed(engine: Computing, tmp_path: Path) -> None:
+    @fm.operator(name="even")
+    def changed(events: fm.Stream[Event]) -> fm.Stream:
+        return events.filter("value % 4 = 0")
+
+    lake = Lake(str(tmp_path / "lake"))
+    land(engine, lake, 0.6)
+    engine.run_unbounded(EVEN, lake, until_caught_up=True)
+    frozen.freeze(lake, EVEN, day(0, 2).end)
+    with refused("LIFECYCLE-201 .*a rebuild over all of time"):
+        check_rebuild(partitioned(changed), lake)
+    manifest = savepoints.create("even", lake).manifest
+    onto = partial(Target.onto, manifest, timeline=1, ends=0, source=str(tmp_path / "arm"))
+    with refused("LIFECYCLE-201"):
+        check_frozen(lake, [onto()])
+    with refused("LIFECYCLE-201"):
+        check_frozen(lake, [onto(cutover=CutoverPlan(at=day(1).start, since=None, staying={}))])
+    check_frozen(lake, [onto(cutover=CutoverPlan(at=day(2).start, since=None, staying={}))])
 
 
 def test_what_is_frozen_moves_with_its_stream(engine: Computing, tmp_path: Path) -> None:

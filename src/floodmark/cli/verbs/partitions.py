@@ -41,6 +41,7 @@ def partitions(
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.results.frozen import frozen
     from floodmark.observe.coverage import connected
     from floodmark.observe.coverage import picture as drawn
     from floodmark.observe.partitions import complete, ending, partitions_of
@@ -66,6 +67,9 @@ def partitions(
         console.say(f"picture: {picture}")
     if not shown:
         console.say(f"none of {operator} is complete{'' if partition or after is None else f' after {after}'}")
+    frozen_range = frozen(lake, asset.operator.name)
+    if frozen_range is not None:
+        console.say(f"results {frozen_range}")
     if has_more:
         console.say(f"there are more: floodmark partitions {operator} --after {shown[-1].key}")
     document = {
@@ -76,6 +80,7 @@ def partitions(
             for part in shown
         ],
         "more": has_more,
+        "frozen": None if frozen_range is None else frozen_range.as_json(),
     }
     if asked is not None:
         lacking = asked.minus([part.interval for part in shown])
