@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from floodmark.control.serving import pages
 from floodmark.control.serving.exposition import exposition
+from floodmark.control.serving.lineage import telling
 from floodmark.control.state.records import StreamId
 from floodmark.control.state.store import Store
 from floodmark.control.streams.vitals import Vitals, vitals
@@ -134,7 +135,7 @@ def page_of(store: Store, stream: StreamId) -> str | None:
 
 @contextmanager
 def serving(store: Store, host: str, port: int | None, say: Callable[[str], None]) -> Iterator[str]:
-    """Serve metrics and pages in threads while the context lasts. Yields the address.
+    """Serve metrics and pages in threads while the context lasts, and tell of lineage. Yields the address.
 
     Args:
         store: the control store.
@@ -160,7 +161,8 @@ def serving(store: Store, host: str, port: int | None, say: Callable[[str], None
     store.note("supervisor", ACTION, url=url)
     say(f"streams at {url}, metrics for Prometheus at {url}/metrics")
     try:
-        yield url
+        with telling(store, say):
+            yield url
     finally:
         server.shutdown()
         server.server_close()
