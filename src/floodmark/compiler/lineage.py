@@ -12,7 +12,7 @@ from floodmark.spec.values.schema import TAG
 
 Origins = frozenset[tuple[str, str]]
 """(table, column) for each column of an input."""
-Columns = dict[str, Origins]
+Columns = Mapping[str, Origins]
 _BOUNDS = ("window_start", "window_end")
 
 

@@ -162,7 +162,7 @@ def operator_assets(
             output_key(output),
             deps=[_dependency(asset, tables[given.table]) for given in operator.inputs],
             description=_description(operator, output),
-            metadata=metadata.of_output(location.lake, output)
+            metadata=metadata.of_output(location.lake, output, origins.get(output.table, {}))
             | metadata.lineage(
                 {table: upstream.key for table, upstream in tables.items()}, origins.get(output.table, {})
             )
@@ -361,12 +361,12 @@ def _results(
     Dagster marks every partition of the run as materialized when a step yields a result. If some partitions were not computed, the step
     reports the computed partitions itself, and yields a result that marks none. Steps that read this asset run all the same.
     """
-    operator, divided_by = asset.operator, asset.partitions
+    operator, divided_by, origins = asset.operator, asset.partitions, lineage(asset.operator, {})
     seen = _coverage(operator, divided_by, location, late_rows) if divided_by else {}
     computed = [name for name in context.partition_keys if name not in incomplete] if divided_by else []
     for output in operator.outputs:
         key = output_key(output)
-        about = metadata.of_run(result, output) | metadata.previewed(previews)
+        about = metadata.of_run(result, output, origins.get(output.table, {})) | metadata.previewed(previews)
         rows = metadata.people_rows(location.lake, output)
         if divided_by is None:
             about["dagster/row_count"] = metadata.people_count(location.lake, output)

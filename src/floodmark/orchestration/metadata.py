@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from floodmark.compiler.lineage import Columns
+from floodmark.compiler.lineage import Columns, Origins
 from floodmark.core.time import Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
@@ -29,11 +31,23 @@ from floodmark.spec.workspace import Workspace
 _MOST_ROWS = 50
 """Most rows of a table in metadata: Dagster keeps every row in its event log."""
 _MOST_BARS = 31
+_MOST_SOURCES = 3
+"""Most columns of inputs that the description of a column names."""
 
 
-def columns(schema: Schema, keys: Sequence[str] = ()) -> dg.TableSchema:
-    """A schema as Dagster's table schema."""
-    return dg.TableSchema(columns=[_column(column, unique=list(keys) == [column.name]) for column in schema.columns])
+def columns(schema: Schema, keys: Sequence[str] = (), origins: Columns = MappingProxyType({})) -> dg.TableSchema:
+    """A schema as Dagster's table schema. A column that nobody has described is described by the columns that it is computed from."""
+    described = [replace(one, description=one.description or _from(origins.get(one.name))) for one in schema.columns]
+    return dg.TableSchema(columns=[_column(column, unique=list(keys) == [column.name]) for column in described])
+
+
+def _from(sources: Origins | None) -> str:
+    if not sources:
+        return ""
+    tables = sorted({table for table, _ in sources})
+    if len(sources) > _MOST_SOURCES:
+        return f"from {len(sources)} columns of {' and '.join(tables)}"
+    return "from " + ", ".join(f"{table}.{name}" for table, name in sorted(sources))
 
 
 def _column(column: Column, *, unique: bool) -> dg.TableColumn:
@@ -41,18 +55,20 @@ def _column(column: Column, *, unique: bool) -> dg.TableColumn:
     return dg.TableColumn(column.name, column.type, column.description or None, constraints)
 
 
-def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any]:
+def static(
+    schema: Schema, path: str, keys: Sequence[str] = (), origins: Columns = MappingProxyType({})
+) -> dict[str, Any]:
     """Metadata of an asset's definition: columns, path and kind of storage."""
     return {
-        "dagster/column_schema": columns(schema, keys),
+        "dagster/column_schema": columns(schema, keys, origins),
         "dagster/uri": path,
         "dagster/storage_kind": "deltalake",
     }
 
 
-def of_output(lake: Lake, output: Output) -> dict[str, Any]:
-    """Metadata of an output's definition: path of the table that people read, and path of its changelog if that is another table."""
-    about = static(output.schema, lake.output((output.current or output).table), output.keys)
+def of_output(lake: Lake, output: Output, origins: Columns) -> dict[str, Any]:
+    """Metadata of an output's definition: columns, path of the table that people read, and path of its changelog if that is another table."""
+    about = static(output.schema, lake.output((output.current or output).table), output.keys, origins)
     return about | ({"changelog": lake.output(output.table)} if output.current else {})
 
 
@@ -123,11 +139,11 @@ def people_count(lake: Lake, output: Output) -> int:
     return int(added - taken)
 
 
-def of_run(result: RunResult, output: Output) -> dict[str, Any]:
+def of_run(result: RunResult, output: Output, origins: Columns) -> dict[str, Any]:
     """Metadata of a bounded run for one output, with the columns that the run wrote: a later definition may have others."""
     done = not result.skipped or any(result.rows.values())
     return {
-        "dagster/column_schema": columns(output.schema, output.keys),
+        "dagster/column_schema": columns(output.schema, output.keys, origins),
         "version": result.version,
         "interval": str(result.interval),
         "computed": done,
