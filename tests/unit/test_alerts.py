@@ -66,7 +66,7 @@ class Place:
     def __init__(self, folder: Path, *alerts: str) -> None:
         self.folder = folder
         text = DEFINITIONS.format(folder=str(folder), alerts=", ".join(alerts))
-        (folder / "pyproject.toml").write_text("")
+        (folder / "pyproject.toml").write_text("[tool.floodmark]\n")
         (folder / "definitions.py").write_text(text)
         namespace: dict[str, Any] = {}
         exec(compile(text, "definitions", "exec"), namespace)  # noqa: S102 - the text above
@@ -230,6 +230,11 @@ def test_a_hook_that_hangs_raises_or_leaves_holds_up_nothing_and_is_given_up(pla
     ]
     (line,) = shop.written
     assert "events: crashed: EXECUTION-004 something is missing" in line
+    shown = forked.run(
+        [sys.executable, "-m", "floodmark.cli.main", "alerts", "--json"], env=os.environ, cwd=shop.folder
+    )
+    listed = json.loads(shown.stdout)["messages"]
+    assert sorted((one["state"], one["tries"]) for one in listed) == [("given up", 2)] * 3 + [("sent", 1)]
     shop.await_senders()
 
 

@@ -50,6 +50,7 @@ GROUPS = {
         "stop": "supervise",
         "restart": "supervise",
         "logs": "supervise",
+        "alerts": "alerts",
         "top": "top",
         "supervise": "supervise",
         "maintain": "maintain",

@@ -1,7 +1,7 @@
 """Health of streams in Dagster: the check `stream` of each source and operator, and observations with its numbers, which Dagster plots.
 
 The sensor `streams` evaluates them from the records of the control store and the commits of the tables. Dagster keeps 4 KB of each event, and never removes
-one: what has not changed is reported every hour (the check) and every ten minutes (the numbers).
+one: a check that has not changed is reported every hour, the numbers every ten minutes, and of more than four streams more rarely.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
@@ -30,7 +30,9 @@ _WHAT = "Whether its supervised stream does what it should; green while none was
 _LEAST_SECONDS = 60.0
 """Between two evaluations of a check; one that turns red is not held back."""
 _CHECK_SECONDS, _NUMBERS_SECONDS = 3600.0, 600.0
-"""Between two reports of what has not changed."""
+"""Between two evaluations of a check that has not changed, and between two observations of a stream that moves."""
+_STREAMS = 4
+"""Streams of a workspace above which these times grow with their number, so that the event log does not."""
 _TAIL_BYTES = 2_000
 """Of the log of a driver at fault."""
 
@@ -113,10 +115,11 @@ def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[
 
 def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> Iterator[Any]:
     """Evaluations and observations that are due. Updates ``known``: stream -> what was reported of it last, and when."""
-    for name, seen in look(workspace, streams, known).items():
+    looked = look(workspace, streams, known)
+    for name, seen in looked.items():
         state: list[str] = [seen.health.level, seen.health.condition]
         crash, moved = seen.observed.newest_crash, seen.observed.standing.at
-        check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now)
+        check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now, len(looked))
         known[name] = after | {"crash": -1 if crash is None else crash.id}
         if check:
             passed, severity, about = _verdict(seen, streams)
@@ -127,7 +130,9 @@ def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> It
             yield dg.AssetObservation(seen.key, metadata=_numbers(seen, streams))
 
 
-def due(before: dict[str, Any], state: list[str], moved: float, now: float) -> tuple[bool, bool, dict[str, Any]]:
+def due(
+    before: dict[str, Any], state: list[str], moved: float, now: float, streams: int = 1
+) -> tuple[bool, bool, dict[str, Any]]:
     """(whether the check is to be reported, whether the numbers are, what is kept of this look).
 
     Args:
@@ -135,12 +140,14 @@ def due(before: dict[str, Any], state: list[str], moved: float, now: float) -> t
         state: level and condition.
         moved: changes with the numbers.
         now: s since 1970.
+        streams: number of streams of the workspace.
     """
+    rarer = max(1.0, streams / _STREAMS)
     waited = now - before.get("at", 0)
     turns_red = state[0] == "error" and before.get("state", ["ok"])[0] != "error"
     changed = before.get("state") != state
-    check = "at" not in before or waited >= (_LEAST_SECONDS if changed else _CHECK_SECONDS) or turns_red
-    pause = _LEAST_SECONDS if check and changed else _NUMBERS_SECONDS
+    check = "at" not in before or waited >= (_LEAST_SECONDS if changed else _CHECK_SECONDS * rarer) or turns_red
+    pause = _LEAST_SECONDS if check and changed else _NUMBERS_SECONDS * rarer
     numbers = now - before.get("numbers_at", -pause) >= pause and (moved != before.get("moved") or (check and changed))
     after = before | ({"state": state, "at": now} if check else {})
     return check, numbers, after | ({"numbers_at": now, "moved": moved} if numbers else {})
@@ -161,7 +168,7 @@ def _verdict(seen: Seen, streams: Streams) -> tuple[bool, dg.AssetCheckSeverity,
     if health.mend:
         about["mends it"] = health.mend
     if driver is not None:
-        about |= {"version": driver.version, "driver": driver.epoch, "log": dg.MetadataValue.path(driver.log)}
+        about |= {"version": driver.version, "driver": f"{driver.epoch}", "log": dg.MetadataValue.path(driver.log)}
     logged = {"failed": seen.observed.newest_crash, "crashed": seen.observed.newest_crash}.get(health.condition, driver)
     if health.level == "error" and logged is not None and (tail := _tail(logged.log)):
         about["end of its log"] = dg.MetadataValue.md(f"```\n{tail}\n```")
@@ -199,7 +206,7 @@ def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
     if measured.backlog is not None:
         about["commits that wait"] = measured.backlog.commits
     if driver is not None:
-        about |= {"version": driver.version, "driver": driver.epoch}
+        about |= {"version": driver.version, "driver": f"{driver.epoch}"}
     if stream.kind == "operator":
         about["savepoints"] = sum(name.startswith(f"{stream.operator}-") for name in savepoints.names(lake))
     if measured.error:
