@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import examples
 import pytest
-from examples import BOUNDS, DISORDER, RELEASED, SECOND, SHUFFLED, SINE, Answer, answer_of, in_both_modes, kept
 from pyspark.sql import SparkSession
 
+import examples
+from examples import BOUNDS, DISORDER, RELEASED, SECOND, SHUFFLED, SINE, Answer, answer_of, in_both_modes, kept
 from floodmark import Aggregate, Operator, Session, Sliding, Stream, count, operator
 from floodmark.core.time import to_ms
 from floodmark.spec.windowing.windows import Window

@@ -9,10 +9,10 @@ from itertools import accumulate, pairwise
 
 import pytest
 from engines import embedded
-from examples import Answer, answer
 from stored import rows as stored
 
 import floodmark as fm
+from examples import Answer, answer
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import NEVER, Interval, to_ms
 from floodmark.lake.folder.paths import Lake

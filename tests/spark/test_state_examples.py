@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples import HOUR, MINUTE, SECOND, kept
 from pyspark.sql import SparkSession
 
 import floodmark as fm
+from examples import HOUR, MINUTE, SECOND, kept
 from floodmark.core.time import NEVER, Interval, from_ms
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import ROW

@@ -30,7 +30,8 @@ GROUPS = {
         "freeze": "freeze",
         "thaw": "freeze",
         "quarantine": "quarantine",
-        "gate": "gate",
+        "gate": "checks",
+        "data-docs": "checks",
         "watermark": "watermark",
         "prove": "prove",
         "diff": "diff",
@@ -50,7 +51,7 @@ GROUPS = {
         "stop": "supervise",
         "restart": "supervise",
         "logs": "supervise",
-        "alerts": "alerts",
+        "alerts": "supervise",
         "top": "top",
         "supervise": "supervise",
         "maintain": "maintain",
@@ -106,7 +107,9 @@ class Verbs(Program, click.Group):
         """The verb of that name; None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(import_module(f"floodmark.cli.verbs.{VERBS[cmd_name]}"), cmd_name)
+        command: click.Command = getattr(
+            import_module(f"floodmark.cli.verbs.{VERBS[cmd_name]}"), cmd_name.replace("-", "_")
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -40,7 +40,7 @@ def begin_import() -> None:
     An evaluation waits for the import. The engine's own modules must be imported before, as two threads must not import modules that need each
     other. Calls after the first do nothing.
     """
-    threading.Thread(target=_great_expectations, name="floodmark-expectations").start()
+    threading.Thread(target=great_expectations, name="floodmark-expectations").start()
 
 
 def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judged]:
@@ -108,12 +108,12 @@ def _by_great_expectations(rows: DataFrame, expectations: Sequence[Expectation],
     from floodmark.engines.embedded.parity.check import check_expectations  # noqa: PLC0415 - definitions load without an engine
 
     check_expectations(expectations)
-    with _as_session(rows.sparkSession):
+    with as_session(rows.sparkSession):
         return _validated(rows, expectations)
 
 
 @contextmanager
-def _as_session(session: SparkSession) -> Iterator[None]:
+def as_session(session: SparkSession) -> Iterator[None]:
     """Make ``session``, of Spark Connect, the session that Great Expectations finds and makes columns for."""
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - definitions load without an engine
 
@@ -129,14 +129,14 @@ def _as_session(session: SparkSession) -> Iterator[None]:
 
 
 def _validated(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judged]:
-    gx = _great_expectations()
+    gx = great_expectations()
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_spark("spark", persist=False)  # with True, the default, nothing ever unpersists
     batch = (
         source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
     )
-    suite = gx.ExpectationSuite(name="expectations", expectations=[_expectation(gx, one) for one in expectations])
+    suite = gx.ExpectationSuite(name="expectations", expectations=[expectation_of(gx, one) for one in expectations])
     validation = batch.validate(suite, result_format="BASIC")
     by_name: dict[str, Any] = {
         one.expectation_config.meta["check"]: one
@@ -146,13 +146,18 @@ def _validated(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Jud
     return [(one, bool(by_name[one.name].success), _numbers(by_name[one.name])) for one in expectations]
 
 
-def _great_expectations() -> Any:
+def great_expectations() -> Any:
     """Import the package, as late as possible; the import loads ``pyspark.sql.connect``."""
     with importable():
         return import_module("great_expectations")
 
 
-def _expectation(gx: Any, expectation: Expectation) -> Any:
+def expectation_of(gx: Any, expectation: Expectation) -> Any:
+    """The expectation as an object of Great Expectations.
+
+    Raises:
+        DefinitionError: DEFINITION-096, it has no such expectation or argument.
+    """
     name = "Expect" + "".join(part.capitalize() for part in expectation.kind.split("_"))
     known = [n for n in dir(gx.expectations) if n.startswith("Expect") and n != "Expectation"]
     names = {n.lower(): n for n in known}

@@ -12,6 +12,7 @@ import dagster as dg
 from floodmark.core.time import Interval, describe
 from floodmark.engines.outcome import described
 from floodmark.lake.results import gates
+from floodmark.observe.data_docs import rows_of
 from floodmark.observe.drift import drifts, longest, split_off
 from floodmark.observe.expectations import evaluate, plain
 from floodmark.orchestration import partitions
@@ -22,7 +23,7 @@ from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.rows.criterion import Judged
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import ROW
-from floodmark.spec.windowing.partitions import Partitions, first, predicate
+from floodmark.spec.windowing.partitions import Partitions, first
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetCh
             rows=_output_rows(asset, name, location),
             expectations=some,
             table=location.lake.output(operator.output(name).table),
-            divided=Divided(_divided_rows(asset, name, location), asset.partitions) if asset.partitions else None,
+            divided=Divided(rows_of(asset, name, location.lake), asset.partitions) if asset.partitions else None,
         )
         for name, some in asset.expectations.items()
     ]
@@ -125,19 +126,8 @@ def check_keys(asset: OperatorAsset) -> list[dg.AssetCheckKey]:
 
 
 def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
-    whole = _divided_rows(asset, name, location)
+    whole = rows_of(asset, name, location.lake)
     return lambda session, interval: plain(whole(session, interval))
-
-
-def _divided_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
-    output = asset.operator.output(name)
-    path = location.lake.output((output.current or output).table)
-
-    def rows(session: "SparkSession", interval: Interval) -> "DataFrame":
-        table = session.read.format("delta").load(path).filter(f"_kind = {ROW}")
-        return table.filter(predicate(asset.partitions, interval)) if asset.partitions else table
-
-    return rows
 
 
 def _definition(

@@ -1,19 +1,23 @@
-"""The verb gate: shows and releases gates of asset partitions whose blocking checks have failed."""
+"""The verbs gate and data-docs, about checks: gates of asset partitions whose blocking checks have failed, and a site of Great Expectations'."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 
 import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
+from floodmark.cli.shell.spark import computing
 from floodmark.cli.shell.store import known
 from floodmark.core import machine
-from floodmark.core.time import iso
+from floodmark.core.time import Interval, iso
+from floodmark.spec.windowing.partitions import named
 
 
 @click.group()
@@ -67,3 +71,28 @@ def release(invocation: Invocation, operator: str, partition: str, reason: str) 
     for opened_gate in gates:
         console.say(f"released: {opened_gate.describe()}")
     console.document({"lake": opened.lake, "released": [asdict(one) for one in gates]})
+
+
+@click.command(name="data-docs")
+@click.argument("operator")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--partition", metavar="NAME", help="Judge the rows of this asset partition, or of FIRST...LAST. Default: all rows."
+)
+@shared
+@pass_invocation
+def data_docs(invocation: Invocation, operator: str, folder: Path, partition: str | None) -> None:
+    """Judge the expectations of OPERATOR by Great Expectations, and write its data docs, a site of HTML, into FOLDER."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.observe.data_docs import write
+    from floodmark.observe.partitions import partitions_of
+
+    asset, lake = opened.workspace.asset(operator), Lake.of(opened.workspace.settings)
+    interval = Interval() if partition is None else named(partitions_of(asset), partition, "--partition")
+    engine = computing(opened, console, None)
+    with console.step(f"judging {len(asset.expectations)} outputs of {operator}"):
+        index, met = engine.with_session(partial(write, asset, lake, interval, folder.absolute()))
+    console.say(f"{'all expectations are met' if met else 'some expectations are not met'}: {index}")
+    console.document({"lake": opened.lake, "index": str(index), "met": met})
