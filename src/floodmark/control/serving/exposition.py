@@ -142,6 +142,12 @@ def _rates(stream: Vitals) -> Iterator[tuple[Labels, float]]:
             yield (name,), sum(marks) / WINDOW_SECONDS
 
 
+def _checkpoints(stream: Vitals) -> Iterator[tuple[Labels, tuple[int, float]]]:
+    """Number and duration; sources have none."""
+    if stream.deployment.kind == "operator":
+        yield (), (stream.measured.totals.checkpoints, stream.measured.totals.checkpoint_seconds)
+
+
 def _levels(stream: Vitals) -> Iterator[tuple[Labels, dict[str, bool]]]:
     if stream.pressure is not None:
         yield (), {one: one == stream.pressure for one in PRESSURES}
@@ -173,8 +179,8 @@ FAMILIES: Sequence[Family] = (
     Family("gauge", "floodmark_busy_ratio", "Share of the last minute in commits.", _single(lambda s: s.busy), unit="ratio"),
     Family("gauge", "floodmark_backpressure_ratio", "Share of the last minute in which rows waited.", _single(lambda s: s.waited), unit="ratio"),
     Family("stateset", "floodmark_backpressure", "Level of backpressure: ok up to 10 %, low up to 50 %, else high.", _levels),
-    Family("summary", "floodmark_checkpoint_duration_seconds", "Durations of checkpoints.", lambda s: [((), (s.measured.totals.checkpoints, s.measured.totals.checkpoint_seconds))], unit="seconds"),
-    Family("counter", "floodmark_checkpoint_written_bytes", "Bytes that checkpoints have written.", _total(lambda t: t.checkpoint_bytes), unit="bytes"),
+    Family("summary", "floodmark_checkpoint_duration_seconds", "Durations of checkpoints.", _checkpoints, unit="seconds"),
+    Family("counter", "floodmark_checkpoint_written_bytes", "Bytes that checkpoints have written.", _single(lambda s: None if s.deployment.kind == "source" else s.measured.totals.checkpoint_bytes), unit="bytes"),
     Family("gauge", "floodmark_state_bytes", "Bytes of a stream's state.", _single(_held), unit="bytes"),
     Family("gauge", "floodmark_driver_memory_bytes", "Peak resident memory of a stream's newest driver.", _single(lambda s: _usage(s).memory), unit="bytes"),
     Family("counter", "floodmark_user_counter", "Counters and meters of process functions.", _user("counter", "meter"), ("metric",)),
