@@ -215,7 +215,7 @@ def _instances_end() -> Iterator[None]:
 
 
 def _partitions(folder: Path, fleet: Fleet) -> list[str]:
-    """The savepoints to select from in Dagster, after a look of the sensor."""
+    """The savepoints to select from in Dagster, after a look of the sensor; it lists the newest first, here the oldest is."""
     if folder not in _INSTANCES:
         _INSTANCES[folder] = dg.DagsterInstance.ephemeral()
     instance, definitions = _INSTANCES[folder], build_definitions(fleet.workspace, root=folder)
@@ -228,4 +228,4 @@ def _partitions(folder: Path, fleet: Fleet) -> list[str]:
         else:
             for key in request.partition_keys:
                 instance.delete_dynamic_partition(request.partitions_def_name, key)
-    return [id_of(key) for key in instance.get_dynamic_partitions("floodmark_savepoints")]
+    return [id_of(key) for key in instance.get_dynamic_partitions("floodmark_savepoints")][::-1]

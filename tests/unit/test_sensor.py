@@ -91,6 +91,20 @@ def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monk
     assert len(read) == 1
 
 
+def test_new_savepoints_stand_first_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = make(tmp_path / "lake")
+    first, second, third = (savepoints.create("totals", lake, why=f"number {n}, [x]...\n") for n in range(3))
+    version = first.manifest.version.rsplit("@", 1)[1]
+    removed, added = jobs.relisted([], [first])
+    assert (removed, added) == ([], [f"{first.id} version {version} - number 0 x"])
+    removed, added = jobs.relisted(added, [second, third])
+    assert [jobs.id_of(key) for key in removed] == [first.id]
+    assert [jobs.id_of(key) for key in added] == [third.id, second.id, first.id]
+    assert jobs.relisted(added, []) == ([], [])
+    monkeypatch.setattr(jobs, "_FEW", 0)
+    assert [jobs.id_of(key) for key in jobs.relisted(added[2:], [second, third])[1]] == [third.id, second.id]
+
+
 def test_a_list_of_savepoints_makes_what_checks_manifests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, made = make(tmp_path / "lake"), list[object]()
     created = [savepoints.create("totals", lake).id for _ in range(3)]

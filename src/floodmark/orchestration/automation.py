@@ -27,11 +27,11 @@ from floodmark.orchestration.jobs import (
     SAVEPOINTS,
     Streams,
     jobs,
-    key_of,
     listed,
     materialized,
     operator_names,
     readable,
+    relisted,
 )
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import planning
@@ -156,10 +156,12 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         lake, requests = streams.location.lake, list[Any]()
         known_keys, there = listed(context.instance), savepoints.names(lake)
         new = readable(lake, there - known_keys.keys())
-        if new:
-            requests.append(SAVEPOINTS.build_add_request([key_of(one) for one in new]))
-        if gone := sorted(known_keys.keys() - there):
-            requests.append(SAVEPOINTS.build_delete_request([known_keys[name] for name in gone]))
+        gone = sorted(known_keys.keys() - there)
+        removed, added = relisted([key for name, key in known_keys.items() if name in there], new)
+        if removed := [*removed, *(known_keys[name] for name in gone)]:
+            requests.append(SAVEPOINTS.build_delete_request(removed))
+        if added:
+            requests.append(SAVEPOINTS.build_add_request(added))
         events: list[Any] = [materialized(one) for one in new]
         if gone:
             about: dict[str, Any] = {

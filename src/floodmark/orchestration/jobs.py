@@ -8,7 +8,7 @@ A stream never runs inside a Dagster run: a job is a short command to the superv
 import re
 import time
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
 """The savepoints of a lake, as partitions to select from a list."""
+_FEW = 300
+"""Most listed savepoints that are listed anew so that a new one stands first."""
 _NOTE = 80
 """Most characters of a note in the list of savepoints."""
 KEY = dg.AssetKey("savepoints")
@@ -406,7 +408,7 @@ def readable(lake: Lake, names: Iterable[str]) -> list["Savepoint"]:
 def key_of(savepoint: "Savepoint") -> str:
     """The partition of a savepoint: its id, in which the time is, and then, to tell savepoints apart in a list, its version and its note."""
     manifest = savepoint.manifest
-    note = re.sub(r"[^\w :@/+-]+|\s+", " ", manifest.why).strip()[:_NOTE]
+    note = " ".join(re.sub(r"[^\w :@/+-]+", " ", manifest.why).split())[:_NOTE]
     version = manifest.version.rsplit("@", 1)[-1]
     return f"{manifest.id} version {version}{f' - {note}' if note else ''}"
 
@@ -414,6 +416,19 @@ def key_of(savepoint: "Savepoint") -> str:
 def id_of(key: str) -> str:
     """The id of the savepoint of a partition."""
     return key.split(" ", 1)[0]
+
+
+def relisted(keys: Sequence[str], new: Sequence["Savepoint"]) -> tuple[list[str], list[str]]:
+    """(partitions to remove, partitions to add after that), so that new savepoints stand first: Dagster shows partitions in the order they were added.
+
+    A list of more than ``_FEW`` savepoints only grows at its end.
+
+    Args:
+        keys: the listed partitions.
+        new: savepoints to add, oldest first.
+    """
+    added = [key_of(savepoint) for savepoint in reversed(new)]
+    return (list(keys), [*added, *keys]) if added and len(keys) <= _FEW else ([], added)
 
 
 def listed(instance: dg.DagsterInstance) -> dict[str, str]:
@@ -428,7 +443,10 @@ def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoin
     last = max(map(savepoints.order, made))
     unlisted = savepoints.names(lake) - listed(context.instance).keys()
     new = [savepoint for savepoint in readable(lake, unlisted) if savepoints.order(savepoint) <= last]
-    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [key_of(savepoint) for savepoint in new])
+    removed, added = relisted(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)), new)
+    for key in removed:
+        context.instance.delete_dynamic_partition(str(SAVEPOINTS.name), key)
+    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), added)
     for savepoint in new:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"
