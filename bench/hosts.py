@@ -1,10 +1,11 @@
 """Ten operators and two sources that run by themselves: memory and idle processor time of all processes together.
 
-    python bench/hosts.py [shared | isolated] [--engine embedded | spark] [--seconds 60]
+    python bench/hosts.py [shared | isolated] [--engine embedded | spark] [--seconds 60] [--live]
 
 A workspace is made, started and supervised as by hand, three files land in each source, and once every stream has committed, nothing comes any more.
 Memory is the proportional set size of the supervisor, the processes of the streams and the server of the embedded engine (what processes have in common
-counts once); processor time is theirs over the seconds that follow. The first minute after the last commit is left out.
+counts once); processor time is theirs over the seconds that follow. The first half minute after the last commit is left out. With ``--live`` a file of 60
+rows lands in each source every second meanwhile, and the memory is the greatest of those seen every five seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -61,6 +63,7 @@ def main() -> None:
     parser.add_argument("streams", nargs="?", default="shared", choices=["shared", "isolated"])
     parser.add_argument("--engine", default="embedded", choices=["embedded", "spark"])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--live", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -69,8 +72,7 @@ def main() -> None:
         for name in ("inside", "outside"):
             (root / "inbox" / name).mkdir(parents=True)
             for number in range(3):
-                rows = [f"2024-01-01T{number:02}:{m:02}:00,{'abc'[m % 3]},{m}" for m in range(60)]
-                (root / "inbox" / name / f"{number}.csv").write_text("\n".join(["at,sensor,value", *rows]) + "\n")
+                put(root, name, number)
         program = [str(Path(sys.executable).with_name("floodmark"))]
         subprocess.run([*program, "start", "--all"], cwd=root, check=True, stdout=subprocess.DEVNULL)
         began = time.monotonic()
@@ -83,13 +85,20 @@ def main() -> None:
             time.sleep(SETTLE_SECONDS)
             tree = processes(root, supervisor.pid)
             before, start = {one.pid: sum(one.cpu_times()[:2]) for one in tree}, time.monotonic()
-            time.sleep(asked.seconds)
+            most, number = 0.0, 3
+            while time.monotonic() - start < asked.seconds:
+                time.sleep(1)
+                for name in ("inside", "outside") if asked.live else ():
+                    put(root, name, number)
+                number += 1
+                if number % 5 == 0 and asked.live:
+                    most = max(most, sum(pss(one.pid) for one in processes(root, supervisor.pid)))
             seconds, rows = time.monotonic() - start, []
             for one in (one for one in tree if one.is_running()):
                 spent, memory = sum(one.cpu_times()[:2]) - before[one.pid], pss(one.pid)
                 rows.append((memory, spent))
                 print(f"  {' '.join(one.cmdline())[-60:]:60} {memory:6.0f} MB {spent / seconds:7.2%}")
-            total = sum(memory for memory, _ in rows)
+            total = max(most, sum(memory for memory, _ in rows))
             print(
                 f"{len(tree)} processes: {total:,.0f} MB, {sum(spent for _, spent in rows) / seconds:.1%} of one core"
             )
@@ -98,6 +107,15 @@ def main() -> None:
                 with suppress(psutil.NoSuchProcess):
                     one.send_signal(signal.SIGKILL)
             supervisor.wait()
+
+
+def put(root: Path, source: str, number: int) -> None:
+    """A file of the rows of an hour."""
+    at = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number)
+    rows = [f"{(at + timedelta(minutes=m)).isoformat()},{'abc'[m % 3]},{m}" for m in range(60)]
+    part = root / "inbox" / source / f"{number}.csv.part"
+    part.write_text("\n".join(["at,sensor,value", *rows]) + "\n")
+    part.replace(part.with_suffix(""))
 
 
 def processes(root: Path, supervisor: int) -> list[psutil.Process]:
@@ -112,7 +130,10 @@ def processes(root: Path, supervisor: int) -> list[psutil.Process]:
 
 def pss(pid: int) -> float:
     """Proportional set size, MB."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0.0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 

@@ -549,6 +549,17 @@ def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_sup
     assert store.drivers(HERE)[0].id == other.id
 
 
+def test_one_that_is_stopped_while_it_starts_is_killed_and_started_again(store, supervisor, monkeypatch):
+    monkeypatch.setattr(supervising, "SILENT_SECONDS", 0.5)
+    deploy(store)
+    one = supervisor()
+    assert one.tick()
+    driver = store.drivers(HERE)[0]
+    os.kill(driver.pid, signal.SIGSTOP)
+    assert until(one, lambda found: found.id != driver.id and running(found)).epoch == 1
+    assert store.driver(driver.id).reason == "killed by SIGKILL"
+
+
 def test_a_driver_that_is_stopped_while_it_writes_keeps_nobody_waiting_for_long(store, supervisor, monkeypatch):
     monkeypatch.setattr(supervising, "SILENT_SECONDS", 2.0)
     monkeypatch.setattr(control_store, "_PATIENCE_SECONDS", 1)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -251,6 +252,10 @@ def _share(spark: SparkSession, stream: str) -> None:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", stream)
 
 
+_CONVERTING = threading.Lock()
+"""Held while a stream is converted: its Spark is that of the process, in which other streams may wait to be converted too."""
+
+
 @dataclass(slots=True)
 class OnEmbedded:
     """The embedded engine (Sail) as the engine of a workspace.
@@ -342,13 +347,14 @@ class OnEmbedded:
         from floodmark.engines.transfer import transfer
 
         spark = OnSpark(self.settings, f"floodmark {operator.version}", self.step)
-        try:
-            return transfer(operator, lake, self.name, lambda: spark.spark)
-        finally:
-            if spark.session is not None:
-                from floodmark.engines.spark.session.builder import stop_session
+        with _CONVERTING:
+            try:
+                return transfer(operator, lake, self.name, lambda: spark.spark)
+            finally:
+                if spark.session is not None:
+                    from floodmark.engines.spark.session.builder import stop_session
 
-                stop_session(spark.session)
+                    stop_session(spark.session)
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""

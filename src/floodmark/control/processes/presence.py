@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import psutil
 
@@ -23,3 +24,10 @@ def lives(driver: Driver) -> bool:
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def is_paused(driver: Driver) -> bool:
+    """True if a driver's process on this machine is stopped by a signal, such as SIGSTOP."""
+    with suppress(psutil.NoSuchProcess):
+        return driver.pid is not None and psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver)
+    return False

@@ -23,7 +23,7 @@ from floodmark.control.processes import placement
 from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
-from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.processes.presence import is_here, is_paused, lives
 from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
@@ -227,10 +227,8 @@ class Supervisor:
     def _kill_stopped(self) -> None:
         self._now = self.store.now()
         for driver in self.store.living():
-            if is_here(driver) and driver.pid is not None and self._hangs(driver):
-                with suppress(psutil.NoSuchProcess):
-                    if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver):
-                        self._kill_silent(driver)
+            if is_here(driver) and self._hangs(driver) and is_paused(driver):
+                self._kill_silent(driver)
 
     def _kill_silent(self, driver: Driver) -> None:
         self.say(f"{self._name(driver)}: process {driver.pid} is silent, and is killed")
@@ -367,7 +365,8 @@ class Supervisor:
         return True
 
     def _hangs(self, driver: Driver) -> bool:
-        return driver.state == "running" and self._now - max(driver.heartbeat_at, self._since) > SILENT_SECONDS
+        silent = self._now - max(driver.heartbeat_at, self._since) > SILENT_SECONDS
+        return silent and (driver.state == "running" or is_paused(driver))
 
     def _ask_to_stop(self, driver: Driver, why: str, *, with_others: bool = False) -> None:
         """Ask a driver to stop at its next micro-batch boundary; kill it after the grace period.

@@ -115,7 +115,7 @@ class Sail:
         memory: int | None = None,
         *,
         largest: int | None = None,
-        most_uses: int = 5000,
+        most_uses: int = 1500,
         folder: Path | None = None,
     ) -> None:
         check_installed()
