@@ -94,8 +94,10 @@ def main() -> None:
                 if number % 5 == 0 and asked.live:
                     most = max(most, sum(pss(one.pid) for one in processes(root, supervisor.pid)))
             seconds, rows = time.monotonic() - start, []
-            for one in (one for one in tree if one.is_running()):
-                spent, memory = sum(one.cpu_times()[:2]) - before[one.pid], pss(one.pid)
+            for one in processes(root, supervisor.pid):
+                if one.status() == psutil.STATUS_ZOMBIE:  # a server that was replaced
+                    continue
+                spent, memory = sum(one.cpu_times()[:2]) - before.get(one.pid, 0.0), pss(one.pid)
                 rows.append((memory, spent))
                 print(f"  {' '.join(one.cmdline())[-60:]:60} {memory:6.0f} MB {spent / seconds:7.2%}")
             total = max(most, sum(memory for memory, _ in rows))
