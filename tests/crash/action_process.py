@@ -17,8 +17,8 @@ from floodmark.spec.graph.operator import Operator
 
 
 def fleet(root: Path, lake: str, *operators: Operator) -> Fleet:
-    """The streams of a workspace whose code is of no importance here."""
-    workspace = Workspace(sources=[source(1)], operators=operators, settings=Settings(lake=lake))
+    """The streams of a workspace whose code is of no importance here, each in a process of its own, which is no real driver."""
+    workspace = Workspace(sources=[source(1)], operators=operators, settings=Settings(lake=lake, streams="isolated"))
     return Fleet(workspace=workspace, root=root)
 
 
