@@ -17,7 +17,7 @@ from typing import Any
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.lake.folder.locks import BOUNDED, exclusive
+from floodmark.lake.folder.locks import BOUNDED, exclusive, held_by
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.extent import counted
 from floodmark.lake.results.own_stream import drops_late, left_to_stream, unread
@@ -67,24 +67,30 @@ def locked(
 def await_stream(operator: Operator, lake: Lake, interval: Interval, say: Callable[[str], None]) -> None:
     """Wait until the operator's stream has read all landed rows of an interval, and its last values have those of its last micro-batch.
 
+    For at most a minute, and only while the stream is at work: nothing else would bring either about.
+
     Raises:
-        LifecycleError: LIFECYCLE-200, the last values are behind the stream for a minute.
+        LifecycleError: LIFECYCLE-200, the last values are behind the stream.
     """
     own, until = left_to_stream(operator, lake), time.monotonic() + _PATIENCE_SECONDS
+
+    def at_work() -> bool:
+        return time.monotonic() < until and held_by(lake, "operators", operator.name) is not None
+
     if own is None or own.touches(operator, interval):
         return  # refused by ``check_stream``
     waits = unread(operator, lake, interval)
-    if waits:
+    if waits and at_work():
         say(f"waiting until its stream has read {waits}")
-    while waits and time.monotonic() < until:
+    while waits and at_work():
         time.sleep(_POLL_SECONDS)
         waits = unread(operator, lake, interval)
-    while (behind := _unmerged(operator, lake)) and time.monotonic() < until:
+    while (behind := _unmerged(operator, lake)) and at_work():
         time.sleep(_POLL_SECONDS)
     if behind:
         where, expected = f"table '{behind}' in {lake.root}", "the last values of all that its stream has written"
         fix = f"Let the stream of '{operator.name}' run, which merges them: floodmark start {operator.name}. Then run this again."
-        raise LifecycleError(where, expected, "some that are behind for a minute", fix, code="LIFECYCLE-200")
+        raise LifecycleError(where, expected, "some that are behind", fix, code="LIFECYCLE-200")
 
 
 def _unmerged(operator: Operator, lake: Lake) -> str:
