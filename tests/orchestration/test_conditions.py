@@ -16,6 +16,8 @@ import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import frozen, gates
+from floodmark.spec.windowing.partitions import named
 
 DAYS = fm.Daily("2020-01-01", end="2020-01-06")
 
@@ -69,6 +71,43 @@ def test_each_day_is_requested_once_when_its_input_is_complete(
     assert requested(dagster) == {"sums": [], "most": ["2020-01-02"]}
     engine.land(source(rows(5)), lake, end=True)
     assert requested(dagster) == {"sums": ["2020-01-03", "2020-01-04", "2020-01-05"], "most": ["2020-01-02"]}
+
+
+@pytest.mark.feature("Z1")
+def test_hours_are_requested_by_the_names_that_dagster_has_for_them(
+    engine: Computing, tmp_path: Path, dagster_of: Callable[[fm.Workspace, Path], Dagster]
+) -> None:
+    lake, events = Lake(str(tmp_path / "lake")), source(rows(3.4 / 24))
+    asset = fm.operator_asset(
+        sums, partitions=fm.Hourly("2020-01-01-00:00", end="2020-01-01-05:00"), automation="complete"
+    )
+    workspace = fm.Workspace(sources=[events], operators=[asset], settings=settings(engine, lake=lake.root))
+    dagster = dagster_of(workspace, tmp_path)
+    engine.land(events, lake)
+    assert requested(dagster) == {"sums": ["2020-01-01-00:00", "2020-01-01-01:00", "2020-01-01-02:00"]}
+    assert dagster.run("sums", partitions="2020-01-01-01:00").success
+    assert requested(dagster) == {"sums": ["2020-01-01-00:00", "2020-01-01-02:00"]}
+
+
+@pytest.mark.feature("Z1", "Z8")
+def test_a_day_behind_a_closed_gate_waits_until_it_is_released_and_a_frozen_one_until_it_is_thawed(
+    engine: Computing, tmp_path: Path, dagster_of: Callable[[fm.Workspace, Path], Dagster]
+) -> None:
+    lake, events = Lake(str(tmp_path / "lake")), source(rows(3.5))
+    asset = fm.operator_asset(most, partitions=DAYS, automation="complete")
+    upstream = fm.operator_asset(sums, partitions=DAYS)
+    workspace = fm.Workspace(sources=[events], operators=[upstream, asset], settings=settings(engine, lake=lake.root))
+    dagster = dagster_of(workspace, tmp_path)
+    engine.land(events, lake)
+    assert dagster.run("sums", partitions=("2020-01-01", "2020-01-03")).success
+    path, second = lake.output("sums"), named(DAYS, "2020-01-02", "day")
+    gates.close(path, gates.gate("sums", "2020-01-02", second, "a check", "it failed"))
+    assert requested(dagster) == {"most": ["2020-01-01", "2020-01-03"]}
+    frozen.freeze(lake, most, second.start)
+    assert requested(dagster) == {"most": ["2020-01-03"]}
+    gates.release(path, gates.closed(path), who="somebody", why="it is right")
+    frozen.thaw(lake, "most")
+    assert requested(dagster) == {"most": ["2020-01-01", "2020-01-02", "2020-01-03"]}
 
 
 @pytest.mark.feature("Z1")

@@ -93,8 +93,8 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
             yield Complete(key=key, interval=part, by="bounded")
 
 
-def computable(asset: OperatorAsset, lake: Lake, since: Mapping[str, int]) -> Iterator[str]:
-    """The names of the asset partitions that are over, that nothing has computed and that a bounded run can: inputs complete, not frozen, not left to the stream.
+def computable(asset: OperatorAsset, lake: Lake, since: Mapping[str, int]) -> Iterator[Interval]:
+    """The event time of the asset partitions that are over, that nothing has computed and that a bounded run can: inputs complete and their gates open, not frozen, not left to the stream.
 
     One that was computed and is stale since does not count: whether history is computed anew is for a person to say.
 
@@ -112,8 +112,8 @@ def computable(asset: OperatorAsset, lake: Lake, since: Mapping[str, int]) -> It
         return
     for part in parts(operator, partitions, lake, over, since=since):
         whole = partitions.around(part.interval.start).end == part.interval.end
-        if part.state == "missing" and whole and not part.open and not part.frozen:
-            yield part.key
+        if whole and part.computable:
+            yield part.interval
 
 
 def ending(partitions: Partitions) -> int:

@@ -3,7 +3,7 @@
 # no `from __future__ import annotations` here: Dagster reads the annotations of what steps call, too
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -16,10 +16,10 @@ from floodmark.lake.results.frozen import frozen
 from floodmark.lake.results.own_stream import Shortfall, left_to_stream
 from floodmark.lake.results.readiness import readiness, shortfalls
 from floodmark.orchestration.config import OperatorConfig
-from floodmark.orchestration.partitions import definition as partitions_of_dagster
+from floodmark.orchestration.partitions import named
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.values.run import RunResult
-from floodmark.spec.windowing.partitions import Partitions, first, split
+from floodmark.spec.windowing.partitions import Partitions, first
 
 _POLL_SECONDS = 10
 
@@ -90,7 +90,7 @@ def without_frozen(asset: OperatorAsset, lake: Lake, division: Division, config:
         ready = readiness(
             asset.operator, lake, stretch, late_rows=config.late_rows, force=config.force, frozen_too=True
         )
-        for key, part in _named(asset.partitions, stretch):
+        for key, part in named(asset.partitions, stretch):
             rewritten = any(one.start < part.end and part.start < one.end for one in ready.todo.missing)
             if frozen_range.meets(part) and rewritten:
                 incomplete[key] = f"its results {frozen_range}"
@@ -128,7 +128,7 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
         LifecycleError: LIFECYCLE-006, no partition has complete inputs.
     """
     complete, incomplete = list[Interval](), dict[str, str]()
-    for key, piece in _named(asset.partitions, interval) if asset.partitions else ():
+    for key, piece in named(asset.partitions, interval) if asset.partitions else ():
         lacks = [one for one in missing if one.touches(asset.operator, piece)]
         if lacks:
             incomplete[key] = _text(lacks)
@@ -146,13 +146,6 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
         )
         raise LifecycleError(where, "inputs complete up to its end", _text(missing), fix, code="LIFECYCLE-006")
     return Division(complete=tuple(complete), incomplete=incomplete)
-
-
-def _named(divided_by: Partitions, interval: Interval) -> Iterator[tuple[str, Interval]]:
-    """(name as Dagster writes it, event time) of each partition of an interval."""
-    definition = partitions_of_dagster(divided_by)
-    for _, piece in split(divided_by, interval):
-        yield definition.get_partition_key_for_timestamp(piece.start / 1000), piece
 
 
 def merge_results(results: list[RunResult], interval: Interval) -> RunResult:

@@ -9,6 +9,7 @@ import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
 from floodmark.observe.partitions import computable
+from floodmark.orchestration.partitions import named
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 
@@ -48,7 +49,9 @@ class InputsComplete(dg.AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Ask the logs of the tables; starts no engine."""
-        keys = set(computable(self._asset, self._location.lake, self._since))
+        assert self._asset.partitions is not None
+        stretches = computable(self._asset, self._location.lake, self._since)
+        keys = {key for stretch in stretches for key, _ in named(self._asset.partitions, stretch)}
         view = context.asset_graph_view
         subset = view.get_asset_subset_from_asset_partitions(
             context.key, {AssetKeyPartitionKey(context.key, key) for key in keys}

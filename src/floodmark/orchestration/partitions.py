@@ -31,6 +31,13 @@ def definition(partitions: Partitions) -> Definition:
             assert_never(partitions)
 
 
+def named(partitions: Partitions, interval: Interval) -> Iterator[tuple[str, Interval]]:
+    """(name as Dagster writes it, event time) of each partition that overlaps an interval."""
+    known = definition(partitions)
+    for _, piece in split(partitions, interval):
+        yield known.get_partition_key_for_timestamp(piece.start / 1000), piece
+
+
 def interval_of(window: dg.TimeWindow) -> Interval:
     """(time window of one partition, or of adjacent ones) -> the interval of event time."""
     return Interval(start=to_ms(window.start), end=to_ms(window.end))

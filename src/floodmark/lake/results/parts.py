@@ -44,6 +44,11 @@ class Part:
     frozen: bool
     gated: bool
 
+    @property
+    def computable(self) -> bool:
+        """True if nothing has computed it, and a bounded run can: for good, and at once."""
+        return self.state == "missing" and not (self.open or self.frozen or self.gated)
+
 
 def parts(
     operator: Operator,
