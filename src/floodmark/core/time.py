@@ -166,6 +166,14 @@ class Interval:
     def __str__(self) -> str:
         return f"[{describe(self.start)}, {describe(self.end)})" if not self.everything else "all of time"
 
+    def meets(self, other: Interval) -> bool:
+        """True if both have an instant in common."""
+        return self.start < other.end and other.start < self.end
+
+    def holds(self, other: Interval) -> bool:
+        """True if every instant of the other is in this one."""
+        return self.start <= other.start and other.end <= self.end
+
     def minus(self, others: list[Interval]) -> list[Interval]:
         """This interval less ``others``: the remaining intervals, in time order."""
         left = [self]

@@ -10,9 +10,9 @@ from typing import Literal
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval, Intervals
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.parts import parts
+from floodmark.lake.results.parts import parts, streamed
 from floodmark.lake.results.readiness import coverage, shortfalls
-from floodmark.lake.table import entries, history
+from floodmark.lake.table import entries
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.windowing.partitions import Partitions, end, first, split
 
@@ -74,8 +74,7 @@ def complete(asset: OperatorAsset, lake: Lake, since: int = NEVER) -> Iterator[C
         ExecutionError: EXECUTION-002, the output has a table, and an input has none.
     """
     partitions, operator = partitions_of(asset), asset.operator
-    reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
-    progress = min((NEVER if one is None else one for one in reached), default=NEVER)
+    progress = streamed(operator, lake)
     start = max(first(partitions), since)
     asked = Interval(start=start, end=max(ending(partitions), start + 1))
     computed = Intervals()

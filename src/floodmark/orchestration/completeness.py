@@ -91,7 +91,7 @@ def without_frozen(asset: OperatorAsset, lake: Lake, division: Division, config:
             asset.operator, lake, stretch, late_rows=config.late_rows, force=config.force, frozen_too=True
         )
         for key, part in named(asset.partitions, stretch):
-            rewritten = any(one.start < part.end and part.start < one.end for one in ready.todo.missing)
+            rewritten = any(map(part.meets, ready.todo.missing))
             if frozen_range.meets(part) and rewritten:
                 incomplete[key] = f"its results {frozen_range}"
             else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.processes.presence import is_gone, is_here
 from floodmark.control.processes.supervisor import describe_crashes, given_up
 from floodmark.control.state.records import Deployment, Driver, Watch
 from floodmark.core.time import END, NEVER, describe, describe_span
@@ -205,11 +205,6 @@ class Observed:
 
     def _health(self, level: Level, condition: Condition, reason: str = "", mend: str = "") -> Health:
         return Health(name=self.deployment.operator, level=level, condition=condition, reason=reason, mend=mend)
-
-
-def is_gone(driver: Driver) -> bool:
-    """True if the process of a driver on this machine has ended, and its record does not say so yet."""
-    return driver.ended_at is None and is_here(driver) and driver.pid is not None and not lives(driver)
 
 
 def _job(job: str, name: str) -> str:

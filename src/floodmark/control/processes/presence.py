@@ -26,6 +26,11 @@ def lives(driver: Driver) -> bool:
         return False
 
 
+def is_gone(driver: Driver) -> bool:
+    """True if the process of a driver on this machine has ended, and its record does not say so yet."""
+    return driver.ended_at is None and is_here(driver) and driver.pid is not None and not lives(driver)
+
+
 def is_paused(driver: Driver) -> bool:
     """True if a driver's process on this machine is stopped by a signal, such as SIGSTOP."""
     with suppress(psutil.NoSuchProcess):

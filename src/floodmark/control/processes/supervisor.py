@@ -23,7 +23,7 @@ from floodmark.control.processes import placement
 from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
-from floodmark.control.processes.presence import is_here, is_paused, lives
+from floodmark.control.processes.presence import is_gone, is_here, is_paused, lives
 from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
@@ -405,7 +405,7 @@ def describe_driver(driver: Driver) -> str:
     batch = f"no {commit} yet" if driver.batch is None else f"{commit} {driver.batch}"
     silent = time.time() - driver.heartbeat_at
     heard = f"{batch}, heard of {silent:.0f} s ago"
-    if is_here(driver) and driver.pid is not None and not lives(driver):
+    if is_gone(driver):
         return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
     if not is_here(driver) and silent > SILENT_SECONDS:
         return f"silent: machine {driver.host}, process {driver.pid}, {heard}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from floodmark.control.health.judgement import watch_of
 from floodmark.control.processes.engine import computing
 from floodmark.control.processes.package import Data, home, pack
-from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.processes.presence import is_gone
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.state import references
 from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId, Watch
@@ -188,7 +188,7 @@ class Fleet:
         until, last_drivers = time.monotonic() + wait_seconds, dict[str, Driver | None]()
         for name in names:
             while (driver := self.driver(name)) is not None and driver.ended_at is None:
-                if is_here(driver) and driver.pid is not None and not lives(driver):
+                if is_gone(driver):
                     self.store.end(driver.id, "stopped", "its process was gone")
                 elif not self.supervised or time.monotonic() > until:
                     fix = f"Is a supervisor at work? floodmark supervise. What it says: floodmark logs {name}"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import gates
 from floodmark.lake.results.gates import Gate
@@ -42,7 +41,7 @@ def release(asset: OperatorAsset, lake: Lake, partition: str, why: str, store: S
     chosen = [(path, gate) for path, gate in known if gate.partition == partition]
     if not chosen and asset.partitions is not None and partition != "all":
         interval = named(asset.partitions, partition, "--partition")
-        chosen = [(path, gate) for path, gate in known if _inside(gate.interval, interval)]
+        chosen = [(path, gate) for path, gate in known if interval.holds(gate.interval)]
     if not chosen:
         names = ", ".join(dict.fromkeys(gate.partition for _, gate in known))
         got = f"{partition}; closed are {names}" if names else f"{partition}; none is closed"
@@ -55,7 +54,3 @@ def release(asset: OperatorAsset, lake: Lake, partition: str, why: str, store: S
             about = {"table": gate.table, "partition": gate.partition, "check": gate.check, "why": why}
             store.note(who, "release gate", asset.operator.name, **about)
     return [gate for _, gate in chosen]
-
-
-def _inside(inner: Interval, outer: Interval) -> bool:
-    return outer.start <= inner.start and inner.end <= outer.end

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from deltalake.exceptions import DeltaError
 
-from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.processes.presence import is_gone
 from floodmark.control.processes.supervisor import describe_driver, given_up
 from floodmark.control.state.measures import RECENT, Measured, measured
 from floodmark.control.state.records import Deployment, Driver
@@ -161,7 +161,7 @@ def _health(deployment: Deployment, drivers: list[Driver]) -> Health:
         return "stopped" if deployment.desired == "stopped" else "starting"
     driver = drivers[0]
     if driver.ended_at is None:
-        if is_here(driver) and driver.pid is not None and not lives(driver):
+        if is_gone(driver):
             return "gone"
         if driver.reason:
             return "waiting"

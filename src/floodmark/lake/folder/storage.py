@@ -51,31 +51,26 @@ def file_system(location: str) -> tuple[FileSystem, str]:
 
 def folders(location: str) -> list[str]:
     """Names of the subfolders of a folder, sorted, without hidden ones; empty if the folder does not exist."""
-    files, base = file_system(location)
-    if isinstance(files, LocalFileSystem):  # a tenth of the time, as no entry is looked at by itself
-        try:
-            with os.scandir(base) as listing:
-                names = [entry.name for entry in listing if entry.is_dir()]
-        except FileNotFoundError:
-            names = []
-    else:
-        entries = files.get_file_info(FileSelector(base, allow_not_found=True))
-        names = [entry.base_name for entry in entries if entry.type == FileType.Directory]
-    return sorted(name for name in names if not name.startswith("."))
+    return _names(location, FileType.Directory)
 
 
 def files(location: str) -> list[str]:
     """Names of the files of a folder, sorted, without hidden ones; empty if the folder does not exist."""
+    return _names(location, FileType.File)
+
+
+def _names(location: str, kind: FileType) -> list[str]:
     system, base = file_system(location)
-    if isinstance(system, LocalFileSystem):
+    if isinstance(system, LocalFileSystem):  # a tenth of the time, as no entry is looked at by itself
         try:
             with os.scandir(base) as listing:
-                names = [entry.name for entry in listing if entry.is_file()]
+                is_kind = os.DirEntry.is_dir if kind == FileType.Directory else os.DirEntry.is_file
+                names = [entry.name for entry in listing if is_kind(entry)]
         except FileNotFoundError:
             names = []
     else:
         entries = system.get_file_info(FileSelector(base, allow_not_found=True))
-        names = [entry.base_name for entry in entries if entry.type == FileType.File]
+        names = [entry.base_name for entry in entries if entry.type == kind]
     return sorted(name for name in names if not name.startswith("."))
 
 

@@ -20,7 +20,7 @@ from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import NEVER, Interval, describe, from_ms, iso
 from floodmark.lake.folder.locks import BOUNDED, exclusive
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.folder.storage import file_system, read, write
+from floodmark.lake.folder.storage import read, remove, write
 from floodmark.lake.results.own_stream import left_to_stream
 from floodmark.lake.results.throttle import with_upstream
 from floodmark.lake.table import changes, entries, history
@@ -175,8 +175,7 @@ def thaw(lake: Lake, operator: str, since: int | None = None) -> Frozen | None:
             raise LifecycleError(f"operator '{operator}'", "frozen results", got, fix, code="LIFECYCLE-203")
         crash.point("thaw.before_write")
         if since is None:
-            files, path = file_system(_file(lake, operator))
-            files.delete_file(path)
+            remove(_file(lake, operator))
             left = None
         else:
             left = Frozen(before=since, at=there.at, note=there.note)

@@ -105,7 +105,7 @@ def release(path: str, gates: Iterable[Gate], *, who: str, why: str) -> list[Gat
 
 def passed(path: str, check: str, interval: Interval) -> list[Gate]:
     """Release the gates of a check that was passed over an interval. Returns them."""
-    inside = [g for g in closed(path) if g.check == check and interval.start <= g.start and g.end <= interval.end]
+    inside = [g for g in closed(path) if g.check == check and interval.holds(g.interval)]
     return release(path, inside, who="a check", why="the check was passed when it was repeated")
 
 
@@ -118,7 +118,7 @@ def touching(operator: Operator, lake: Lake, interval: Interval) -> list[Gate]:
         if operator_input.upstream
         for one in closed(lake.input(operator_input))
     ]
-    return [one for one in gates if one.start < needed.end and needed.start < one.end]
+    return [one for one in gates if needed.meets(one.interval)]
 
 
 def shortfalls(operator: Operator, lake: Lake, interval: Interval) -> list[Shortfall]:

@@ -37,7 +37,7 @@ class Shortfall:
         if self.reached >= min(interval.end - 1, END):
             return False
         needed = reads(operator, interval)
-        return self.missing is None or any(m.start < needed.end and needed.start < m.end for m in self.missing)
+        return self.missing is None or any(map(needed.meets, self.missing))
 
 
 def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:

@@ -76,7 +76,7 @@ def parts(
     if entries.is_table(lake.output(operator.outputs[0].table)):
         for segment in coverage(operator, lake, interval, late_rows=late_rows):
             (stale if segment.stale else covered).add(segment.interval)
-    passed, frozen_range = _passed(operator, lake), frozen(lake, operator.name)
+    passed, frozen_range = streamed(operator, lake), frozen(lake, operator.name)
     gates_there = gates.shortfalls(operator, lake, interval)
     lacking = unready(operator, lake, interval, late_rows, since)
     for key, part in split(partitions, interval):
@@ -115,7 +115,7 @@ def counted(every: Iterable[Part]) -> dict[str, int]:
     return {name: states[name] for name in order if states[name]}
 
 
-def _passed(operator: Operator, lake: Lake) -> int:
+def streamed(operator: Operator, lake: Lake) -> int:
     """The event time up to which the operator's stream has written all outputs, ms."""
     reached = [history.progress(lake.output(output.table)) for output in operator.outputs]
     return min((NEVER if progress is None else progress for progress in reached), default=NEVER)

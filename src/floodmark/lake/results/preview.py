@@ -253,11 +253,11 @@ def _behind(
         wanted.add(piece)
     for input_ in operator.inputs:
         before = first.get(input_.table, ())
-        if not any(_meet(one, scans(operator, interval)) for one in before):
+        if not any(map(scans(operator, interval).meets, before)):
             continue
         unknown.append(input_.table)
         for piece in _pieces(operator, interval):
-            if any(_meet(one, reads(operator, piece)) for one in before):
+            if any(map(reads(operator, piece).meets, before)):
                 wanted.add(piece)
     return ([interval] if operator.spans_interval and unknown else wanted.ranges()), unknown
 
@@ -271,10 +271,6 @@ def _pieces(operator: Operator, interval: Interval) -> list[Interval]:
         for _, piece in islice(split(operator.partitions, interval), _MOST_PIECES + 1)
     ]
     return pieces if len(pieces) <= _MOST_PIECES else [interval]
-
-
-def _meet(a: Interval, b: Interval) -> bool:
-    return a.start < b.end and b.start < a.end
 
 
 def _old(operator: Operator, lake: Lake, piece: Interval) -> Extent:
@@ -305,7 +301,7 @@ def _readers(
                 if not segment.stale
             ]
             pieces = [piece for segment in computed for piece in _pieces(reader, segment)]
-            stale = [piece for piece in pieces if any(_meet(reads(reader, piece), one) for one in stretches)]
+            stale = [piece for piece in pieces if any(map(reads(reader, piece).meets, stretches))]
         for output in reader.outputs:
             changed[output.table] = stale
         deployed = Timeline.current(lake, reader.name).identity.deployed() is not None

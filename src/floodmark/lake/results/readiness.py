@@ -53,7 +53,7 @@ def _overlapped(operator: Operator, lake: Lake, interval: Interval) -> list[Inte
     if not operator.spans_interval:
         return []
     others = (entry.interval for entry in kept_coverage.disjoint(lake, operator.outputs[0].table))
-    return [o for o in others if o != interval and o.start < interval.end and interval.start < o.end]
+    return [o for o in others if o != interval and o.meets(interval)]
 
 
 def _removals(operator: Operator, lake: Lake, interval: Interval) -> list[str]:
