@@ -90,27 +90,27 @@ def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[
         streams: what acts on them.
         known: of each stream what the last look kept, as ``reports`` does.
     """
-    from floodmark.control.health.judgement import Observed  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.health.judgement import Health, observed  # noqa: PLC0415 - definitions load without Spark
     from floodmark.control.processes.holding import Holding  # noqa: PLC0415 - as above
-    from floodmark.observe.standing import standing  # noqa: PLC0415 - as above
+    from floodmark.control.state.records import StreamId  # noqa: PLC0415 - as above
 
-    fleet, keys, seen, holding = streams.fleet(print), _keys(workspace), dict[str, Seen](), Holding()
+    fleet, keys, holding = streams.fleet(print), _keys(workspace), Holding()
+    looked, healths = dict[str, Seen](), dict[StreamId, Health]()
     deployed, supervised, now = fleet.deployments(keys), fleet.supervised, fleet.store.now()
     for name in (one.name for one in workspace.streams if one.name in deployed):
-        watch = fleet.watch(name)
-        observed = Observed(
-            deployment=deployed[name],
-            drivers=fleet.store.drivers(fleet.stream(name)),
+        stream = observed(
+            fleet.store,
+            deployed[name],
+            fleet.watch(name),
+            holding=holding,
             supervised=supervised,
             now=now,
-            standing=standing(watch.table, [path for _, path in watch.inputs]),
-            inputs=[seen[stream].health for stream, _ in watch.inputs if stream in seen],
-            gate=holding.gate_of(watch),
-            freshness=watch.freshness,
+            healths=healths,
             seen=known.get(name, {}).get("crash"),
         )
-        seen[name] = Seen(keys[name], observed, observed.judge())
-    return seen
+        healths[fleet.stream(name)] = stream.judge()
+        looked[name] = Seen(keys[name], stream, healths[fleet.stream(name)])
+    return looked
 
 
 def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> Iterator[Any]:

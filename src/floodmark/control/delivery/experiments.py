@@ -21,6 +21,7 @@ from floodmark.control.state.records import Desired
 from floodmark.control.state.rollout import Rollouts
 from floodmark.control.streams.fleet import Fleet, error_never_started
 from floodmark.core import crash
+from floodmark.core.background import with_package
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
 from floodmark.lake.folder.locks import exclusive
@@ -249,11 +250,7 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, request: ExperimentReque
         "savepoint": made.savepoint,
     }
     command = [sys.executable, "-m", "floodmark.control.processes.arm", json.dumps(arm_request)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
-    }
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=with_package(folder), capture_output=True, text=True, check=False)
     answer: dict[str, Any] = (
         json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"refused": done.stderr[-2000:]}
     )

@@ -12,16 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deltalake.exceptions import DeltaError
-
-from floodmark.control.health.judgement import Health, Observed
+from floodmark.control.health.judgement import Health, Observed, observed
 from floodmark.control.processes.holding import Holding
 from floodmark.control.state.messages import Messages, Told, key_of
 from floodmark.control.state.records import Deployment, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core import crash
-from floodmark.core.errors import FloodmarkError
-from floodmark.observe.standing import Standing, standing
+from floodmark.core.background import begin, with_package
 from floodmark.spec.assets.alert import Change
 
 _LOOK_SECONDS = 5.0
@@ -65,29 +62,27 @@ class Alerting:
             self._send(watched)
 
     def _judge(self, deployments: Sequence[Deployment]) -> None:
-        healths, messages = dict[StreamId, Health](), Messages(self.store)
+        healths, messages, now = dict[StreamId, Health](), Messages(self.store), self.store.now()
         for deployment in _in_order(deployments):
             assert deployment.watch is not None
             last = messages.last_told(deployment.stream)
-            inputs = [StreamId(name, deployment.lake) for name, _ in deployment.watch.inputs]
-            observed = Observed(
-                deployment=deployment,
-                drivers=self.store.drivers(deployment.stream),
+            stream = observed(
+                self.store,
+                deployment,
+                deployment.watch,
+                holding=self._holding,
                 supervised=True,
-                now=self.store.now(),
-                standing=_standing(deployment),
-                inputs=[healths[stream] for stream in inputs if stream in healths],
-                gate=self._holding.gate_of(deployment.watch),
-                freshness=deployment.watch.freshness,
+                now=now,
+                healths=healths,
                 seen=None if last is None else last.crash,
             )
-            healths[deployment.stream] = observed.judge()
-            self._tell(messages, observed, healths[deployment.stream], last)
+            healths[deployment.stream] = stream.judge()
+            self._tell(messages, stream, healths[deployment.stream], last)
 
-    def _tell(self, messages: Messages, observed: Observed, health: Health, last: Told | None) -> None:
+    def _tell(self, messages: Messages, stream: Observed, health: Health, last: Told | None) -> None:
         """Record a change of health with its messages. Of two ``ok`` conditions nobody is told."""
-        deployment, before = observed.deployment, last or Told()
-        newest = observed.newest_crash
+        deployment, before = stream.deployment, last or Told()
+        newest = stream.newest_crash
         crashed = -1 if newest is None else newest.id
         changed = health.level != before.level or (health.level != "ok" and health.condition != before.condition)
         if not changed and last is not None and crashed == last.crash:
@@ -96,7 +91,7 @@ class Alerting:
             changes=before.changes + changed,
             level=health.level if changed else before.level,
             condition=health.condition if changed else before.condition,
-            since=observed.now if changed else before.since,
+            since=stream.now if changed else before.since,
             crash=crashed,
         )
         crash.point("alert.before_change")
@@ -123,20 +118,15 @@ class Alerting:
             self._start(number, deployment, alert)
 
     def _start(self, number: int, deployment: Deployment, alert: int) -> None:
-        package, log = self.home / "packages" / deployment.package, self.home / "logs" / "alerts.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        paths = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+        package = self.home / "packages" / deployment.package
         try:
-            with log.open("wb" if log.exists() and log.stat().st_size > _LARGEST_LOG else "ab") as output:
-                child = subprocess.Popen(
-                    [*self.command, str(number), str(package), deployment.root, str(alert)],
-                    cwd=package,
-                    env={**os.environ, CONTROL: self.store.url, "PYTHONPATH": paths},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            child = begin(
+                [*self.command, str(number), str(package), deployment.root, str(alert)],
+                log=self.home / "logs" / "alerts.log",
+                folder=package,
+                environment=with_package(package) | {CONTROL: self.store.url},
+                largest=_LARGEST_LOG,
+            )
         except OSError as error:
             Messages(self.store).failed(number, f"its sender cannot be started: {error}", _AT_ONCE)
             return
@@ -162,18 +152,6 @@ def _in_order(deployments: Sequence[Deployment]) -> list[Deployment]:
         ordered += ready or waiting
         waiting = [one for one in waiting if one not in ordered]
     return ordered
-
-
-def _standing(deployment: Deployment) -> Standing:
-    assert deployment.watch is not None
-    try:
-        return standing(deployment.watch.table, [path for _, path in deployment.watch.inputs])
-    except (
-        DeltaError,
-        OSError,
-        FloodmarkError,
-    ):  # the lake is unreachable, or a table is damaged: the stream says so itself
-        return Standing()
 
 
 def _change(deployment: Deployment, health: Health, before: Told, after: Told) -> Change:

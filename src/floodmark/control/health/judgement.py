@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from deltalake.exceptions import DeltaError
+
+from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.presence import is_gone, is_here
 from floodmark.control.processes.supervisor import describe_crashes, given_up
-from floodmark.control.state.records import Deployment, Driver, Watch
+from floodmark.control.state.records import Deployment, Driver, StreamId, Watch
+from floodmark.control.state.store import Store
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.gates import Gate, release_fix
-from floodmark.observe.standing import Standing
+from floodmark.observe.standing import Standing, standing
 from floodmark.spec.assets.alert import Level
 from floodmark.spec.workspace import Workspace
 
@@ -205,6 +210,51 @@ class Observed:
 
     def _health(self, level: Level, condition: Condition, reason: str = "", mend: str = "") -> Health:
         return Health(name=self.deployment.operator, level=level, condition=condition, reason=reason, mend=mend)
+
+
+def observed(
+    store: Store,
+    deployment: Deployment,
+    watch: Watch,
+    *,
+    holding: Holding,
+    supervised: bool,
+    now: float,
+    healths: Mapping[StreamId, Health],
+    seen: int | None,
+) -> Observed:
+    """What is known of a stream now.
+
+    Args:
+        store: the control store.
+        deployment: of the stream.
+        watch: what its health is judged by.
+        holding: looks up gates.
+        supervised: True if a supervisor is running.
+        now: time by the store's clock, s since 1970.
+        healths: of the streams that were judged before; those that it reads should be.
+        seen: as ``Observed.seen``.
+    """
+    inputs = [StreamId(name, deployment.lake) for name, _ in watch.inputs]
+    return Observed(
+        deployment=deployment,
+        drivers=store.drivers(deployment.stream),
+        supervised=supervised,
+        now=now,
+        standing=_standing(watch),
+        inputs=[healths[stream] for stream in inputs if stream in healths],
+        gate=holding.gate_of(watch),
+        freshness=watch.freshness,
+        seen=seen,
+    )
+
+
+def _standing(watch: Watch) -> Standing:
+    try:
+        return standing(watch.table, [path for _, path in watch.inputs])
+    except (DeltaError, OSError, FloodmarkError):
+        # the lake is unreachable, or a table is damaged: the stream says so itself
+        return Standing()
 
 
 def _job(job: str, name: str) -> str:

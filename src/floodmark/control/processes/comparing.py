@@ -7,7 +7,6 @@ how the arms are compared.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from floodmark.control.processes.package import load
 from floodmark.control.state.records import StreamId
 from floodmark.control.state.store import Store
+from floodmark.core.background import with_package
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments
@@ -53,9 +53,9 @@ def carry_on_all(store: Store, home: Path, lake: Lake) -> Iterator[str]:
             experiment=made.name,
         )
         command = [sys.executable, "-m", "floodmark.control.processes.comparing", json.dumps(asdict(request))]
-        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=with_package(folder), capture_output=True, text=True, check=False
+        )
         if done.returncode:
             yield f"comparison of experiment '{made.name}': {done.stderr.strip()[-2000:]}"
 

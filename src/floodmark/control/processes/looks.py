@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from floodmark.control.state.rollout import Rollouts
 from floodmark.control.state.store import CONTROL, Store
+from floodmark.core.background import begin, with_package
 
 _PAUSE_SECONDS = 2.0
 """Least time between two looks at one rollout, even if the first look died."""
@@ -46,21 +46,15 @@ class Looks:
                 self._start(number, self.home / "packages" / package)
 
     def _start(self, number: int, package: Path) -> None:
-        log = self.home / "logs" / "rollouts.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        paths = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
         self._began[number] = time.monotonic()
         try:
-            with log.open("wb" if log.exists() and log.stat().st_size > _LARGEST_LOG else "ab") as output:
-                self._children[number] = subprocess.Popen(
-                    [*self.command, str(number), str(package)],
-                    cwd=package,
-                    env={**os.environ, CONTROL: self.store.url, "PYTHONPATH": paths},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._children[number] = begin(
+                [*self.command, str(number), str(package)],
+                log=self.home / "logs" / "rollouts.log",
+                folder=package,
+                environment=with_package(package) | {CONTROL: self.store.url},
+                largest=_LARGEST_LOG,
+            )
         except OSError as error:
             known = Rollouts(self.store)
             known.note(known.find(number), waits=f"a look cannot be started: {error}", due=time.time() + _LATER_SECONDS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.control.state.store import CONTROL, Store
+from floodmark.core.background import begin
 
 ACTION = "upkeep"
 """The ``action`` of journal rows about upkeep."""
@@ -76,19 +77,14 @@ class Periodic:
         self._due, self._began = None, time.monotonic()
         if not self.store.deployments():
             return
-        log = self.home / "logs" / "upkeep.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with log.open("wb") as output:
-                self._child = subprocess.Popen(
-                    [*self.command, str(self.home), json.dumps(self.options)],
-                    cwd=self.home,
-                    env={**os.environ, CONTROL: self.store.url},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._child = begin(
+                [*self.command, str(self.home), json.dumps(self.options)],
+                log=self.home / "logs" / "upkeep.log",
+                folder=self.home,
+                environment={**os.environ, CONTROL: self.store.url},
+                largest=0,
+            )
         except OSError as error:
             self._failed(holder, f"cannot be started: {error}")
 

@@ -26,6 +26,7 @@ from floodmark.control.processes.periodic import Periodic
 from floodmark.control.processes.presence import is_gone, is_here, is_paused, lives
 from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
+from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
@@ -287,8 +288,6 @@ class Supervisor:
 
     def _spawn(self, deployment: Deployment, driver: Driver) -> None:
         """Start the process of a driver."""
-        log = placement.process_log(driver)
-        log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
         environment[FOLDER] = str(self.home / "server")  # folder of the engine server that drivers share
@@ -296,16 +295,12 @@ class Supervisor:
             self.store.url
         )  # not an argument, which is visible to all users: the URL may contain a password
         try:
-            with log.open("ab") as output:
-                child = subprocess.Popen(
-                    (self.command or self._command)(driver),
-                    cwd=package if package.is_dir() else self.home,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            child = begin(
+                (self.command or self._command)(driver),
+                log=placement.process_log(driver),
+                folder=package if package.is_dir() else self.home,
+                environment=environment,
+            )
         except OSError as error:
             self.store.end(driver.id, "crashed", f"cannot be started: {error}")
             return
