@@ -28,7 +28,7 @@ from floodmark.lake.restore import experiments, savepoints, switch
 from floodmark.lake.restore.fork import fork
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
-from floodmark.lifecycle.gates import Evidence, describe_unmet, judge
+from floodmark.lifecycle.guardrails import Evidence, describe_unmet, judge
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.usage import Usage
@@ -136,9 +136,9 @@ class Contest:
         yield f"  mean error: {means[0]:.3f} minutes with the mean of a route, {means[1]:.3f} with the newest delay counting {WEIGHT:.0%}"
         yield f"  error, weighted minus mean, hour by hour: {self.error.drift}"
         if self.promoted:
-            yield f"  all {len(self.report.gates)} gates hold: the weighted predictor has become the stream"
+            yield f"  all {len(self.report.guardrails)} guardrails hold: the weighted predictor has become the stream"
         else:
-            yield f"  the stream stays as it is: {describe_unmet(self.report.gates)}"
+            yield f"  the stream stays as it is: {describe_unmet(self.report.guardrails)}"
 
 
 def contest(computing: Computing, places: Places, progress: Progress) -> Contest | None:
@@ -188,11 +188,15 @@ def contest(computing: Computing, places: Places, progress: Progress) -> Contest
     )
     judgement, results = judge(RULE, seen), {arm.root: weight for arm, weight in zip(arms, (0.0, WEIGHT), strict=True)}
     if judgement.holds:
-        with progress.step(f"all gates hold: {WEIGHTED.version} becomes the stream"):
+        with progress.step(f"all guardrails hold: {WEIGHTED.version} becomes the stream"):
             made = _promote(computing, lake, made)
         results[lake.root] = WEIGHT
     report = Report(
-        experiment=made, match=RULE.match, comparisons=found, operations=tuple(operations), gates=judgement.gates
+        experiment=made,
+        match=RULE.match,
+        comparisons=found,
+        operations=tuple(operations),
+        guardrails=judgement.guardrails,
     )
     places.page.write_text(page(report), "utf-8")
     with progress.step("asking pandas for the predictions"):

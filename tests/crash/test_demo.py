@@ -96,6 +96,6 @@ def check(document: dict[str, Any], folder: Path) -> None:
     assert drift["low"] <= drift["mean"] <= drift["high"] < 0, "the newest delays count"
     page = (folder / "experiment.html").read_text("utf-8")
     assert "Experiment predictors of expected_delays" in page
-    assert [one["verdict"] for one in document["experiment"]["gates"]] == ["holds"] * 6
+    assert [one["verdict"] for one in document["experiment"]["guardrails"]] == ["holds"] * 6
     assert document["experiment"]["promoted"] == "weighted"
     assert "The rule by which weighted has become the stream" in page

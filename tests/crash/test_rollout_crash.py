@@ -151,7 +151,7 @@ def test_supervisors_promote_an_arm_by_its_rule_once_it_is_approved(shop: Shop) 
     until(lambda: shop.record.state == "awaiting approval", lambda: shop.record)
     shop.unsupervised()
     shown = shop.said("experiment", "show", "mean")["rule"]
-    assert {one["name"]: one["verdict"] for one in shown["gates"]} == {
+    assert {one["name"]: one["verdict"] for one in shown["guardrails"]} == {
         "arm": "holds",
         "rows": "holds",
         f"match of {OPERATOR}": "holds",

@@ -54,7 +54,7 @@ def test_code_that_finds_the_same_is_promoted_and_the_same_code_is_not_whoever_i
         assert shop.running == shop.record.version != old
         assert before < set(shop.rows()), "no window is lost"
         assert len(set(shop.rows())) == len(shop.rows()), "or there twice"
-        assert {one.verdict for one in shop.record.gates} == {"holds"}
+        assert {one.verdict for one in shop.record.guardrails} == {"holds"}
         assert [one.stream for one in shop.store.deployments()] == [shop.stream], "no arm is left"
 
 

@@ -22,7 +22,7 @@ from floodmark.lake.restore.fork import fork
 from floodmark.lake.stream import sample
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample
-from floodmark.lifecycle.gates import Evidence, judge
+from floodmark.lifecycle.guardrails import Evidence, judge
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
 from floodmark.testing.lakes import land, outputs
@@ -98,5 +98,5 @@ def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothi
     assert found.counts.equal == len([one for key in mine - {"a"} for one in whole[key] if one not in before[key]])
     seen = Evidence(comparisons=compared, state="running", runs=True, given_up=False, behind=0, now=0)
     judgement = judge(PromoteWhen(match=0.999), seen)
-    assert [gate.name for gate in judgement.failing] == ["match of summed"]
+    assert [guardrail.name for guardrail in judgement.failing] == ["match of summed"]
     assert judge(PromoteWhen(match=found.counts.match), replace(seen, now=1)).holds

@@ -13,7 +13,7 @@ from events import Event, row, source
 from floodmark import PromoteWhen, Rollout, Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
 from floodmark.control.state.rollout import Record, Rollouts
 from floodmark.control.streams.fleet import Fleet
-from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.guardrails import Guardrail
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.rollouts import rollout_key
 
@@ -24,9 +24,9 @@ def per_hour(events: Stream[Event]) -> Stream:
 
 
 RULE = PromoteWhen(match=0.9, soak="1 hour", approve=True)
-GATES = (
-    Gate(name="match of per_hour", wants="90% of the rows the same", sees="95%", verdict="holds"),
-    Gate(name="soak", wants="1 hour", sees="for 5 s", verdict="waits"),
+GUARDRAILS = (
+    Guardrail(name="match of per_hour", wants="90% of the rows the same", sees="95%", verdict="holds"),
+    Guardrail(name="soak", wants="1 hour", sees="for 5 s", verdict="waits"),
 )
 
 
@@ -92,12 +92,12 @@ def reason(done: dg.ExecuteInProcessResult, step: str) -> str:
     return str(failure.user_failure_data.description)
 
 
-def test_the_sensor_launches_a_run_for_each_state_once_and_tells_gates_that_changed(there: There) -> None:
+def test_the_sensor_launches_a_run_for_each_state_once_and_tells_guardrails_that_changed(there: There) -> None:
     there.deployed()
     assert there.sense()[:2] == ([], [])
     record = there.begun()
     record = there.known.transition(record, "shadowing")
-    there.known.note(record, gates=GATES, judged_at=1.0)
+    there.known.note(record, guardrails=GUARDRAILS, judged_at=1.0)
     requests, events, cursor = there.sense()
     assert [json.loads(one.run_key.rsplit(" ", 1)[1]) for one in requests] == [0, 1]
     assert [(one.check_name, one.passed) for one in events] == [("match_of_per_hour", True), ("soak", False)]
@@ -117,7 +117,7 @@ def _again(record: Record) -> dict[str, Any]:
 
 def test_a_transition_is_a_materialization_that_says_what_is_waited_for(there: There) -> None:
     record = there.known.transition(there.begun(), "awaiting approval")
-    there.known.note(record, gates=GATES, judged_at=1.0, waits="approval: wants a person's, sees nobody yet")
+    there.known.note(record, guardrails=GUARDRAILS, judged_at=1.0, waits="approval: wants a person's, sees nobody yet")
     assert there.launch("rollout_transition", "report_transition", operator="per_hour", rollout=1, step=1).success
     event = there.instance.get_latest_materialization_event(rollout_key("per_hour"))
     assert event is not None
@@ -125,7 +125,7 @@ def test_a_transition_is_a_materialization_that_says_what_is_waited_for(there: T
     about = {name: one.value for name, one in event.asset_materialization.metadata.items()}
     assert about["state"] == "awaiting approval"
     assert about["waits for"] == "approval: wants a person's, sees nobody yet"
-    assert "| soak | 1 hour | for 5 s | waits |" in str(about["gates"])
+    assert "| soak | 1 hour | for 5 s | waits |" in str(about["guardrails"])
     assert "floodmark rollout approve per_hour --version v2" in str(about["approve"])
 
 
@@ -150,7 +150,7 @@ def test_a_schedule_starts_a_rollout_unless_one_goes_on(there: There) -> None:
     assert there.tick().skip_message == "rollout 1 of 'per_hour' goes on: it is waiting"
 
 
-def test_gates_are_checks_that_can_be_run(there: There) -> None:
+def test_guardrails_are_checks_that_can_be_run(there: There) -> None:
     checks = [one for one in there.definitions.asset_checks or () if isinstance(one, dg.AssetChecksDefinition)]
     mine = {key.name: one for one in checks for key in one.check_keys if key.asset_key == rollout_key("per_hour")}
     assert list(mine) == [
@@ -164,7 +164,7 @@ def test_gates_are_checks_that_can_be_run(there: There) -> None:
         "watch_rows_set_aside",
     ]
     record = there.begun()
-    there.known.note(record, gates=GATES, judged_at=1.0)
+    there.known.note(record, guardrails=GUARDRAILS, judged_at=1.0)
     for name, passed in (("match_of_per_hour", True), ("soak", False), ("arm", False)):
         selected = dg.AssetSelection.checks(mine[name])
         done = dg.materialize([mine[name]], selection=selected, instance=there.instance)

@@ -38,7 +38,7 @@ from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.lake.restore import experiments as kept
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.experiment import Arm, Experiment
-from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.guardrails import Guardrail
 from floodmark.lifecycle.watch import Memory
 from floodmark.spec.graph.stream import WindowedStream
 
@@ -69,11 +69,11 @@ def begun(known: Rollouts, stream: StreamId = STREAM, **values: Any) -> Record:
 
 def test_what_is_declared_and_seen_comes_back_as_it_was(known: Rollouts) -> None:
     record = begun(known)
-    gates = (Gate(name="lag", wants="30 s", sees="31 s", verdict="waits"),)
-    known.note(record, gates=gates, held_since=5, judged_at=1.0)
+    guardrails = (Guardrail(name="lag", wants="30 s", sees="31 s", verdict="waits"),)
+    known.note(record, guardrails=guardrails, held_since=5, judged_at=1.0)
     found = Rollouts(Store(known.store.url)).open(STREAM)
     assert found is not None
-    assert (found.declared, found.gates, found.held_since) == (DECLARED, gates, 5)
+    assert (found.declared, found.guardrails, found.held_since) == (DECLARED, guardrails, 5)
 
 
 def test_an_operator_has_one_rollout_at_once(known: Rollouts) -> None:

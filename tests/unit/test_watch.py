@@ -8,8 +8,8 @@ import pytest
 
 from floodmark import PromoteWhen, Rollout
 from floodmark.core.errors import DefinitionError
-from floodmark.lifecycle.gates import describe_unmet
-from floodmark.lifecycle.watch import ASIDE, GATES, LAG, STREAM, Memory, Seen, expectations, names, watched
+from floodmark.lifecycle.guardrails import describe_unmet
+from floodmark.lifecycle.watch import ASIDE, GUARDRAILS, LAG, STREAM, Memory, Seen, expectations, names, watched
 
 DECLARED = Rollout(promote=PromoteWhen(lag="30 s"), catch_up="10 minutes")
 MEMORY = Memory(after=4, share=0.0)
@@ -27,28 +27,30 @@ def verdicts(look: Seen, memory: Memory = MEMORY, declared: Rollout = DECLARED) 
 def test_a_stream_that_gets_on_holds() -> None:
     assert verdicts(seen()) == {STREAM: "holds", LAG: "holds", ASIDE: "holds"}
     assert LAG not in verdicts(seen(), declared=Rollout()), "a rule without lag judges none"
-    assert list(names(DECLARED, expected=True)) == list(GATES)
+    assert list(names(DECLARED, expected=True)) == list(GUARDRAILS)
     assert list(names(Rollout(), expected=False)) == [STREAM, ASIDE]
 
 
 def test_a_stream_that_is_given_up_fails_with_the_reason() -> None:
-    (gate, *_), _ = watched(DECLARED, seen(given_up="it has crashed 5 times: no memory"), MEMORY)
-    assert describe_unmet([gate]) == "watch: stream: wants a stream that runs, sees it has crashed 5 times: no memory"
-    assert gate.verdict == "fails"
+    (guardrail, *_), _ = watched(DECLARED, seen(given_up="it has crashed 5 times: no memory"), MEMORY)
+    assert (
+        describe_unmet([guardrail]) == "watch: stream: wants a stream that runs, sees it has crashed 5 times: no memory"
+    )
+    assert guardrail.verdict == "fails"
 
 
 def test_lag_fails_where_it_lasts_and_only_then() -> None:
     behind = seen(lag=31_000)
-    gates, since = watched(DECLARED, behind, MEMORY)
-    assert (since, gates[1].verdict) == (1_000_000, "waits")
+    guardrails, since = watched(DECLARED, behind, MEMORY)
+    assert (since, guardrails[1].verdict) == (1_000_000, "waits")
     memory = Memory(after=4, share=0.0, late_since=since)
     assert verdicts(seen(lag=31_000, now=1_599_999), memory)[LAG] == "waits"
-    gates, _ = watched(DECLARED, seen(lag=31_000, now=1_600_000), memory)
-    assert gates[1].sees == "31 seconds behind, more than that for 10 minutes"
-    assert gates[1].verdict == "fails"
+    guardrails, _ = watched(DECLARED, seen(lag=31_000, now=1_600_000), memory)
+    assert guardrails[1].sees == "31 seconds behind, more than that for 10 minutes"
+    assert guardrails[1].verdict == "fails"
     for better in (seen(lag=30_000, now=1_600_000), seen(lag=None), seen(lag=31_000, wanted=False, now=1_600_000)):
-        gates, since = watched(DECLARED, better, memory)
-        assert (since, gates[1].verdict) == (None, "holds")
+        guardrails, since = watched(DECLARED, better, memory)
+        assert (since, guardrails[1].verdict) == (None, "holds")
 
 
 @pytest.mark.parametrize(

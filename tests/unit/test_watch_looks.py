@@ -79,8 +79,8 @@ class Watched:
         driver = self.fleet.store.begin(self.fleet.deployments(["totals"])["totals"], "log")
         self.fleet.store.end(driver.id, "crashed", reason)
 
-    def verdict(self, gate: str) -> str:
-        return next(one.verdict for one in self.look().gates if one.name == gate)
+    def verdict(self, guardrail: str) -> str:
+        return next(one.verdict for one in self.look().guardrails if one.name == guardrail)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def check_paired(where: str, operator: str, before: Results, after: Results, rul
         rule: conditions of the promotion.
 
     Raises:
-        LifecycleError: LIFECYCLE-112, some gate of the rule could never hold; all such reasons are named.
+        LifecycleError: LIFECYCLE-112, some guardrail of the rule could never hold; all such reasons are named.
     """
     problems = [*_grain(before.graph, after.graph, rule), *_tables(before, after), *_named(before, rule)]
     if problems:

@@ -1,4 +1,4 @@
-"""The report of an experiment as data: each arm's comparison with the first arm, its operations, and the gates of its promotion."""
+"""The report of an experiment as data: each arm's comparison with the first arm, its operations, and the guardrails of its promotion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
-from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.guardrails import Guardrail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +21,14 @@ class Report:
         comparisons: arm -> output -> its comparison with the first arm, or why the two cannot be compared; without outputs that have no
             window closed in both arms.
         operations: of the arms, in their order.
-        gates: of the promotion rule at the last look; empty without a rule.
+        guardrails: of the promotion rule at the last look; empty without a rule.
     """
 
     experiment: Experiment
     match: float
     comparisons: Mapping[str, Mapping[str, Comparison | str]]
     operations: tuple[Operations, ...]
-    gates: tuple[Gate, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
 
     @property
     def others(self) -> tuple[Arm, ...]:
@@ -97,7 +97,7 @@ class Report:
             "verdicts": {arm.name: self.verdict(arm) for arm in self.others},
             "noise": [arm.name for arm in self.others if self.experiment.twin(arm)],
             "found": comparisons,
-            "gates": [asdict(one) for one in self.gates],
+            "guardrails": [asdict(one) for one in self.guardrails],
             "operations": [asdict(one) | {"rate": one.usage.rate, "cost": one.usage.cost} for one in self.operations],
         }
 

@@ -1,4 +1,4 @@
-"""The watch after a promotion: the gates whose failure reverts the promotion. Pure: the caller supplies the evidence."""
+"""The watch after a promotion: the guardrails whose failure reverts the promotion. Pure: the caller supplies the evidence."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from floodmark.core.time import describe_span
-from floodmark.lifecycle.gates import Gate, Verdict
+from floodmark.lifecycle.guardrails import Guardrail, Verdict
 from floodmark.spec.assets.rollout import Rollout
 
 STREAM, LAG, ASIDE, EXPECTED = (f"watch: {what}" for what in ("stream", "lag", "rows set aside", "expectations"))
-"""Gates of the watch."""
-GATES = (STREAM, LAG, ASIDE, EXPECTED)
+"""Guardrails of the watch."""
+GUARDRAILS = (STREAM, LAG, ASIDE, EXPECTED)
 _TIMES, _SHARE, _FEWEST = 10, 0.001, 10
-"""The gate of quarantined rows fails at more than ``_TIMES`` the share of the version before, more than ``_SHARE``, and ``_FEWEST`` rows or more."""
+"""The guardrail of quarantined rows fails at more than ``_TIMES`` the share of the version before, more than ``_SHARE``, and ``_FEWEST`` rows or more."""
 _FURTHER = 1.25
 """Expectations are checked again once there are this many times the micro-batches, so that all checks together read the output a few times."""
 
@@ -69,30 +69,30 @@ class Seen:
     now: int
 
 
-def watched(declared: Rollout, seen: Seen, memory: Memory) -> tuple[list[Gate], int | None]:
-    """Judges a look: (all gates but the expectations', time since which the stream has been too far behind in ms UTC or None).
+def watched(declared: Rollout, seen: Seen, memory: Memory) -> tuple[list[Guardrail], int | None]:
+    """Judges a look: (all guardrails but the expectations', time since which the stream has been too far behind in ms UTC or None).
 
     Args:
         declared: the rollout.
         seen: the evidence of this look.
         memory: from the previous look.
     """
-    runs = Gate(
+    runs = Guardrail(
         name=STREAM,
         wants="a stream that runs",
         sees=seen.given_up or seen.state,
         verdict="fails" if seen.given_up else "holds",
     )
     late_since = None
-    gates = [runs]
+    guardrails = [runs]
     if declared.promote.lag_ms is not None:
         late = seen.wanted and seen.lag is not None and seen.lag > declared.promote.lag_ms
         late_since = (memory.late_since if memory.late_since is not None else seen.now) if late else None
-        gates.append(_punctual(declared, seen, late_since))
-    return [*gates, _aside(seen, memory.share)], late_since
+        guardrails.append(_punctual(declared, seen, late_since))
+    return [*guardrails, _aside(seen, memory.share)], late_since
 
 
-def _punctual(declared: Rollout, seen: Seen, late_since: int | None) -> Gate:
+def _punctual(declared: Rollout, seen: Seen, late_since: int | None) -> Guardrail:
     bound, longest = declared.promote.lag_ms or 0, declared.catch_up_ms
     behind = "not known" if seen.lag is None else f"{describe_span(seen.lag)} behind"
     verdict: Verdict = "holds"
@@ -100,13 +100,13 @@ def _punctual(declared: Rollout, seen: Seen, late_since: int | None) -> Gate:
         behind += f", more than that for {describe_span((seen.now - late_since) // 1000 * 1000)}"
         verdict = "fails" if seen.now - late_since >= longest else "waits"
     wants = f"at most {describe_span(bound)} behind its input, or more than that for less than {describe_span(longest)}"
-    return Gate(name=LAG, wants=wants, sees=behind if seen.wanted else "it was stopped", verdict=verdict)
+    return Guardrail(name=LAG, wants=wants, sees=behind if seen.wanted else "it was stopped", verdict=verdict)
 
 
-def _aside(seen: Seen, before: float) -> Gate:
+def _aside(seen: Seen, before: float) -> Guardrail:
     share = seen.aside / seen.rows if seen.rows else 0.0
     far = seen.aside >= _FEWEST and share > max(_SHARE, _TIMES * before)
-    return Gate(
+    return Guardrail(
         name=ASIDE,
         wants=f"at most {100 * max(_SHARE, _TIMES * before):.4g}% of the rows read; before it were {100 * before:.4g}%",
         sees=f"{seen.aside:,} of {seen.rows:,}",
@@ -114,8 +114,8 @@ def _aside(seen: Seen, before: float) -> Gate:
     )
 
 
-def expectations(unmet: list[str], refused: str = "") -> Gate:
-    """The gate of an asset's blocking expectations.
+def expectations(unmet: list[str], refused: str = "") -> Guardrail:
+    """The guardrail of an asset's blocking expectations.
 
     Args:
         unmet: the expectations that are not met, with numbers.
@@ -123,13 +123,13 @@ def expectations(unmet: list[str], refused: str = "") -> Gate:
     """
     sees = f"they cannot be looked at: {refused}" if refused else "; ".join(unmet) or "all are met"
     verdict: Verdict = "waits" if refused else "fails" if unmet else "holds"
-    return Gate(
+    return Guardrail(
         name=EXPECTED, wants="the asset's blocking expectations of all rows of this version", sees=sees, verdict=verdict
     )
 
 
 def names(declared: Rollout, *, expected: bool) -> Iterator[str]:
-    """The gates a watch may have.
+    """The guardrails a watch may have.
 
     Args:
         declared: the rollout.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from floodmark.core.time import NEVER
+from floodmark.core.time import END, NEVER
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import progress_of
 
@@ -20,13 +20,13 @@ class Standing:
     Args:
         progress: of its table, ms UTC; ``NEVER`` before the first commit.
         at: time of its newest commit, s since 1970; 0 before the first commit.
-        lag: event time by which it is behind its inputs, ms; 0 for a source.
+        lag: event time by which it is behind its inputs, ms; None before its first progress, and while it has not read their end.
         behind_since: time since which each input has commits beyond its progress, s since 1970, as far as their newest commits tell; None if one has none.
     """
 
     progress: int = NEVER
     at: float = 0.0
-    lag: int = 0
+    lag: int | None = None
     behind_since: float | None = None
 
 
@@ -38,12 +38,14 @@ def standing(table: str, inputs: Sequence[str] = ()) -> Standing:
         inputs: paths of the tables that it reads.
     """
     own = _newest(table)
+    if own.progress > NEVER:
+        own = replace(own, lag=0)
     unread = [_unread(path, own.progress) for path in inputs]
     if not unread or not all(unread):  # progress is the least of all inputs: one that brings nothing new holds it
         return own
     behind, since = min(some[0][0] for some in unread), max(some[-1][1] for some in unread)
-    lag = behind - own.progress if own.progress > NEVER else 0
-    return Standing(progress=own.progress, at=own.at, lag=lag, behind_since=since)
+    lag = behind - own.progress if own.progress > NEVER and behind < END else None
+    return replace(own, lag=lag, behind_since=since)
 
 
 def _newest(path: str) -> Standing:

@@ -7,7 +7,7 @@ one: a check that has not changed is reported every hour, the numbers every ten 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from floodmark.orchestration.jobs import Streams
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
-    from floodmark.control.health.judgement import Health, Observed
+    from floodmark.control.health.judgement import Health, Judged, Observed
 
 NAME = "stream"
 """The check."""
@@ -43,13 +43,21 @@ class Seen:
 
     Args:
         key: the asset: of the source, or of the operator's first output.
-        observed: what is known of it.
-        health: the verdict.
+        judged: what is known of it, and the verdict.
     """
 
     key: dg.AssetKey
-    observed: "Observed"
-    health: "Health"
+    judged: "Judged"
+
+    @property
+    def observed(self) -> "Observed":
+        """What is known of it."""
+        return self.judged.observed
+
+    @property
+    def health(self) -> "Health":
+        """The verdict."""
+        return self.judged.health
 
 
 def health_checks(workspace: Workspace, streams: Streams) -> list[dg.AssetChecksDefinition]:
@@ -90,27 +98,15 @@ def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[
         streams: what acts on them.
         known: of each stream what the last look kept, as ``reports`` does.
     """
-    from floodmark.control.health.judgement import Health, observed  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.health.judgement import judged  # noqa: PLC0415 - definitions load without Spark
     from floodmark.control.processes.holding import Holding  # noqa: PLC0415 - as above
-    from floodmark.control.state.records import StreamId  # noqa: PLC0415 - as above
 
-    fleet, keys, holding = streams.fleet(print), _keys(workspace), Holding()
-    looked, healths = dict[str, Seen](), dict[StreamId, Health]()
-    deployed, supervised, now = fleet.deployments(keys), fleet.supervised, fleet.store.now()
-    for name in (one.name for one in workspace.streams if one.name in deployed):
-        stream = observed(
-            fleet.store,
-            deployed[name],
-            fleet.watch(name),
-            holding=holding,
-            supervised=supervised,
-            now=now,
-            healths=healths,
-            seen=known.get(name, {}).get("crash"),
-        )
-        healths[fleet.stream(name)] = stream.judge()
-        looked[name] = Seen(keys[name], stream, healths[fleet.stream(name)])
-    return looked
+    fleet, keys = streams.fleet(print), _keys(workspace)
+    deployed = {name: replace(one, watch=fleet.watch(name)) for name, one in fleet.deployments(keys).items()}
+    seen = {fleet.stream(name): known.get(name, {}).get("crash") for name in deployed}
+    verdicts = judged(fleet.store, deployed.values(), holding=Holding(), now=fleet.store.now(), seen=seen)
+    names = [one.name for one in workspace.streams if one.name in deployed]
+    return {name: Seen(keys[name], verdicts[fleet.stream(name)]) for name in names}
 
 
 def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> Iterator[Any]:
@@ -185,12 +181,11 @@ def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
 
     observed, store, lake = seen.observed, streams.fleet(print).store, streams.location.lake
     stream, driver = observed.deployment, next(iter(observed.drivers), None)
-    (measured,) = vitals(store, [stream], now=observed.now)
+    (measured,) = vitals(store, [stream], judgements={stream.stream: seen.judged})
     totals, usage = measured.measured.totals, Usage.parse(None if driver is None else driver.usage)
     about: dict[str, Any] = {
         "state": str(seen.health),
         "watermark": describe(observed.standing.progress),
-        "lag, s": observed.standing.lag / 1000,
         "commits" if stream.kind == "source" else "micro-batches": totals.commits,
         "rows": totals.rows_in,
         "late": totals.late,
@@ -201,6 +196,8 @@ def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
         "rows waited, share of a minute": round(measured.waited, 3),
         "memory": usage.memory,
     }
+    if measured.behind_input is not None:
+        about["lag, s"] = measured.behind_input
     if (behind := observed.behind_clock) is not None:
         about["behind the clock, s"] = round(behind, 1)
     if measured.backlog is not None:

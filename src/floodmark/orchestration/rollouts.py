@@ -1,4 +1,4 @@
-"""Rollouts in Dagster: schedules, jobs that return at once, an asset per operator for the state of its rollouts, and the gates as checks.
+"""Rollouts in Dagster: schedules, jobs that return at once, an asset per operator for the state of its rollouts, and the guardrails as checks.
 
 A supervisor advances rollouts; no Dagster run waits for a rollout.
 """
@@ -25,7 +25,7 @@ from floodmark.spec.workspace import Workspace
 if TYPE_CHECKING:
     from floodmark.control.state.rollout import Record, Rollouts
     from floodmark.control.streams.fleet import Fleet
-    from floodmark.lifecycle.gates import Gate
+    from floodmark.lifecycle.guardrails import Guardrail
 
 _LOOK_SECONDS = 30
 _LONGEST_SECONDS = 300
@@ -58,7 +58,7 @@ def rollout_key(name: str) -> dg.AssetKey:
 def _spec(asset: OperatorAsset) -> dg.AssetSpec:
     name = asset.operator.name
     what = (
-        f"The newest rollout of {name}: a materialization for each state, with the condition that the rollout waits for. The checks are its gates. "
+        f"The newest rollout of {name}: a materialization for each state, with the condition that the rollout waits for. The checks are its guardrails. "
         "The job rollout starts a rollout, approve_rollout approves it, abort_rollout ends it."
     )
     return dg.AssetSpec(
@@ -198,7 +198,7 @@ def _sensor(declared: Iterable[OperatorAsset], streams: Streams, job: dg.JobDefi
         job=job,
         minimum_interval_seconds=_LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Starts a run for each new state of a rollout, and reports its gates as they change.",
+        description="Starts a run for each new state of a rollout, and reports its guardrails as they change.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
@@ -230,64 +230,74 @@ def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest
 
 
 def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations of the gates whose verdicts have changed since the last tick. Updates ``known``: the verdicts reported."""
-    cursor_key = f"gates of {record.operator}"
+    """Evaluations of the guardrails whose verdicts have changed since the last tick. Updates ``known``: the verdicts reported."""
+    cursor_key = f"guardrails of {record.operator}"
     was = known.get(cursor_key, {})
     if record.judged_at is None or record.id < was.get("rollout", 0):
         return
     before = was.get("verdicts", {}) if was.get("rollout") == record.id else {}
-    for gate in record.gates:
-        if before.get(gate.name) != gate.verdict:
+    for guardrail in record.guardrails:
+        if before.get(guardrail.name) != guardrail.verdict:
             yield dg.AssetCheckEvaluation(
                 asset_key=rollout_key(record.operator),
-                check_name=check_name(gate.name),
-                passed=gate.holds,
-                metadata=_of_gate(record, gate),
+                check_name=check_name(guardrail.name),
+                passed=guardrail.holds,
+                metadata=_of_guardrail(record, guardrail),
             )
-    known[cursor_key] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.gates}}
+    known[cursor_key] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.guardrails}}
 
 
-# ---- gates
+# ---- guardrails
 
 
-def check_name(gate: str) -> str:
-    """(name of a gate) -> the name of its check: ``match of hourly`` -> ``match_of_hourly``."""
-    return re.sub(r"\W+", "_", gate)
+def check_name(guardrail: str) -> str:
+    """(name of a guardrail) -> the name of its check: ``match of hourly`` -> ``match_of_hourly``."""
+    return re.sub(r"\W+", "_", guardrail)
 
 
 def _checks(asset: OperatorAsset, streams: Streams) -> Iterator[dg.AssetChecksDefinition]:
-    from floodmark.lifecycle import gates, watch  # noqa: PLC0415 - definitions load without an engine
+    from floodmark.lifecycle import guardrails, watch  # noqa: PLC0415 - definitions load without an engine
 
     assert asset.rollout is not None
     expected = any(one.blocking for some in asset.expectations.values() for one in some)
     tables = (one.table for one in asset.operator.outputs if not one.side)
-    for name in [*gates.names(asset.rollout.promote, tables), *watch.names(asset.rollout, expected=expected)]:
+    for name in [*guardrails.names(asset.rollout.promote, tables), *watch.names(asset.rollout, expected=expected)]:
         yield _check(asset.operator.name, name, streams)
 
 
-def _check(operator: str, gate: str, streams: Streams) -> dg.AssetChecksDefinition:
+def _check(operator: str, guardrail: str, streams: Streams) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=rollout_key(operator),
-        name=check_name(gate),
-        description=f"Gate '{gate}' of the newest rollout, as the supervisor last evaluated it.",
+        name=check_name(guardrail),
+        description=f"Guardrail '{guardrail}' of the newest rollout, as the supervisor last evaluated it.",
     )
     def judged() -> dg.AssetCheckResult:
         with failing(operator):
             fleet = streams.fleet(print)
             record = next(iter(_known(fleet).of(fleet.stream(operator), 1)), None)
-        judged_gate = next((one for one in record.gates if one.name == gate), None) if record is not None else None
-        if record is None or judged_gate is None:
-            about = {"sees": "no rollout that was looked at has this gate"}
+        judged_guardrail = (
+            next((one for one in record.guardrails if one.name == guardrail), None) if record is not None else None
+        )
+        if record is None or judged_guardrail is None:
+            about = {"sees": "no rollout that was looked at has this guardrail"}
             return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, metadata=about)
-        severity = dg.AssetCheckSeverity.ERROR if judged_gate.verdict == "fails" else dg.AssetCheckSeverity.WARN
-        return dg.AssetCheckResult(passed=judged_gate.holds, severity=severity, metadata=_of_gate(record, judged_gate))
+        severity = dg.AssetCheckSeverity.ERROR if judged_guardrail.verdict == "fails" else dg.AssetCheckSeverity.WARN
+        return dg.AssetCheckResult(
+            passed=judged_guardrail.holds, severity=severity, metadata=_of_guardrail(record, judged_guardrail)
+        )
 
     return judged
 
 
-def _of_gate(record: "Record", gate: "Gate") -> dict[str, Any]:
+def _of_guardrail(record: "Record", guardrail: "Guardrail") -> dict[str, Any]:
     at = describe(int((record.judged_at or 0) * 1000))
-    return {"wants": gate.wants, "sees": gate.sees, "verdict": gate.verdict, "at": at, "version": record.version}
+    return {
+        "wants": guardrail.wants,
+        "sees": guardrail.sees,
+        "verdict": guardrail.verdict,
+        "at": at,
+        "version": record.version,
+    }
 
 
 def _about(record: "Record") -> dict[str, Any]:
@@ -302,9 +312,11 @@ def _about(record: "Record") -> dict[str, Any]:
         about["reason"] = record.reason
     if record.savepoint:
         about["go back"] = f"floodmark rollback {record.operator} --to {record.savepoint}"
-    if record.gates:
-        lines = [f"| {one.name} | {one.wants} | {one.sees} | {one.verdict} |" for one in record.gates]
-        about["gates"] = dg.MetadataValue.md("\n".join(["| gate | wants | sees | |", "|---|---|---|---|", *lines]))
+    if record.guardrails:
+        lines = [f"| {one.name} | {one.wants} | {one.sees} | {one.verdict} |" for one in record.guardrails]
+        about["guardrails"] = dg.MetadataValue.md(
+            "\n".join(["| guardrail | wants | sees | |", "|---|---|---|---|", *lines])
+        )
     if record.state == "awaiting approval":
         about["approve"] = (
             f"job approve_rollout, or: floodmark rollout approve {record.operator} --version {record.version}"

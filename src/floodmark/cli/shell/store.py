@@ -81,40 +81,33 @@ def known(opened: LoadedWorkspace, say: Callable[[str], None]) -> Fleet | None:
 def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, str]]:
     """(a row per started stream, operator or source -> state of its tables that have no commit). Both are empty if no stream was ever started.
 
-    Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state), ``backpressure`` (empty if the stream should not run) and ``state``
-    in words.
+    Shape: a row has ``stream``, ``version``, ``wanted`` (the desired state), ``health``, ``backpressure`` (empty if the stream should not run) and
+    ``state`` in words, with what mends a fault.
     """
-    from floodmark.control.processes.holding import Holding
-    from floodmark.control.processes.supervisor import awaited, describe_driver, given_up
+    from floodmark.control.processes.supervisor import awaited
     from floodmark.control.streams.vitals import vitals
 
-    there, rows, awaits, holding = known(opened, print), list[dict[str, str]](), dict[str, str](), Holding()
+    there, rows, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:
         return rows, awaits
-    supervised, pressures = there.supervised, {one.name: one.pressure for one in vitals(there.store, there.here)}
-    for deployment in there.here:
-        sleeps = deployment.run_when == "data"
-        drivers = there.store.drivers(deployment.stream, *([_MOST_DRIVERS] if sleeps else []))
-        driver = next(iter(drivers), None)
-        state = "not started yet" if driver is None else describe_driver(driver)
-        if sleeps:
-            state += f"; {_last_hour(drivers)}"
-        if given_up(deployment, drivers):
-            state += (
-                f"; not started again: floodmark logs {deployment.operator}, floodmark restart {deployment.operator}"
-            )
-        if deployment.desired == "running" and (gate := holding.gate_of(deployment.watch)) is not None:
-            state += f"; waits for a gate: {gate.describe()}"
+    supervised = there.supervised
+    for stream in vitals(there.store, there.here):
+        deployment, health, state = stream.deployment, stream.health, stream.text
+        if deployment.run_when == "data":
+            state += f"; {_last_hour(there.store.drivers(deployment.stream, _MOST_DRIVERS))}"
+        if health.level != "ok":
+            state += f"; {health}" + (f"; {health.mend}" if health.mend else "")
         rows.append(
             {
                 "stream": deployment.operator,
                 "version": deployment.version,
                 "wanted": deployment.desired,
-                "backpressure": pressures[deployment.operator] or "",
+                "health": health.condition,
+                "backpressure": stream.pressure or "",
                 "state": state,
             }
         )
-        if (reason := awaited(deployment, driver, supervised=supervised)) is not None:
+        if (reason := awaited(deployment, stream.driver, supervised=supervised)) is not None:
             awaits[deployment.operator] = reason
     return rows, awaits
 

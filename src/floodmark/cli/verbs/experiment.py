@@ -55,7 +55,7 @@ def start(invocation: Invocation, *, name: str, operator: str, request: Experime
     if made.sample is not None:
         console.say(f"they run over {made.sample}")
     if made.promote is not None:
-        console.say(f"{made.candidate} becomes the stream when all gates hold: floodmark experiment show {name}")
+        console.say(f"{made.candidate} becomes the stream when all guardrails hold: floodmark experiment show {name}")
     if not streams.supervised:
         console.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
     console.say(f"compare them: floodmark experiment report {name}")
@@ -120,7 +120,7 @@ def _rule(streams: Fleet, made: Experiment) -> Record | None:
 @shared
 @pass_invocation
 def approve(invocation: Invocation, *, name: str, arm: str) -> None:
-    """Approve that ARM of experiment NAME becomes the stream, which its rule asks for once all other gates hold."""
+    """Approve that ARM of experiment NAME becomes the stream, which its rule asks for once all other guardrails hold."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.delivery import rollouts
     from floodmark.lake.restore import experiments

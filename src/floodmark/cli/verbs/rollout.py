@@ -52,7 +52,7 @@ def start(invocation: Invocation, *, operator: str, note: str) -> None:
 @shared
 @pass_invocation
 def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
-    """Show the newest rollouts of OPERATORS, by default of all: state, the awaited condition, gates."""
+    """Show the newest rollouts of OPERATORS, by default of all: state, the awaited condition, guardrails."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.state.rollout import Rollouts
 
@@ -71,7 +71,7 @@ def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
 @shared
 @pass_invocation
 def approve(invocation: Invocation, *, operator: str, version: str) -> None:
-    """Approve that the new version of OPERATOR becomes the stream, which is asked for once all other gates hold."""
+    """Approve that the new version of OPERATOR becomes the stream, which is asked for once all other guardrails hold."""
     console, opened, streams = _opened(invocation)
     from floodmark.control.delivery import rollouts
 
@@ -131,8 +131,8 @@ def say_rollout(console: Console, record: Record) -> None:
     if record.waits and record.ended_at is None:
         console.say(f"  waits for: {record.waits}")
     if record.judged_at is not None:
-        rows = [(one.name, one.wants, one.sees, one.verdict) for one in record.gates]
-        console.table((f"gate at {describe(int(record.judged_at * 1000))}", "wants", "sees", ""), rows)
+        rows = [(one.name, one.wants, one.sees, one.verdict) for one in record.guardrails]
+        console.table((f"guardrail at {describe(int(record.judged_at * 1000))}", "wants", "sees", ""), rows)
     if record.state == "awaiting approval" and not record.approved:
         how = (
             f"floodmark rollout approve {record.operator} --version {record.version}"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from floodmark.control.streams.vitals import Vitals
 
-_COLOURS = {"running": "green", "ok": "green", "low": "yellow", "high": "red"}
-_COLOURS |= dict.fromkeys(("crashed", "failed", "gone"), "red")
+_COLOURS = {"ok": "green", "low": "yellow", "warning": "yellow", "high": "red", "error": "red"}
+"""Level of health or of backpressure -> colour."""
 _COLUMNS = (
     "stream",
     "state",
@@ -42,8 +42,6 @@ _TEXTS = {"stream", "state", "pressure", "progress"}
 _EXTRA = {"progress", "busy", "last"}
 """Columns that a screen narrower than ``_WIDE`` does without."""
 _WIDE = 124
-_SAID = {"crashed", "failed", "gone", "waiting"}
-"""States whose reason is shown."""
 
 
 @click.command()
@@ -64,14 +62,15 @@ def top(invocation: Invocation, *, once: bool, every: float) -> None:
     from rich.console import Console as Screen
     from rich.live import Live
 
+    from floodmark.control.processes.holding import Holding
     from floodmark.control.streams.vitals import vitals
     from floodmark.observe.backlog import Backlogs
 
-    streams, backlogs = fleet(opened, console.note), Backlogs()
+    streams, backlogs, holding = fleet(opened, console.note), Backlogs(), Holding()
     screen = Screen(width=None if sys.stdout.isatty() else _WIDE)
 
     def look() -> list[Vitals]:
-        return vitals(streams.store, streams.here, backlogs)
+        return vitals(streams.store, streams.here, backlogs, holding)
 
     if invocation.json:
         console.document({"lake": opened.lake, "streams": [one.as_json() for one in look()]})
@@ -104,10 +103,12 @@ def frame(streams: Sequence[Vitals], width: int) -> Group:
         table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
     reasons = list[Text]()
     for stream in streams:
-        cells = _cells(stream)
-        table.add_row(*(Text(cells[name], style=_COLOURS.get(cells[name], "")) for name in shown))
-        if stream.health in _SAID:
-            reasons.append(Text(f"{stream.name}: {stream.text}", style="dim"))
+        cells, health = _cells(stream), stream.health
+        styles = {"state": _COLOURS[health.level], "pressure": _COLOURS.get(stream.pressure or "", "")}
+        table.add_row(*(Text(cells[name], style=styles.get(name, "")) for name in shown))
+        if health.level != "ok":
+            mend = f" ({health.mend})" if health.mend else ""
+            reasons.append(Text(f"{stream.name}: {health.reason}{mend}", style=_COLOURS[health.level]))
     return Group(table, *reasons)
 
 
@@ -116,7 +117,7 @@ def _cells(stream: Vitals) -> dict[str, str]:
     last = stream.measured.last
     return {
         "stream": stream.name,
-        "state": stream.health,
+        "state": stream.health.condition,
         "pressure": stream.pressure or "",
         "progress": _progress(stream.progress),
         "lag": _span(stream.behind_input),

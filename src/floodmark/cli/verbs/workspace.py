@@ -330,7 +330,7 @@ def status(invocation: Invocation) -> None:
         if frozen := row.get("frozen"):
             note = f": {frozen['note']}" if frozen["note"] else ""
             console.say(f"{row['name']}: results before {frozen['before']} are frozen since {frozen['at']}{note}")
-    about = ("stream", "version", "wanted", "backpressure", "state")
+    about = ("stream", "version", "wanted", "health", "backpressure", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
     if (last_upkeep := upkeep(opened)) is not None:
         console.say(f"upkeep {last_upkeep['at']}: {last_upkeep['what']}")

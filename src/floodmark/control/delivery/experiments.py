@@ -452,11 +452,11 @@ def report(fleet: Fleet, name: str, request: ComparisonRequest) -> Report:
     how = How(tolerances=request.bounds, without=request.without, memory=request.memory)
     comparisons = compare_arms(fleet.lake, made, operator, how)
     of_rule = (one for one in Rollouts(fleet.store).of(fleet.stream(made.operator)) if one.named == name)
-    gates = next((one.gates for one in of_rule), ())
+    guardrails = next((one.guardrails for one in of_rule), ())
     return Report(
         experiment=made,
         match=request.match,
         comparisons=comparisons,
         operations=tuple(operations(fleet, made)),
-        gates=gates,
+        guardrails=guardrails,
     )

@@ -30,11 +30,11 @@ from floodmark.lake.restore import experiments as lake_experiments
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Experiment
-from floodmark.lifecycle.gates import describe_unmet
+from floodmark.lifecycle.guardrails import describe_unmet
 from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
-from floodmark.lifecycle.watch import GATES, Memory
+from floodmark.lifecycle.watch import GUARDRAILS, Memory
 from floodmark.spec.assets.asset import OperatorAsset
 
 _OLD, _NEW = "old", "new"
@@ -129,7 +129,7 @@ def going(fleet: Fleet, operator: str) -> Record:
 
 
 def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
-    """Approve a rollout whose other gates hold.
+    """Approve a rollout whose other guardrails hold.
 
     Args:
         fleet: fleet of the stream.
@@ -254,15 +254,15 @@ def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
 
 
 def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """``shadowing``: report the gates until the declared time is over. Only a failed arm stops the rollout."""
+    """``shadowing``: report the guardrails until the declared time is over. Only a failed arm stops the rollout."""
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _experiment_ended(fleet, known, record, made)
     if why := superseded(fleet, made):
         return _superseded(known, record, why)
     judgement = judged(fleet, record, made)
-    record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
-    arm = judgement.gates[0]
+    record = known.note(record, guardrails=judgement.guardrails, held_since=judgement.held_since, judged_at=time.time())
+    arm = judgement.guardrails[0]
     if arm.verdict == "fails":
         return _stop(known, record, describe_unmet([arm]))
     until = record.since + span(record.declared.shadow) / 1000
@@ -274,17 +274,17 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """``judging`` and ``awaiting approval``: promote once all gates hold; stop if one fails."""
+    """``judging`` and ``awaiting approval``: promote once all guardrails hold; stop if one fails."""
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _experiment_ended(fleet, known, record, made)
     if why := superseded(fleet, made):
         return _superseded(known, record, why)
     judgement = judged(fleet, record, made)
-    record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
+    record = known.note(record, guardrails=judgement.guardrails, held_since=judgement.held_since, judged_at=time.time())
     if judgement.holds and made.sample is not None:
         crash.point("rollout.judged")
-        why = f"all gates hold over {made.sample}"
+        why = f"all guardrails hold over {made.sample}"
         return known.transition(record, "waiting", why, held_since=None)
     if judgement.holds:
         crash.point("rollout.judged")
@@ -298,10 +298,10 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         patience = span(record.declared.patience)
         judging = next(one.at for one in reversed(record.steps) if one.state == "judging")
         if not judgement.awaits_approval and time.time() > judging + patience / 1000:
-            return _stop(known, record, f"not within {describe_span(patience)}: {describe_unmet(judgement.gates)}")
+            return _stop(known, record, f"not within {describe_span(patience)}: {describe_unmet(judgement.guardrails)}")
     if record.state == "awaiting approval" and not judgement.awaits_approval:
-        return known.transition(record, "judging", describe_unmet(judgement.gates))
-    return _postpone(known, record, describe_unmet(judgement.gates), record.declared.promote.every_ms / 1000)
+        return known.transition(record, "judging", describe_unmet(judgement.guardrails))
+    return _postpone(known, record, describe_unmet(judgement.guardrails), record.declared.promote.every_ms / 1000)
 
 
 def _experiment_ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
@@ -379,7 +379,7 @@ def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    """``watching``: evaluate the gates of the promoted stream until the declared time is over. A version that fails is rolled back."""
+    """``watching``: evaluate the guardrails of the promoted stream until the declared time is over. A version that fails is rolled back."""
     deployment = fleet.deployments([record.operator]).get(record.operator)
     if deployment is None or deployment.version != record.version:
         got = "nothing" if deployment is None else deployment.version
@@ -388,9 +388,9 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     over = time.time() >= until
     if not record.aborted and record.kind == "rollout":
         seen, memory = watch(fleet, record, over=over)
-        record = known.note(record, gates=seen, memory=memory, judged_at=time.time())
-    gates = [one for one in record.gates if one.name in GATES]
-    failing = [one for one in gates if one.verdict == "fails"]
+        record = known.note(record, guardrails=seen, memory=memory, judged_at=time.time())
+    guardrails = [one for one in record.guardrails if one.name in GUARDRAILS]
+    failing = [one for one in guardrails if one.verdict == "fails"]
     if record.aborted or failing:
         crash.point("rollout.failed")
         return known.transition(record, "taking back", record.aborted or describe_unmet(failing))
@@ -400,7 +400,7 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if record.kind == "rollout" and _experiment(fleet, record) is not None:
         experiments.clean(fleet, record.named)
     crash.point("rollout.watched")
-    return known.end(record, "done", describe_unmet(gates))
+    return known.end(record, "done", describe_unmet(guardrails))
 
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:

@@ -1,4 +1,4 @@
-"""Evidence for the gates of a rollout, before and after the promotion, read from the lake and the control store."""
+"""Evidence for the guardrails of a rollout, before and after the promotion, read from the lake and the control store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Arm, Experiment
-from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge
+from floodmark.lifecycle.guardrails import Evidence, Guardrail, Judgement, judge
 from floodmark.lifecycle.usage import Usage
 from floodmark.lifecycle.watch import Memory, Seen, expectations, watched
 from floodmark.observe.comparison.arms import compare_arms
@@ -33,7 +33,7 @@ def superseded(fleet: Fleet, made: Experiment) -> str:
 
 
 def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
-    """The gates of a rule at one look. Compares the windows that closed since the last look.
+    """The guardrails of a rule at one look. Compares the windows that closed since the last look.
 
     Args:
         fleet: fleet of the stream.
@@ -83,8 +83,8 @@ def given_up(fleet: Fleet, operator: str) -> str:
     return f"it {supervisor.describe_crashes(crashes)}" if crashes else ""
 
 
-def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...], Memory]:
-    """The gates of a look at a promoted stream, and the memory for the next look.
+def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Guardrail, ...], Memory]:
+    """The guardrails of a look at a promoted stream, and the memory for the next look.
 
     Args:
         fleet: fleet of the stream.
@@ -105,19 +105,19 @@ def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...]
         aside=usage.set_aside,
         now=now(),
     )
-    gates, late_since = watched(record.declared, seen, memory)
+    guardrails, late_since = watched(record.declared, seen, memory)
     memory = replace(memory, late_since=late_since)
     asset = next((one for one in fleet.workspace.operator_assets if one.operator.name == record.operator), None)
-    if asset is not None and memory.due(batch, over=over) and (gate := _expected(fleet, asset, memory.after)):
+    if asset is not None and memory.due(batch, over=over) and (guardrail := _expected(fleet, asset, memory.after)):
         memory = replace(memory, expected=batch)
-        gates.append(gate)
-    looked = {one.name for one in gates}
-    gates = [*(one for one in record.gates if one.name not in looked), *gates]
-    return tuple(gates), memory
+        guardrails.append(guardrail)
+    looked = {one.name for one in guardrails}
+    guardrails = [*(one for one in record.guardrails if one.name not in looked), *guardrails]
+    return tuple(guardrails), memory
 
 
-def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
-    """The gate of an asset's blocking expectations; None if it has none."""
+def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Guardrail | None:
+    """The guardrail of an asset's blocking expectations; None if it has none."""
     from floodmark.control.streams.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
 
     if not blocking(asset):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.control.health.judgement import Health, Observed, observed
+from floodmark.control.health.judgement import Health, Judged, judged
 from floodmark.control.processes.holding import Holding
 from floodmark.control.state.messages import Messages, Told, key_of
 from floodmark.control.state.records import Deployment, StreamId
@@ -62,27 +62,19 @@ class Alerting:
             self._send(watched)
 
     def _judge(self, deployments: Sequence[Deployment]) -> None:
-        healths, messages, now = dict[StreamId, Health](), Messages(self.store), self.store.now()
-        for deployment in _in_order(deployments):
-            assert deployment.watch is not None
-            last = messages.last_told(deployment.stream)
-            stream = observed(
-                self.store,
-                deployment,
-                deployment.watch,
-                holding=self._holding,
-                supervised=True,
-                now=now,
-                healths=healths,
-                seen=None if last is None else last.crash,
-            )
-            healths[deployment.stream] = stream.judge()
-            self._tell(messages, stream, healths[deployment.stream], last)
+        messages = Messages(self.store)
+        last = {one.stream: messages.last_told(one.stream) for one in deployments}
+        seen = {stream: None if told is None else told.crash for stream, told in last.items()}
+        verdicts = judged(
+            self.store, deployments, holding=self._holding, now=self.store.now(), supervised=True, seen=seen
+        )
+        for stream, verdict in verdicts.items():
+            self._tell(messages, verdict, last[stream])
 
-    def _tell(self, messages: Messages, stream: Observed, health: Health, last: Told | None) -> None:
+    def _tell(self, messages: Messages, verdict: Judged, last: Told | None) -> None:
         """Record a change of health with its messages. Of two ``ok`` conditions nobody is told."""
-        deployment, before = stream.deployment, last or Told()
-        newest = stream.newest_crash
+        stream, health = verdict.observed, verdict.health
+        deployment, before, newest = stream.deployment, last or Told(), stream.newest_crash
         crashed = -1 if newest is None else newest.id
         changed = health.level != before.level or (health.level != "ok" and health.condition != before.condition)
         if not changed and last is not None and crashed == last.crash:
@@ -139,19 +131,6 @@ class Alerting:
             elif time.monotonic() - began > _LONGEST_SECONDS:
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
-
-
-def _in_order(deployments: Sequence[Deployment]) -> list[Deployment]:
-    """The deployments, each after those that it reads; those of one lake read each other."""
-    waiting, ordered = list(deployments), list[Deployment]()
-    while waiting:
-        names = {(one.lake, one.operator) for one in waiting}
-        ready = [
-            one for one in waiting if one.watch is None or not any((one.lake, n) in names for n, _ in one.watch.inputs)
-        ]
-        ordered += ready or waiting
-        waiting = [one for one in waiting if one not in ordered]
-    return ordered
 
 
 def _change(deployment: Deployment, health: Health, before: Told, after: Told) -> Change:

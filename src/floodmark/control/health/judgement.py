@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, get_args
 
 from deltalake.exceptions import DeltaError
 
 from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.presence import is_gone, is_here
-from floodmark.control.processes.supervisor import describe_crashes, given_up
+from floodmark.control.processes.supervisor import LEASE, describe_crashes, given_up
 from floodmark.control.state.records import Deployment, Driver, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
@@ -28,6 +29,8 @@ Condition = Literal[
 """What a stream does; those of the second line are faults. ``failed``: it is not started again; ``crashed``: it is, or was just now; ``silent``: its
 driver sends no heartbeats; ``gated``: a gate of an input is closed; ``starved``: the stream of an input does not run; ``stale``: its watermark is older than its freshness allows; ``lagging``:
 what its inputs hold has been unread for long."""
+
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 
 SILENT_SECONDS = 20.0
 """Time without a heartbeat after which a driver is at fault; its supervisor kills it after a minute."""
@@ -212,41 +215,64 @@ class Observed:
         return Health(name=self.deployment.operator, level=level, condition=condition, reason=reason, mend=mend)
 
 
-def observed(
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A stream as it was observed, and the verdict."""
+
+    observed: Observed
+    health: Health
+
+
+def judged(
     store: Store,
-    deployment: Deployment,
-    watch: Watch,
+    deployments: Iterable[Deployment],
     *,
     holding: Holding,
-    supervised: bool,
     now: float,
-    healths: Mapping[StreamId, Health],
-    seen: int | None,
-) -> Observed:
-    """What is known of a stream now.
+    supervised: bool | None = None,
+    seen: Mapping[StreamId, int | None] = MappingProxyType({}),
+) -> dict[StreamId, Judged]:
+    """Stream -> what is known of it now, and its health. A stream comes after those that it reads.
 
     Args:
         store: the control store.
-        deployment: of the stream.
-        watch: what its health is judged by.
+        deployments: of the streams, with those that they read: the health of the others is not known.
         holding: looks up gates.
-        supervised: True if a supervisor is running.
         now: time by the store's clock, s since 1970.
-        healths: of the streams that were judged before; those that it reads should be.
-        seen: as ``Observed.seen``.
+        supervised: True if a supervisor is running; None: look whether one holds its lease.
+        seen: stream -> ``Observed.seen``.
     """
-    inputs = [StreamId(name, deployment.lake) for name, _ in watch.inputs]
-    return Observed(
-        deployment=deployment,
-        drivers=store.drivers(deployment.stream),
-        supervised=supervised,
-        now=now,
-        standing=_standing(watch),
-        inputs=[healths[stream] for stream in inputs if stream in healths],
-        gate=holding.gate_of(watch),
-        freshness=watch.freshness,
-        seen=seen,
-    )
+    supervised = store.holder(LEASE) is not None if supervised is None else supervised
+    verdicts = dict[StreamId, Judged]()
+    for deployment in _in_order(deployments):
+        stream, watch = deployment.stream, deployment.watch
+        inputs = [] if watch is None else [StreamId(name, deployment.lake) for name, _ in watch.inputs]
+        observed = Observed(
+            deployment=deployment,
+            drivers=store.drivers(stream),
+            supervised=supervised,
+            now=now,
+            standing=Standing() if watch is None else _standing(watch),
+            inputs=[verdicts[one].health for one in inputs if one in verdicts],
+            gate=holding.gate_of(watch),
+            freshness=None if watch is None else watch.freshness,
+            seen=seen.get(stream),
+        )
+        verdicts[stream] = Judged(observed, observed.judge())
+    return verdicts
+
+
+def _in_order(deployments: Iterable[Deployment]) -> list[Deployment]:
+    """The deployments, each after those that it reads; those of one lake read each other."""
+    waiting, ordered = list(deployments), list[Deployment]()
+    while waiting:
+        names = {(one.lake, one.operator) for one in waiting}
+        ready = [
+            one for one in waiting if one.watch is None or not any((one.lake, n) in names for n, _ in one.watch.inputs)
+        ]
+        ordered += ready or waiting
+        waiting = [one for one in waiting if one not in ordered]
+    return ordered
 
 
 def _standing(watch: Watch) -> Standing:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from floodmark.control.streams.vitals import HEALTHS, Vitals
+from floodmark.control.health.judgement import CONDITIONS
+from floodmark.control.streams.vitals import Vitals
 from floodmark.core.time import END, NEVER
 from floodmark.lifecycle.usage import Usage
 from floodmark.observe.measure import Totals
 from floodmark.observe.pressure import PRESSURES, WINDOW_SECONDS
+from floodmark.spec.assets.alert import LEVELS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -154,7 +156,8 @@ def _levels(stream: Vitals) -> Iterator[tuple[Labels, dict[str, bool]]]:
 
 
 FAMILIES: Sequence[Family] = (
-    Family("stateset", "floodmark_stream_health", "State of a stream.", lambda s: [((), {h: h == s.health for h in HEALTHS})]),
+    Family("stateset", "floodmark_stream_health", "State of a stream.", lambda s: [((), {one: one == s.health.condition for one in CONDITIONS})]),
+    Family("stateset", "floodmark_stream_level", "How bad that is.", lambda s: [((), {one: one == s.health.level for one in LEVELS})]),
     Family("gauge", "floodmark_stream_up", "1 if a stream has a driver that lives.", _single(lambda s: s.alive)),
     Family("gauge", "floodmark_stream_wanted", "1 if a stream should run.", _single(lambda s: s.deployment.desired == "running")),
     Family("counter", "floodmark_driver_starts", "Drivers of a stream that were started.", _total(lambda t: t.starts)),

@@ -30,8 +30,7 @@ _STYLE = (
     "h1{font-size:1.4rem;margin:.3rem 0}h2{font-size:1.05rem;margin:1.4rem 0 .2rem}svg{max-width:760px;display:block}.wide svg{max-width:100%}"
     "pre{background:#f6f6f6;padding:.7rem;overflow-x:auto;font-size:12.5px;max-height:24rem}.quiet{color:#666}"
     ".tag{display:inline-block;border-radius:.6rem;padding:0 .6rem;color:#fff;background:#777;font-size:13px}"
-    ".running,.ok{background:#2a6b2d}.starting,.waiting,.asleep{background:#4a6f8f}.low{background:#a87400}"
-    ".crashed,.failed,.gone,.high{background:#b3401a}"
+    ".ok{background:#2a6b2d}.low,.warning{background:#a87400}.high,.error{background:#b3401a}"
 )
 
 
@@ -60,7 +59,7 @@ def overview(streams: Sequence[Vitals]) -> str:
     rows = [
         [
             Cell(f'<a href="{link(one)}">{escape(one.name)}</a>{_elsewhere(one, streams)}'),
-            _tag(one.health, one.text),
+            _tag(one.health.condition, one.health.reason or one.text, one.health.level),
             _tag(one.pressure) if one.pressure else Cell(""),
             _text(one.deployment.version),
             _text(_time(one.progress)),
@@ -88,7 +87,12 @@ def detail(store: Store, stream: Vitals) -> str:
     """The page about one stream."""
     parts = ['<p><a href="/">all streams</a></p>', f"<h1>{escape(stream.name)}</h1>"]
     pressure = f" backpressure {_tag(stream.pressure).html}" if stream.pressure else ""
-    parts.append(f"<p>{_tag(stream.health).html} {escape(stream.text)}{pressure}</p>")
+    health = stream.health
+    parts.append(f"<p>{_tag(health.condition, level=health.level).html} {escape(stream.text)}{pressure}</p>")
+    if health.reason:
+        parts.append(f"<p>{escape(printable(health.reason))}</p>")
+    if health.mend:
+        parts.append(f"<p>What mends it: {escape(printable(health.mend))}</p>")
     parts += [
         _facts(stream),
         *_program(stream),
@@ -346,8 +350,9 @@ def _number(text: str) -> Cell:
     return Cell(escape(text), number=True)
 
 
-def _tag(name: str, title: str = "") -> Cell:
-    return Cell(f'<span class="tag {escape(name)}" title="{escape(title)}">{escape(name)}</span>')
+def _tag(name: str, title: str = "", level: str = "") -> Cell:
+    """A coloured word: by its level, or by itself where that is its level."""
+    return Cell(f'<span class="tag {escape(level or name)}" title="{escape(title)}">{escape(name)}</span>')
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

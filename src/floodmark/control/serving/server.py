@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from floodmark.control.processes.holding import Holding
 from floodmark.control.serving import pages
 from floodmark.control.serving.exposition import exposition
 from floodmark.control.serving.lineage import telling
@@ -45,6 +46,7 @@ class Looks:
 
     store: Store
     _backlogs: Backlogs = field(default_factory=Backlogs)
+    _holding: Holding = field(default_factory=Holding)
     _seen: tuple[float, list[Vitals]] = (float("-inf"), [])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -52,7 +54,7 @@ class Looks:
         """The vitals of all streams, in the order of their names."""
         with self._lock:
             if time.monotonic() - self._seen[0] > _FRESH_SECONDS:
-                seen = vitals(self.store, self.store.deployments(), self._backlogs)
+                seen = vitals(self.store, self.store.deployments(), self._backlogs, self._holding)
                 self._seen = time.monotonic(), seen
             return self._seen[1]
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from floodmark.control.state.records import StreamId
 from floodmark.control.state.store import ROLLOUTS, Store
 from floodmark.core.errors import LifecycleError, SetupError
-from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.guardrails import Guardrail
 from floodmark.lifecycle.watch import Memory
 from floodmark.spec.assets.rollout import Rollout
 
@@ -23,12 +23,12 @@ State = Literal[
     "waiting", "shadowing", "judging", "awaiting approval", "promoting", "watching", "stopping", "taking back",
     "done", "stopped", "taken back",
 ]  # fmt: skip
-"""State of a rollout: ``waiting`` for its turn, ``shadowing`` for the declared time, ``judging`` until the gates hold, ``watching`` after the promotion.
+"""State of a rollout: ``waiting`` for its turn, ``shadowing`` for the declared time, ``judging`` until the guardrails hold, ``watching`` after the promotion.
 The last three are final."""
 
 Kind = Literal["rollout", "experiment"]
 
-_DECLARED, _GATES, _MEMORY = TypeAdapter(Rollout), TypeAdapter(tuple[Gate, ...]), TypeAdapter(Memory)
+_DECLARED, _GUARDRAILS, _MEMORY = TypeAdapter(Rollout), TypeAdapter(tuple[Guardrail, ...]), TypeAdapter(Memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Record:
         state: current state.
         since: time of the last transition, s since 1970.
         due: time of the next look, s since 1970.
-        gates: gates of the last look that judged.
+        guardrails: guardrails of the last look that judged.
         judged_at: time of that look, s since 1970.
         held_since: as ``Judgement.held_since``.
         waits: what the rollout waits for, in words.
@@ -93,7 +93,7 @@ class Record:
     state: State
     since: float
     due: float
-    gates: tuple[Gate, ...]
+    guardrails: tuple[Guardrail, ...]
     judged_at: float | None
     held_since: int | None
     waits: str
@@ -171,7 +171,7 @@ class Rollouts:
             "state": state,
             "since": now,
             "due": now,
-            "gates": "[]",
+            "guardrails": "[]",
             "steps": json.dumps([asdict(Step(state=state, at=now))]),
             "began_at": now,
             **dict.fromkeys(("waits", "approved", "aborted", "savepoint", "reason"), ""),
@@ -259,8 +259,8 @@ class Rollouts:
 
 
 def _row(values: dict[str, Any]) -> dict[str, Any]:
-    """Column values in the store's form: gates and memory as JSON."""
-    kinds: dict[str, TypeAdapter[Any]] = {"gates": _GATES, "memory": _MEMORY}
+    """Column values in the store's form: guardrails and memory as JSON."""
+    kinds: dict[str, TypeAdapter[Any]] = {"guardrails": _GUARDRAILS, "memory": _MEMORY}
     return {name: kinds[name].dump_json(one).decode() if name in kinds else one for name, one in values.items()}
 
 
@@ -268,7 +268,7 @@ def _record(row: dict[str, Any]) -> Record:
     row.pop("open")
     stream = StreamId(row.pop("operator"), row.pop("lake"))
     row["declared"] = _DECLARED.validate_json(row["declared"])
-    row["gates"] = _GATES.validate_json(row["gates"])
+    row["guardrails"] = _GUARDRAILS.validate_json(row.pop("gates"))  # name of the column in stores of all versions
     row["memory"] = None if row["memory"] is None else _MEMORY.validate_json(row["memory"])
     row["steps"] = tuple(Step(**one) for one in json.loads(row["steps"]))
     return Record(stream=stream, **row)

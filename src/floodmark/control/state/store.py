@@ -160,7 +160,7 @@ ROLLOUTS = sa.Table(
     sa.Column("state", sa.String, nullable=False),
     sa.Column("since", sa.Float, nullable=False),
     sa.Column("due", sa.Float, nullable=False, index=True),
-    sa.Column("gates", sa.Text, nullable=False),
+    sa.Column("gates", sa.Text, key="guardrails", nullable=False),
     sa.Column("judged_at", sa.Float),
     sa.Column("held_since", sa.BigInteger),
     sa.Column("waits", sa.Text, nullable=False),

@@ -1,34 +1,25 @@
-"""What can be seen of a supervised stream now: its state, lag, backlog, load and failures, from the control store and the logs of its inputs.
+"""What can be seen of a supervised stream now: its health, lag, backlog, load and failures, from the control store and the logs of its inputs.
 
 Nothing is asked of the driver, so that the vitals of a dead stream are as true as those of a living one.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
-from deltalake.exceptions import DeltaError
-
+from floodmark.control.health.judgement import Health, Judged, judged
+from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.presence import is_gone
-from floodmark.control.processes.supervisor import describe_driver, given_up
+from floodmark.control.processes.supervisor import describe_driver
 from floodmark.control.state.measures import RECENT, Measured, measured
-from floodmark.control.state.records import Deployment, Driver
+from floodmark.control.state.records import Deployment, Driver, StreamId
 from floodmark.control.state.store import Store
-from floodmark.core.errors import StateError
 from floodmark.core.time import END, NEVER, describe
-from floodmark.lake.table import history
 from floodmark.observe.backlog import Backlog, Backlogs
 from floodmark.observe.measure import Measure
 from floodmark.observe.pressure import WINDOW_SECONDS, Pressure, busy_share, level, pressure_share
-
-Health = Literal["running", "starting", "waiting", "asleep", "stopped", "crashed", "failed", "gone"]
-"""State of a stream: ``waiting`` for an input or a source; ``asleep`` as there is nothing to read; ``crashed``, and to be started again; ``failed``,
-and given up; ``gone``, a process that ended without a word."""
-
-HEALTHS = get_args(Health)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +30,11 @@ class Vitals:
         deployment: desired state.
         driver: newest driver; None before the first.
         measured: counted commits.
-        health: state.
-        text: the state in words.
+        health: what it does, whether that is a fault, why, and what mends it.
+        text: what its newest driver does, in words.
         error: why the newest crashed driver crashed; empty if none did.
         progress: of the outputs, or watermark of the log, ms; NEVER before the first commit.
-        behind_input: progress of the slowest input minus progress, s; None if unknown, for a source, and while the end of input is not read.
+        behind_input: progress of the slowest input minus progress, s; None for a source, before the first progress, and while the end of input is not read.
         behind_now: time now minus progress, s; None before the first progress, and at the end of input.
         backlog: what waits; None if unknown.
         busy: share of the last minute in commits.
@@ -75,7 +66,7 @@ class Vitals:
     @property
     def alive(self) -> bool:
         """True if the stream has a driver that lives."""
-        return self.health in {"running", "starting", "waiting"}
+        return self.driver is not None and self.driver.ended_at is None and not is_gone(self.driver)
 
     @property
     def minute(self) -> list[Measure]:
@@ -97,7 +88,10 @@ class Vitals:
             "environment": self.deployment.environment,
             "version": self.deployment.version,
             "wanted": self.deployment.desired,
-            "health": self.health,
+            "health": self.health.condition,
+            "level": self.health.level,
+            "reason": self.health.reason,
+            "mend": self.health.mend,
             "state": self.text,
             "progress": None if self.progress == NEVER else describe(self.progress),
             "behind_input_seconds": self.behind_input,
@@ -115,38 +109,47 @@ class Vitals:
 
 
 def vitals(
-    store: Store, deployments: Iterable[Deployment], backlogs: Backlogs | None = None, now: float | None = None
+    store: Store,
+    deployments: Iterable[Deployment],
+    backlogs: Backlogs | None = None,
+    holding: Holding | None = None,
+    judgements: Mapping[StreamId, Judged] | None = None,
 ) -> list[Vitals]:
     """The vitals of streams.
 
     Args:
         store: the control store.
-        deployments: of the streams.
+        deployments: of the streams, with those that they read.
         backlogs: remembers what was read of inputs between two calls.
-        now: time of the look, s since 1970; by default now.
+        holding: looks up gates, and remembers them between two calls.
+        judgements: stream -> its health, if it was judged just now.
     """
-    backlogs = backlogs or Backlogs()
-    return [_vitals(store, one, backlogs, time.time() if now is None else now) for one in deployments]
+    chosen, backlogs = list(deployments), backlogs or Backlogs()
+    if judgements is None:
+        judgements = judged(store, chosen, holding=holding or Holding(), now=store.now())
+    return [_vitals(store, judgements[one.stream], backlogs) for one in chosen]
 
 
-def _vitals(store: Store, deployment: Deployment, backlogs: Backlogs, now: float) -> Vitals:
-    drivers = store.drivers(deployment.stream)
-    driver = drivers[0] if drivers else None
+def _vitals(store: Store, judgement: Judged, backlogs: Backlogs) -> Vitals:
+    observed, deployment = judgement.observed, judgement.observed.deployment
+    driver, crash, now = next(iter(observed.drivers), None), observed.newest_crash, observed.now
     counted = measured(store, deployment.stream, RECENT)
-    crash = next((one for one in drivers if one.state == "crashed"), None)
     recent = counted.recent
-    progress = recent[-1].progress if recent else NEVER
+    progress = observed.standing.progress
+    if progress == NEVER and recent:  # its table cannot be read
+        progress = recent[-1].progress
+    lag = None if deployment.kind == "source" else observed.standing.lag
     backlog = _backlog(deployment, recent, backlogs)
     waited = pressure_share(recent, None if backlog is None else backlog.since, now)
     return Vitals(
         deployment=deployment,
         driver=driver,
         measured=counted,
-        health=_health(deployment, drivers),
+        health=judgement.health,
         text="not started yet" if driver is None else describe_driver(driver),
         error="" if crash is None else crash.reason or "",
         progress=progress,
-        behind_input=_behind_input(recent, progress),
+        behind_input=None if lag is None else lag / 1000,
         behind_now=None if progress in {NEVER, END} else max(0.0, now - progress / 1000),
         backlog=backlog,
         busy=busy_share(recent, now),
@@ -156,41 +159,9 @@ def _vitals(store: Store, deployment: Deployment, backlogs: Backlogs, now: float
     )
 
 
-def _health(deployment: Deployment, drivers: list[Driver]) -> Health:
-    if not drivers:
-        return "stopped" if deployment.desired == "stopped" else "starting"
-    driver = drivers[0]
-    if driver.ended_at is None:
-        if is_gone(driver):
-            return "gone"
-        if driver.reason:
-            return "waiting"
-        return "running" if driver.state == "running" else "starting"
-    if driver.read_to is not None:
-        return "asleep"
-    if deployment.desired == "stopped" or driver.state == "stopped":
-        return "stopped"
-    return "failed" if given_up(deployment, drivers) else "crashed"
-
-
 def _backlog(deployment: Deployment, recent: tuple[Measure, ...], backlogs: Backlogs) -> Backlog | None:
     """What waits. Of a source, that many files were still to land after its last commit."""
     if deployment.kind == "source":
         return Backlog(commits=recent[-1].waiting, whole=not recent[-1].waiting) if recent else None
     read = next((one.read for one in reversed(recent) if one.read), None)
     return None if read is None else backlogs.of(read)
-
-
-def _behind_input(recent: tuple[Measure, ...], progress: int) -> float | None:
-    read = next((one.read for one in reversed(recent) if one.read), {})
-    reached = [one for one in map(_progress_of, read) if one is not None]
-    if not reached or NEVER in {progress, min(reached)} or (min(reached) == END) != (progress == END):
-        return None
-    return max(0, min(reached) - progress) / 1000
-
-
-def _progress_of(path: str) -> int | None:
-    try:
-        return history.progress(path)
-    except (DeltaError, OSError, StateError):  # its stream says what is wrong with the table
-        return None

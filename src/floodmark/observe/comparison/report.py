@@ -27,11 +27,12 @@ def _parts(report: Report) -> Iterator[str]:
         yield f'<h2 class="{kind}">{escape(f"{made.arms[0].name} and {arm.name}: {report.verdict(arm)}")}</h2>'
     yield f"<p>{escape(_about(report))}</p>"
     yield "<h2>To go on</h2>" + "".join(f"<p><code>{escape(one)}</code></p>" for one in report.next_steps())
-    if report.gates:
+    if report.guardrails:
         became = "has become" if made.promoted == made.candidate else "becomes"
         yield f"<h2>The rule by which {escape(made.candidate)} {became} the stream</h2>"
         yield table(
-            ("gate", "wants", "sees", ""), [(one.name, one.wants, one.sees, one.verdict) for one in report.gates]
+            ("guardrail", "wants", "sees", ""),
+            [(one.name, one.wants, one.sees, one.verdict) for one in report.guardrails],
         )
     yield "<h2>How the arms run</h2>"
     yield table(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.time import describe_span, span
 
 Level = Literal["ok", "warning", "error"]
 """How bad the health of a stream is."""
+LEVELS: tuple[Level, ...] = get_args(Level)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHORTEST, _LONGEST = 1_000, 300_000
 """Of a deadline, ms."""

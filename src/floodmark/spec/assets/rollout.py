@@ -26,17 +26,17 @@ _SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoteWhen:
-    """Conditions for promoting an arm of an experiment to the stream. Each condition is a gate; all gates must hold.
+    """Conditions for promoting an arm of an experiment to the stream. Each condition is a guardrail; all guardrails must hold.
 
     Args:
         match: least share of rows that are the same as the first arm's, of each output, 0 to 1; 0: any.
         columns: column -> by how much its values may differ and count as the same; the share of such pairs must be ``match`` or more.
         rows: least number of rows compared.
         lag: most event time the arm may be behind the foremost of the stream and all arms; ``""``: any.
-        soak: time for which all other gates must have held at every evaluation without a break.
+        soak: time for which all other guardrails must have held at every evaluation without a break.
         at: earliest time of the promotion, ISO 8601; ``""``: any.
         every: time between two evaluations.
-        approve: whether a person must approve once all gates hold.
+        approve: whether a person must approve once all guardrails hold.
         cutover: the event time from which results are the new version's: ``"closed"``: the event time up to which results are final at the
             promotion; or an instant, ISO 8601. ``""``: all results since the experiment began.
 
@@ -149,12 +149,12 @@ class Rollout:
         timezone: of ``schedule``.
         shadow: time for which the new version runs beside the stream before the rule is evaluated.
         ramp: shares of the keys over which the new version runs first, in ascending order and below 1, so that a wrong version is found at
-            the cost of a few keys. The next share begins when all gates but approval hold after ``shadow``; the last one is all keys. Needs
+            the cost of a few keys. The next share begins when all guardrails but approval hold after ``shadow``; the last one is all keys. Needs
             an operator with a key, and a change that leaves the key as it is.
         promote: the rule.
         watch: time for which the new version is watched after its promotion; if it fails, the old version is restored.
         catch_up: time for which the new version may be further behind its input than ``promote.lag`` while it is watched.
-        patience: time after ``shadow`` within which waiting gates must hold, else the rollout is stopped. Approval may take longer.
+        patience: time after ``shadow`` within which waiting guardrails must hold, else the rollout is stopped. Approval may take longer.
         forward_only: accept that open windows hold rows that only the old definition admits.
         rebuild: a version that cannot resume from the stream's state, as with another window, computes all input from the first row.
 

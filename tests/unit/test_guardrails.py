@@ -1,4 +1,4 @@
-"""Rules of promotion: what is refused when they are made, and what their gates say of what was found."""
+"""Rules of promotion: what is refused when they are made, and what their guardrails say of what was found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from small_lake import TOTALS
 from floodmark import PromoteWhen, Rollout, Upgrades, Within, operator_asset
 from floodmark.core.errors import DefinitionError
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison, Counts, Profile, SchemaDifference
-from floodmark.lifecycle.gates import Evidence, Judgement, judge
+from floodmark.lifecycle.guardrails import Evidence, Judgement, judge
 from floodmark.spec.values.cron import check_cron
 
 NONE = Profile(nulls=0, distinct=None)
@@ -48,7 +48,7 @@ def seen(*found: Comparison | str, **other: Any) -> Evidence:
 
 
 def verdicts(judgement: Judgement) -> dict[str, str]:
-    return {one.name: one.verdict for one in judgement.gates}
+    return {one.name: one.verdict for one in judgement.guardrails}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_rule_on_the_command_line_is_that_in_code() -> None:
     assert PromoteWhen.parse(["at>=2026-01-01T03:00Z", "every=5 s"]) == PromoteWhen(at="2026-01-01T03:00Z", every="5 s")
 
 
-def test_gates_say_what_they_want_and_see() -> None:
+def test_guardrails_say_what_they_want_and_see() -> None:
     rule = PromoteWhen(match=0.9, columns={"total": Within(0.5)}, lag="30 s")
     found = comparison(
         Counts(equal=80, different=20),
@@ -150,7 +150,7 @@ def test_gates_say_what_they_want_and_see() -> None:
         (SchemaDifference(name="n", left="bigint", right=None),),
     )
     judgement = judge(rule, seen(found, "its rows have no key", behind=31_000))
-    assert [(one.name, one.wants, one.sees, one.verdict) for one in judgement.gates] == [
+    assert [(one.name, one.wants, one.sees, one.verdict) for one in judgement.guardrails] == [
         ("arm", "a stream that runs", "running", "holds"),
         ("rows", "1 compared or more", "100", "holds"),
         ("match of out0", "90% of the rows the same", "80%", "fails"),
@@ -163,8 +163,10 @@ def test_gates_say_what_they_want_and_see() -> None:
 
 def test_a_share_below_the_rule_is_never_shown_as_the_rule() -> None:
     counts = Counts(equal=999_999_999, different=1)
-    (gate,) = [one for one in judge(PromoteWhen(), seen(comparison(counts))).gates if one.name == "match of out0"]
-    assert (gate.verdict, gate.sees) == ("fails", "99.9999999%")
+    (guardrail,) = [
+        one for one in judge(PromoteWhen(), seen(comparison(counts))).guardrails if one.name == "match of out0"
+    ]
+    assert (guardrail.verdict, guardrail.sees) == ("fails", "99.9999999%")
 
 
 def test_nothing_compared_waits_and_an_arm_that_was_given_up_fails() -> None:

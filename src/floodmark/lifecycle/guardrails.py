@@ -1,4 +1,4 @@
-"""Gates of a promotion: the conditions of a rule, each judged on evidence. Pure: the caller supplies the evidence."""
+"""Guardrails of a promotion: the conditions of a rule, each judged on evidence. Pure: the caller supplies the evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Verdict = Literal["holds", "waits", "fails"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Guardrail:
     """One condition of a rule.
 
     Args:
         name: ``match of hourly``, ``lag``, ``soak``.
         wants: the condition of the rule, in words.
         sees: the observation, in words.
-        verdict: ``waits`` if time alone may make the gate hold, ``fails`` if the evidence speaks against the arm.
+        verdict: ``waits`` if time alone may make the guardrail hold, ``fails`` if the evidence speaks against the arm.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether the gate permits the promotion."""
+        """Whether the guardrail permits the promotion."""
         return self.verdict == "holds"
 
 
@@ -58,30 +58,30 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The gates of a rule at one look.
+    """The guardrails of a rule at one look.
 
     Args:
-        gates: in the order of display; soak and approval last.
-        held_since: time of the look since which all gates but soak and approval have held, ms UTC; None while one of them does not hold.
+        guardrails: in the order of display; soak and approval last.
+        held_since: time of the look since which all guardrails but soak and approval have held, ms UTC; None while one of them does not hold.
     """
 
-    gates: tuple[Gate, ...]
+    guardrails: tuple[Guardrail, ...]
     held_since: int | None
 
     @property
     def holds(self) -> bool:
         """Whether the arm may be promoted."""
-        return all(one.holds for one in self.gates)
+        return all(one.holds for one in self.guardrails)
 
     @property
     def awaits_approval(self) -> bool:
         """Whether approval is all that is missing."""
-        return [one.name for one in self.gates if not one.holds] == ["approval"]
+        return [one.name for one in self.guardrails if not one.holds] == ["approval"]
 
     @property
-    def failing(self) -> tuple[Gate, ...]:
-        """Gates that fail, and that time alone will not make hold."""
-        return tuple(one for one in self.gates if one.verdict == "fails")
+    def failing(self) -> tuple[Guardrail, ...]:
+        """Guardrails that fail, and that time alone will not make hold."""
+        return tuple(one for one in self.guardrails if one.verdict == "fails")
 
 
 def judge(rule: PromoteWhen, seen: Evidence, held_since: int | None = None, approved: str = "") -> Judgement:
@@ -93,12 +93,12 @@ def judge(rule: PromoteWhen, seen: Evidence, held_since: int | None = None, appr
         held_since: of the judgement at the previous look.
         approved: the person who approved, and the time; ``""`` for no approval.
     """
-    gates = [_running(seen), *_compared(rule, seen), *_punctual(rule, seen)]
-    since = (held_since if held_since is not None else seen.now) if all(one.holds for one in gates) else None
+    guardrails = [_running(seen), *_compared(rule, seen), *_punctual(rule, seen)]
+    since = (held_since if held_since is not None else seen.now) if all(one.holds for one in guardrails) else None
     if rule.soak_ms:
         held = 0 if since is None else seen.now - since
-        gates.append(
-            Gate(
+        guardrails.append(
+            Guardrail(
                 name="soak",
                 wants=f"all of these at every look for {describe_span(rule.soak_ms)}",
                 sees="not all hold" if since is None else f"for {describe_span(held // 1000 * 1000)}",
@@ -107,34 +107,36 @@ def judge(rule: PromoteWhen, seen: Evidence, held_since: int | None = None, appr
         )
     if rule.approve:
         sees, verdict = (approved, _verdict(True)) if approved else ("nobody yet", _verdict(False))
-        gates.append(Gate(name="approval", wants="a person's", sees=sees, verdict=verdict))
-    return Judgement(gates=tuple(gates), held_since=since)
+        guardrails.append(Guardrail(name="approval", wants="a person's", sees=sees, verdict=verdict))
+    return Judgement(guardrails=tuple(guardrails), held_since=since)
 
 
 def _verdict(holds: bool) -> Verdict:  # noqa: FBT001 - of the word itself
     return "holds" if holds else "waits"
 
 
-def _running(seen: Evidence) -> Gate:
+def _running(seen: Evidence) -> Guardrail:
     verdict: Verdict = "holds" if seen.runs else "fails" if seen.given_up else "waits"
-    return Gate(name="arm", wants="a stream that runs", sees=seen.state, verdict=verdict)
+    return Guardrail(name="arm", wants="a stream that runs", sees=seen.state, verdict=verdict)
 
 
-def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
+def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Guardrail]:
     compared = {table: comparison for table, comparison in seen.comparisons.items() if not isinstance(comparison, str)}
     every = sum(comparison.counts.rows for comparison in compared.values())
     wants = f"{rule.rows:,} compared or more"
-    yield Gate(name="rows", wants=wants, sees=f"{every:,}", verdict=_verdict(every >= rule.rows))
+    yield Guardrail(name="rows", wants=wants, sees=f"{every:,}", verdict=_verdict(every >= rule.rows))
     for table, comparison in seen.comparisons.items():
         if isinstance(comparison, str):
-            yield Gate(name=f"match of {table}", wants="rows that can be compared", sees=comparison, verdict="fails")
+            yield Guardrail(
+                name=f"match of {table}", wants="rows that can be compared", sees=comparison, verdict="fails"
+            )
             continue
         yield _share(f"match of {table}", rule, comparison.counts.match, "of the rows the same")
         missing = ", ".join(column.name for column in comparison.not_compared if column.right is None)
         changed = ", ".join(f"{c.name} is {c.right}" for c in comparison.not_compared if c.right is not None)
         wrong = "; ".join(filter(None, (f"lacks {missing}" if missing else "", changed)))
         verdict: Verdict = "fails" if wrong else "holds"
-        yield Gate(
+        yield Guardrail(
             name=f"columns of {table}", wants="all of the first arm's", sees=wrong or "all are there", verdict=verdict
         )
     for column, bound in rule.columns.items():
@@ -146,17 +148,17 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
             yield _share(name, rule, min(shares), f"of the pairs within {bound}")
         else:
             wants = f"{_percent(rule.match)} of the pairs within {bound}"
-            yield Gate(name=name, wants=wants, sees="nothing compared", verdict="waits")
+            yield Guardrail(name=name, wants=wants, sees="nothing compared", verdict="waits")
 
 
 def _of_column(name: str) -> str:
-    """The name of a column's gate; the prefix keeps a column called ``lag`` apart from the gate ``lag``."""
+    """The name of a column's guardrail; the prefix keeps a column called ``lag`` apart from the guardrail ``lag``."""
     return f"column {name}"
 
 
-def _share(name: str, rule: PromoteWhen, share: float, what: str) -> Gate:
+def _share(name: str, rule: PromoteWhen, share: float, what: str) -> Guardrail:
     verdict: Verdict = "holds" if share >= rule.match else "fails"
-    return Gate(name=name, wants=f"{_percent(rule.match)} {what}", sees=_percent(share), verdict=verdict)
+    return Guardrail(name=name, wants=f"{_percent(rule.match)} {what}", sees=_percent(share), verdict=verdict)
 
 
 def _percent(share: float) -> str:
@@ -165,24 +167,24 @@ def _percent(share: float) -> str:
     return f"{text}%" if float(text) <= 100 * share or share == 1 else f"{100 * share:.12g}%"
 
 
-def _punctual(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
+def _punctual(rule: PromoteWhen, seen: Evidence) -> Iterator[Guardrail]:
     if rule.lag_ms is not None:
         sees = "no micro-batch yet" if seen.behind is None else describe_span(seen.behind)
         holds = seen.behind is not None and seen.behind <= rule.lag_ms
         wants = f"at most {describe_span(rule.lag_ms)} of event time behind"
-        yield Gate(name="lag", wants=wants, sees=sees, verdict=_verdict(holds))
+        yield Guardrail(name="lag", wants=wants, sees=sees, verdict=_verdict(holds))
     if rule.at_ms is not None:
         wants, holds = f"{describe(rule.at_ms)} or later", seen.now >= rule.at_ms
-        yield Gate(name="time", wants=wants, sees=describe(seen.now), verdict=_verdict(holds))
+        yield Guardrail(name="time", wants=wants, sees=describe(seen.now), verdict=_verdict(holds))
 
 
-def describe_unmet(gates: Iterable[Gate]) -> str:
-    """The gates that do not hold, in words."""
-    return "; ".join(f"{one.name}: wants {one.wants}, sees {one.sees}" for one in gates if not one.holds)
+def describe_unmet(guardrails: Iterable[Guardrail]) -> str:
+    """The guardrails that do not hold, in words."""
+    return "; ".join(f"{one.name}: wants {one.wants}, sees {one.sees}" for one in guardrails if not one.holds)
 
 
 def names(rule: PromoteWhen, tables: Iterable[str]) -> list[str]:
-    """Every gate a rule may have, for outputs of these tables."""
+    """Every guardrail a rule may have, for outputs of these tables."""
     shares = [f"{what} of {table}" for table in tables for what in ("match", "columns")]
     asked = {
         "lag": rule.lag_ms is not None,
