@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem, copy_files
 
+from floodmark.lake.folder import bucket
 from floodmark.lake.folder.storage import file_system
 
 _DRAFTS = (".tmp", ".draft")
@@ -37,6 +38,9 @@ def copy(source: str, target: str, *, link: bool = True, touch: bool = False) ->
     Raises:
         FileNotFoundError: the source file does not exist.
     """
+    if bucket.is_bucket(source) and bucket.is_bucket(target):
+        bucket.copy(source, target)
+        return
     (files, origin), (others, destination) = file_system(source), file_system(target)
     others.create_dir(destination.rsplit("/", 1)[0])
     if isinstance(files, LocalFileSystem) and isinstance(others, LocalFileSystem):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.core.errors import SetupError
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.storage import folders, read, write
 from floodmark.spec.graph.operator import Input
 from floodmark.spec.workspace import Settings
@@ -102,6 +103,11 @@ class Lake:
 def is_local(path: str) -> bool:
     """True for a path of this machine, not a URI."""
     return "://" not in path
+
+
+def is_reached(path: str) -> bool:
+    """True for a path of this machine, and for a URI of a bucket: places in which the embedded engine works."""
+    return is_local(path) or is_bucket(path)
 
 
 def absolute(path: str) -> str:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import IO
 
 from pyarrow import ArrowInvalid, NativeFile
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem
 
 from floodmark.core.errors import SetupError
+from floodmark.lake.folder import bucket
+from floodmark.lake.folder.arrow import BucketFiles
 
 _CHUNK = 1 << 20
 _SYNCS = 8
@@ -27,15 +29,16 @@ _ABANDONED_SECONDS = 3600
 
 
 def file_system(location: str) -> tuple[FileSystem, str]:
-    """Path or URI -> (file system, path in it). ``s3a://`` and ``s3n://`` count as S3.
+    """Path or URI -> (file system, path in it). Files of buckets are reached through ``bucket``.
 
     Raises:
         SetupError: SETUP-042, no file system for the URI.
     """
     if "://" not in location:
         return LocalFileSystem(), str(Path(location).expanduser().absolute())
-    for name in ("s3a://", "s3n://"):
-        location = location.replace(name, "s3://", 1) if location.startswith(name) else location
+    if bucket.is_bucket(location):
+        scheme, name, key = bucket.split(location)
+        return PyFileSystem(BucketFiles(scheme)), f"{name}/{key}".rstrip("/")
     try:
         files, path = FileSystem.from_uri(location)
     except (ArrowInvalid, OSError) as error:
@@ -76,6 +79,9 @@ def _names(location: str, kind: FileType) -> list[str]:
 
 def remove(location: str) -> None:
     """Remove a file, if it exists."""
+    if bucket.is_bucket(location):
+        bucket.remove([location])
+        return
     system, path = file_system(location)
     if system.get_file_info(path).type != FileType.NotFound:
         system.delete_file(path)
@@ -83,6 +89,8 @@ def remove(location: str) -> None:
 
 def read(location: str) -> bytes | None:
     """The content of a file; None if it does not exist."""
+    if bucket.is_bucket(location):
+        return bucket.read(location)
     files, path = file_system(location)
     if files.get_file_info(path).type == FileType.NotFound:
         return None
@@ -92,6 +100,9 @@ def read(location: str) -> bytes | None:
 
 def write(location: str, content: bytes) -> None:
     """Create or replace a file atomically: readers see the old content or the new. A local file is synced before the replacement."""
+    if bucket.is_bucket(location):
+        bucket.write(location, content)
+        return
     files, path = file_system(location)
     files.create_dir(path.rsplit("/", 1)[0])
     if not isinstance(files, LocalFileSystem):
@@ -110,6 +121,13 @@ def write(location: str, content: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def exists(location: str) -> bool:
+    """True if there is a file, not a folder."""
+    if bucket.is_bucket(location):
+        return bucket.stat(location) is not None
+    return os.path.isfile(location)  # noqa: PTH113 - a start asks a dozen times, and a Path takes longer than the answer
 
 
 def _remove_abandoned(target: Path, now: float) -> None:

@@ -51,7 +51,7 @@ def application(source: str) -> str:
 
 
 def append(writer: Writer, write: Callable[[], Written], source: str, ordinal: int) -> None:
-    """Quarantine rows, in a table on a local disk.
+    """Quarantine rows.
 
     Args:
         writer: writer of the quarantine.
@@ -67,9 +67,7 @@ def append(writer: Writer, write: Callable[[], Written], source: str, ordinal: i
 
 
 def announce(path: str, source: str, ordinal: int) -> None:
-    """Record the greatest landing commit that rows of a quarantine may refer to, before rows are marked as replayed. Local disks only."""
-    if not is_local(path):
-        return
+    """Record the greatest landing commit that rows of a quarantine may refer to, before rows are marked as replayed."""
     retried(lambda: Writer(path).note(SetAside(source=source, ordinal=ordinal), (application(source), ordinal)), path)
 
 
@@ -96,6 +94,8 @@ def undo_uncommitted(path: str, source: str, due: int) -> None:
 
 def files_of(path: str) -> list[str]:
     """Paths of the data files of a quarantine's newest version; empty if only opening the table can tell."""
+    if not is_local(path):  # DuckDB reads buckets through a client of its own
+        return []
     return [name if name.startswith("/") else f"{path}/{name}" for name in entries.live_files(path) or ()]
 
 
@@ -118,7 +118,7 @@ def relation(connection: duckdb.DuckDBPyConnection, path: str, files: Sequence[s
 
 def _reaches(path: str, source: str, due: int) -> bool:
     """True if rows of a quarantine may refer to landing commit ``due`` or a later one."""
-    last = entries.transaction_of(path, application(source)) if is_local(path) else None
+    last = entries.transaction_of(path, application(source))
     return _may_reach(DeltaTable(path), due) if last is None else last >= due
 
 

@@ -6,9 +6,7 @@ that moment, and the last sequence of all earlier rows.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +15,8 @@ from deltalake import Schema as TableSchema
 
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER
+from floodmark.lake.folder import staging
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import sync
 from floodmark.lake.stream import marks
@@ -72,18 +72,20 @@ def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpo
     Raises:
         LifecycleError: LIFECYCLE-004, the commit conflicted with another writer.
     """
-    operator, path = timeline.operator, Path(timeline.folder(TICKS))
+    operator, path = timeline.operator, timeline.folder(TICKS)
 
     def written() -> Written:
-        folder = path / uuid.uuid4().hex
-        folder.mkdir()
+        folder = staging.new_folder(path)
         row = pa.table([[value] for value in (batch, *astuple(tick))], schema=COLUMNS)
         pq.write_table(row, folder / "part-00000.parquet")
-        for changed in (folder / "part-00000.parquet", folder, path):
+        files = Written(folder=folder)
+        if is_bucket(path):
+            return files.send(path)
+        for changed in (folder / "part-00000.parquet", folder, folder.parent):
             sync(changed)
-        return Written(folder=folder)
+        return files
 
-    writer = Writer(str(path), checkpointer)
+    writer = Writer(path, checkpointer)
     writer.append(written, Ticked(operator=operator, batch=batch), application(timeline, batch))
 
 

@@ -7,7 +7,6 @@ probing for entry files by name, starting at the last checkpoint, in logarithmic
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
@@ -20,7 +19,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.lake.folder.paths import is_local
-from floodmark.lake.folder.storage import file_system, read, write
+from floodmark.lake.folder.storage import exists, file_system, read, write
 
 LOG = "_delta_log"
 """Folder of the log in the table's folder."""
@@ -104,11 +103,11 @@ def is_table(path: str) -> bool:
     """True if there is a table at a path. Lists its log only if cheaper probes cannot decide."""
     if is_local(path) and not Path(path, LOG).is_dir():
         return False
-    return (is_local(path) and newest(path) is not None) or DeltaTable.is_deltatable(path)
+    return newest(path) is not None or DeltaTable.is_deltatable(path)
 
 
 def newest(path: str) -> int | None:
-    """The newest version of a table on a local disk; None if there is no table, or if its log has no readable checkpoint pointer or entry."""
+    """The newest version of a table; None if there is no table, or if its log has no readable checkpoint pointer or entry."""
     known = checkpointed(path)
     if known is None or not _has_entry(path, known):
         return None
@@ -170,7 +169,7 @@ def version_of(path: str) -> int:
     Raises:
         TableNotFoundError: there is no table.
     """
-    version = newest(path) if is_local(path) else None
+    version = newest(path)
     return int(DeltaTable(path).version()) if version is None else version
 
 
@@ -180,11 +179,11 @@ def id_of(path: str) -> str:
     Raises:
         TableNotFoundError: there is no table.
     """
-    first = entry(path, 0) if is_local(path) else None
-    if first is None and is_local(path) and (stored_id := read(beside(path, _ID))) is not None:
+    first = entry(path, 0)
+    if first is None and (stored_id := read(beside(path, _ID))) is not None:
         return stored_id.decode()
     metadata = None if first is None else _metadata(first)
-    if metadata is None and is_local(path):
+    if metadata is None:
         metadata = _checkpointed_metadata(path)
     return str(DeltaTable(path).metadata().id if metadata is None else metadata["id"])
 
@@ -209,7 +208,7 @@ def schema_of(path: str) -> str:
     Raises:
         TableNotFoundError: there is no table.
     """
-    return (_newest_schema(path) if is_local(path) else None) or str(DeltaTable(path).schema().to_json())
+    return _newest_schema(path) or str(DeltaTable(path).schema().to_json())
 
 
 def _newest_schema(path: str) -> str | None:
@@ -222,7 +221,7 @@ def _newest_schema(path: str) -> str | None:
 
 
 def since_checkpoint(path: str) -> Iterator[Entry]:
-    """The log entries of a table on a local disk, newest first, down to that of its last checkpoint; empty if these versions are unknown."""
+    """The log entries of a table, newest first, down to that of its last checkpoint; empty if these versions are unknown."""
     if (ends := _checkpoint_and_newest(path)) is not None:
         checkpoint, last = ends
         yield from takewhile(lambda one: one.version >= checkpoint, backwards(path, last))
@@ -234,12 +233,12 @@ def transaction_of(path: str, app: str) -> int | None:
     Raises:
         TableNotFoundError: there is no table.
     """
-    for log_entry in since_checkpoint(path) if is_local(path) else ():
+    for log_entry in since_checkpoint(path):
         for line in log_entry.content.splitlines() if b'"txn"' in log_entry.content else ():
             transaction = json.loads(line).get("txn") if b'"txn"' in line else None
             if transaction is not None and transaction["appId"] == app:
                 return int(transaction["version"])
-    ends = _checkpoint_and_newest(path) if is_local(path) else None
+    ends = _checkpoint_and_newest(path)
     known = None if ends is None else _of_checkpoint(path, ends[0], "txn.appId", "txn.version")
     if known is None:
         return DeltaTable(path).transaction_version(app)
@@ -247,7 +246,7 @@ def transaction_of(path: str, app: str) -> int | None:
 
 
 def head_of(path: str) -> Head | None:
-    """The writer requirements of the newest version of a table on a local disk; None if only opening the table can tell."""
+    """The writer requirements of the newest version of a table; None if only opening the table can tell."""
     if (ends := _checkpoint_and_newest(path)) is None:
         return None
     checkpoint, last = ends
@@ -277,7 +276,7 @@ def head_of(path: str) -> Head | None:
 
 def live_files(path: str) -> list[str] | None:
     """Paths of the data files of a table's newest version, relative to its folder, by modification time; None if only opening the table can tell."""
-    ends = _checkpoint_and_newest(path) if is_local(path) else None
+    ends = _checkpoint_and_newest(path)
     known = None if ends is None else _of_checkpoint(path, ends[0], "add.path", "add.modificationTime")
     if ends is None or known is None:
         return None
@@ -321,7 +320,8 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
     if not checkpoint:
         return []
     try:
-        with pq.ParquetFile(Path(path, LOG, checkpoint_of(checkpoint))) as file:
+        files, name = file_system(f"{path}/{LOG}/{checkpoint_of(checkpoint)}")
+        with files.open_input_file(name) as content, pq.ParquetFile(content) as file:
             table = file.read(columns=list(columns), use_threads=False)
     except FileNotFoundError:
         return None
@@ -333,7 +333,7 @@ def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, 
 
 
 def _checkpoint_and_newest(path: str) -> tuple[int, int] | None:
-    """(version of the last checkpoint or 0 for none, version of the newest entry) of a table on a local disk; None if they are unknown."""
+    """(version of the last checkpoint or 0 for none, version of the newest entry) of a table; None if they are unknown."""
     checkpoint, last = checkpointed(path), newest(path)
     return None if checkpoint is None or last is None else (checkpoint, last)
 
@@ -345,9 +345,14 @@ def commit_info(entry: Entry) -> dict[str, Any]:
 
 
 def checkpointed(path: str) -> int | None:
-    """The version of the last checkpoint of a table on a local disk; 0 if there is none yet; None if ``_last_checkpoint`` is malformed."""
+    """The version of the last checkpoint of a table; 0 if there is none yet; None if ``_last_checkpoint`` is malformed."""
     try:
-        return int(json.loads(Path(path, LOG, "_last_checkpoint").read_bytes())["version"])
+        content = (
+            Path(path, LOG, "_last_checkpoint").read_bytes()
+            if is_local(path)
+            else read(f"{path}/{LOG}/_last_checkpoint")
+        )
+        return 0 if content is None else int(json.loads(content)["version"])
     except FileNotFoundError:
         return 0
     except (
@@ -359,4 +364,4 @@ def checkpointed(path: str) -> int | None:
 
 
 def _has_entry(path: str, version: int) -> bool:
-    return os.path.isfile(f"{path}/{LOG}/{entry_of(version)}")  # noqa: PTH113 - a start asks a dozen times, and a Path takes longer than the answer
+    return exists(f"{path}/{LOG}/{entry_of(version)}")

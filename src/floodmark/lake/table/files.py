@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from floodmark.lake.folder import bucket
+from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table import entries
 from floodmark.lake.table.rows import plain_type
 
@@ -35,12 +37,21 @@ class Written:
     """Files that an engine wrote into a folder of a table. They become part of the table once a commit names them.
 
     Args:
-        folder: new folder in the table's folder.
+        folder: new folder in the table's folder; for a table in a bucket a local folder of that name, whose files are sent before the commit.
         partition_by: the table's partition columns.
+        sent: True if the files are in the bucket already.
     """
 
     folder: Path
     partition_by: tuple[str, ...] = ()
+    sent: bool = False
+
+    def send(self, path: str) -> Written:
+        """Send the files to a table in a bucket; nothing on a local disk, where they were written into the table's folder."""
+        if self.sent or not bucket.is_bucket(path):
+            return self
+        bucket.send((file, f"{path}/{file.relative_to(self.folder.parent).as_posix()}") for file in self.files)
+        return replace(self, sent=True)
 
     @property
     def files(self) -> list[Path]:
@@ -102,11 +113,12 @@ def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAct
     return removed
 
 
-def split(table: DeltaTable, written: Written, first: datetime, last: datetime) -> list[RemoveAction]:
+def split(table: DeltaTable, table_path: str, written: Written, first: datetime, last: datetime) -> list[RemoveAction]:
     """Remove actions for the files with rows in [first, last]. Writes their other rows and markers into new files of ``written``.
 
     Args:
-        table: the table, on a local disk.
+        table: the opened table.
+        table_path: path or URI of the table.
         written: the files of the run; the new files go into its folder.
         first: first event time of the range.
         last: last event time of the range, inclusive.
@@ -120,7 +132,8 @@ def split(table: DeltaTable, written: Written, first: datetime, last: datetime) 
         if low is not None and high is not None and (high < first or low > last):
             continue
         path = unquote(action["path"])
-        with (written.folder.parent / path).open("rb") as stream:
+        files, name = file_system(f"{table_path}/{path}")
+        with files.open_input_file(name) as stream:
             rows = pq.ParquetFile(stream).read()
         rows = rows.cast(pa.schema([pa.field(one.name, plain_type(one.type)) for one in rows.schema]))
         moments = rows["_event_time"]

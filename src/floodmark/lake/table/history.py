@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.time import END
-from floodmark.lake.folder.paths import is_local
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import (
@@ -68,7 +67,7 @@ class Commit:
 def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
     """The commits of a table, newest first.
 
-    Commits are read lazily, so a search that ends among the newest reads only those. On a local disk the table is not opened.
+    Commits are read lazily, so a search that ends among the newest reads only those. The table is not opened.
 
     Args:
         path: path of the table.
@@ -79,7 +78,7 @@ def every(path: str, limit: int | None = None, *, upto: int | None = None) -> It
         TableNotFoundError: there is no table.
         StateError: STATE-040, a record cannot be read.
     """
-    newest = entries.newest(path) if is_local(path) else None
+    newest = entries.newest(path)
     commits = _opened(DeltaTable(path), path) if newest is None else _read(path, newest if upto is None else upto)
     commits = commits if upto is None else dropwhile(lambda commit: commit.version > upto, commits)
     return islice(commits, limit)

@@ -93,10 +93,10 @@ def lost_files(table: str) -> list[LostFile]:
 def known_lost(table: str) -> list[LostFile]:
     """The lost files of a table, with a cheap check first.
 
-    Checks the files that the newest ``NEWEST`` commits added, and those that the last upkeep found missing. Only if one of these is missing, or if the table
-    is not on a local disk, all files are checked; otherwise the result is empty.
+    Checks the files that the newest ``NEWEST`` commits added, and those that the last upkeep found missing. Only if one of these is missing
+    all files are checked; otherwise the result is empty.
     """
-    newest = entries.newest(table) if is_local(table) else None
+    newest = entries.newest(table)
     if newest is None:
         return lost_files(table)
     commits = list(islice(entries.backwards(table, newest), NEWEST))

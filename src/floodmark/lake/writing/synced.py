@@ -1,8 +1,7 @@
-"""Writes rows in memory as files into a table's folder, and syncs them to disk before a commit names them."""
+"""Writes rows in memory as files into a table's folder, and syncs them to disk, or sends them to the bucket, before a commit names them."""
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from floodmark.lake.folder import staging
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.storage import sync_all
 from floodmark.lake.table.files import Written
 from floodmark.spec.values.schema import PARTITION
@@ -18,17 +19,17 @@ ROWS_PER_FILE = 1_000_000
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-def write(path: str, rows: pa.Table, *, divided: bool) -> str:
-    """Write rows into a new folder of a table and sync the files. Returns the folder's name.
+def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Written:
+    """Write rows into a new folder of a table, durably. Returns the files for a commit.
 
     Args:
         path: path of the table.
-        rows: rows in the order in which they are to be read.
-        divided: True if the rows have the asset partition column and the table is partitioned by it.
+        rows: rows in the order in which they are to be read. They have the asset partition column if the table is partitioned by it.
+        partition_by: the table's partition columns.
     """
-    folder = Path(path, uuid.uuid4().hex)
-    folder.mkdir()
-    written: list[Path] = []
+    folder = staging.new_folder(path)
+    divided = bool(partition_by)
+    paths: list[Path] = []
     for partition, part in _parts(rows, divided=divided):
         inner = folder / partition
         inner.mkdir(exist_ok=True)
@@ -41,22 +42,13 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
                 use_dictionary=_dictionary_columns(part),
                 version="2.6",
             )
-            written.append(file)
-        written.append(inner)
-    sync_all({*written, folder, folder.parent})
-    return folder.name
-
-
-def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Written:
-    """Write rows as ``write`` does. Returns the files for a commit.
-
-    Args:
-        path: path of the table.
-        rows: rows in the order in which they are to be read.
-        partition_by: the table's partition columns.
-    """
-    folder = write(path, rows, divided=bool(partition_by))
-    return Written(folder=Path(path, folder), partition_by=partition_by)
+            paths.append(file)
+        paths.append(inner)
+    files = Written(folder=folder, partition_by=partition_by)
+    if is_bucket(path):
+        return files.send(path)
+    sync_all({*paths, folder, folder.parent})
+    return files
 
 
 def _dictionary_columns(rows: pa.Table) -> list[str]:

@@ -1,7 +1,8 @@
-"""The end of a table's log on a local disk, tracked by its writer so that appends are committed without opening the table.
+"""The end of a table's log, tracked by its writer so that appends are committed without opening the table.
 
-A commit is one file, which only one writer can create: the draft is synced, then hard-linked to the name of the next version. Commits of other writers
-are read from their entries. If an entry changes the table's columns or protocol, the table must be opened.
+A commit is one file, which only one writer can create: on a disk the draft is synced, then hard-linked to the name of the next version; in a bucket it is
+a conditional put, whose content has an id of its own, so that a lost answer is told from another writer's commit. Commits of other writers are read from
+their entries. If an entry changes the table's columns or protocol, the table must be opened.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from urllib.parse import quote
 
 from deltalake.transaction import AddAction
 
+from floodmark.lake.folder.bucket import create, is_bucket
 from floodmark.lake.folder.paths import is_local
-from floodmark.lake.folder.storage import sync
+from floodmark.lake.folder.storage import exists, sync
 from floodmark.lake.table import entries
 
 _PLAIN = (1, 2)
@@ -27,6 +29,8 @@ _PLAIN = (1, 2)
 _SAFE = "/=._-~"
 """Characters that are not escaped in a path, besides letters and digits."""
 _INTERVAL = "delta.checkpointInterval"
+_FOLLOWED_SECONDS = 60
+"""Time in a bucket after which commits of other writers are looked for before a commit. A commit onto a stale version fails in any case."""
 
 
 @dataclass(slots=True)
@@ -46,19 +50,28 @@ class Tail:
     done: dict[str, int | None] = field(default_factory=dict)
     links: bool = field(default=True, init=False)
     """True unless a commit found that the disk has no hard links."""
+    _followed: float = field(default_factory=time.monotonic, init=False)
+    """When ``version`` was known to be the newest one."""
+    _met: bool = field(default=False, init=False)
+    """True after a commit that another writer came before."""
 
     @staticmethod
     def of(path: str) -> Tail | None:
-        """Read the end of a table's log; None if the table is remote or an append needs more than this module supports."""
-        head = entries.head_of(path) if is_local(path) else None
+        """Read the end of a table's log; None if an append needs more than this module supports."""
+        head = entries.head_of(path) if is_local(path) or is_bucket(path) else None
         if head is None or head.protocol > _PLAIN:
             return None
         interval = head.properties.get(_INTERVAL, "100")
         return Tail(path, head.version, int(interval)) if interval and interval.isdecimal() else None
 
     def follow(self) -> bool:
-        """Read commits of other writers. Returns False if the table must be opened."""
-        if not Path(self.path, entries.LOG, entries.entry_of(self.version)).is_file():
+        """Read commits of other writers. Returns False if the table must be opened.
+
+        In a bucket they are read when a commit meets another one, and after a pause: entries removed by upkeep are much older.
+        """
+        if is_bucket(self.path) and not self._met and time.monotonic() - self._followed < _FOLLOWED_SECONDS:
+            return True
+        if not exists(f"{self.path}/{entries.LOG}/{entries.entry_of(self.version)}"):
             return False
         while (entry := entries.entry(self.path, self.version + 1)) is not None:
             for action in entries.actions(entry):
@@ -67,6 +80,7 @@ class Tail:
                 if (transaction := action.get("txn")) and transaction["appId"] in self.done:
                     self.done[transaction["appId"]] = int(transaction["version"])
             self.version += 1
+        self._followed, self._met = time.monotonic(), False
         return True
 
     def can_append(self, files: Sequence[AddAction]) -> bool:
@@ -79,7 +93,7 @@ class Tail:
         return (self.version + 1) % self.interval == 0
 
     def commit(self, files: Sequence[AddAction], metadata: str, divided: Sequence[str], once: tuple[str, int]) -> bool:
-        """Commit files as the next version, synced. Returns False, without a commit, if another writer committed that version or links do not work.
+        """Commit files as the next version, durably. Returns False, without a commit, if another writer committed that version or links do not work.
 
         Args:
             files: files to add.
@@ -96,6 +110,8 @@ class Tail:
         }
         transaction = {"appId": once[0], "version": once[1]}
         actions = [{"commitInfo": info}, *({"add": _plain(file)} for file in files), {"txn": transaction}]
+        if is_bucket(self.path):
+            return self._create(actions, once)
         log = Path(self.path, entries.LOG)
         draft = log / f"_commit_{uuid.uuid4()}.json.tmp"
         with draft.open("w", encoding="utf-8") as stream:
@@ -114,6 +130,17 @@ class Tail:
         sync(log)
         self.version += 1
         self.done[once[0]] = once[1]
+        return True
+
+    def _create(self, actions: list[dict[str, Any]], once: tuple[str, int]) -> bool:
+        """``commit`` in a bucket."""
+        actions[0]["commitInfo"]["floodmark"] = uuid.uuid4().hex
+        content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+        if not create(f"{self.path}/{entries.LOG}/{entries.entry_of(self.version + 1)}", content):
+            self._met = True
+            return False
+        self.version += 1
+        self.done[once[0]], self._followed = once[1], time.monotonic()
         return True
 
 

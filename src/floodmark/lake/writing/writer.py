@@ -17,11 +17,14 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.core.errors import LifecycleError
+from floodmark.lake.folder import staging
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Compacted, Record, encode
 from floodmark.lake.table.files import Written, inside, split
 from floodmark.lake.table.ranges import unmeasured
 from floodmark.lake.writing.checkpointer import Checkpointer, write_checkpoint
+from floodmark.lake.writing.confirmed import confirmed
 from floodmark.lake.writing.conflicts import interrupted, retried
 from floodmark.lake.writing.tail import Tail
 
@@ -99,10 +102,11 @@ class Writer:
         tail = self._followed(once[0])
         if not check_open(self.path, *once, self._done(once[0], tail)):
             return False
-        written = write()
+        written = write().send(self.path)
         files = written.actions(modified)
         while tail is not None and tail.can_append(files):
             if tail.commit(files, encode(record), written.partition_by, once):
+                staging.release(self.path, written.folder)
                 if tail.due:
                     self._checkpoint(tail.version)
                 return True
@@ -131,8 +135,8 @@ class Writer:
         table = self.table()
         if not check_open(self.path, *once, table.transaction_version(once[0])):
             return False
-        properties = _properties(record, [Transaction(*once)])
-        try:
+
+        def commit(properties: CommitProperties) -> None:
             write_deltalake(
                 table,
                 rows,
@@ -140,6 +144,15 @@ class Writer:
                 schema_mode="merge",
                 commit_properties=properties,
                 writer_properties=unmeasured(rows.schema),
+            )
+
+        try:
+            confirmed(
+                table,
+                self.path,
+                commit,
+                metadata={"userMetadata": encode(record)},
+                transactions=[Transaction(*once)],
             )
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
@@ -167,7 +180,7 @@ class Writer:
             old = inside(table, first, last)
             if old is None:
                 return False
-            self._commit(table, [*old, *written.actions()], record, partition_by=written.partition_by)
+            self._commit(table, [*old, *written.send(self.path).actions()], record, partition_by=written.partition_by)
             return True
 
         return retried(attempt, self.path)
@@ -181,7 +194,12 @@ class Writer:
             record: record of the commit.
         """
         self._commit(
-            self.table(), written.actions(), record, mode="overwrite", schema=schema, partition_by=written.partition_by
+            self.table(),
+            written.send(self.path).actions(),
+            record,
+            mode="overwrite",
+            schema=schema,
+            partition_by=written.partition_by,
         )
 
     def replace_rows(self, written: Written, first: datetime, last: datetime, record: Record) -> None:
@@ -199,8 +217,8 @@ class Writer:
 
         def attempt() -> None:
             table = self.table()
-            old = split(table, written, first, last)
-            self._commit(table, [*old, *written.actions()], record, partition_by=written.partition_by)
+            old = split(table, self.path, written, first, last)
+            self._commit(table, [*old, *written.send(self.path).actions()], record, partition_by=written.partition_by)
 
         retried(attempt, self.path)
 
@@ -256,7 +274,15 @@ class Writer:
             once: (application id, version) of the transaction; by default none.
             fences: further transactions of the commit.
         """
-        self._commit(self.table(), [], record, _transactions(once, fences))
+        transactions = _transactions(once, fences)
+
+        def attempt() -> None:
+            self._commit(self.table(), [], record, transactions)
+
+        if is_bucket(self.path):  # where a commit fails also if it could stand beside another one
+            retried(attempt, self.path)
+        else:
+            attempt()
 
     def become(
         self,
@@ -294,7 +320,13 @@ class Writer:
         """
         table = self.table()
         if version < table.version():
-            table.restore(version, commit_properties=_properties(record, _transactions(once, fences)))
+            confirmed(
+                table,
+                self.path,
+                lambda properties: table.restore(version, commit_properties=properties),
+                metadata={"userMetadata": encode(record)},
+                transactions=_transactions(once, fences),
+            )
         else:
             self.note(record, once, fences)
 
@@ -336,19 +368,17 @@ class Writer:
         partition_by: Sequence[str] | None = None,
     ) -> None:
         divided = table.metadata().partition_columns if partition_by is None else list(partition_by)
-        table.create_write_transaction(
-            list(actions),
-            mode,
-            table.schema() if schema is None else schema,
-            divided,
-            commit_properties=_properties(record, transactions),
+        columns = table.schema() if schema is None else schema
+        confirmed(
+            table,
+            self.path,
+            lambda properties: table.create_write_transaction(
+                list(actions), mode, columns, divided, commit_properties=properties
+            ),
+            metadata=None if record is None else {"userMetadata": encode(record)},
+            transactions=transactions,
         )
 
 
 def _transactions(once: tuple[str, int] | None, fences: Sequence[Transaction]) -> list[Transaction]:
     return [*([Transaction(*once)] if once else []), *fences]
-
-
-def _properties(record: Record | None, transactions: Sequence[Transaction]) -> CommitProperties:
-    metadata = None if record is None else {"userMetadata": encode(record)}
-    return CommitProperties(custom_metadata=metadata, app_transactions=list(transactions) or None)

@@ -33,7 +33,7 @@ from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
-from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans
@@ -74,7 +74,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
     Args:
         sail: lends the session.
         operator: that ``check`` does not refuse.
-        lake: read and written, on a local disk.
+        lake: read and written, on a local disk or in a bucket.
         interval: of event time; all of it by default.
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
         force: compute covered stretches again.
@@ -145,12 +145,12 @@ def check(operator: Operator, lake: Lake) -> None:
     """Refuse an operator for which the embedded engine would not give Spark's answer.
 
     Raises:
-        CapabilityError: CAPABILITY-031 an expression that Sail computes otherwise, CAPABILITY-033 a lake that is not on a local disk.
+        CapabilityError: CAPABILITY-031 an expression that Sail computes otherwise, CAPABILITY-033 a lake that is neither on a local disk nor in a bucket.
     """
     again = f"Run it on Spark: floodmark run {operator.name} --engine spark"
-    if not all(is_local(path) for path in (lake.root, lake.logs or "", lake.upstream or "")):
-        where = f"lake {lake.root}"
-        raise CapabilityError(where, "a local disk for the embedded engine", "a URI", again, code="CAPABILITY-033")
+    if not all(map(is_reached, (lake.root, lake.logs or "", lake.upstream or ""))):
+        where, expected = f"lake {lake.root}", "a local disk or a bucket for the embedded engine"
+        raise CapabilityError(where, expected, "another URI", again, code="CAPABILITY-033")
     check_operator(operator)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -20,6 +18,7 @@ from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.results import Computed, latest, stamped
 from floodmark.engines.outcome import unmet
+from floodmark.lake.folder import staging
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.table.commits import BoundedRun
@@ -93,7 +92,7 @@ def _unmet(spark: SparkSession, operator: Operator, output: Output, written: Wri
 
 def _written(rows: DataFrame, path: str, output: Output) -> Written:
     """Write the files of rows into a new folder of the table."""
-    folder = Path(path) / uuid.uuid4().hex
+    folder = staging.new_folder(path, make=False)
     rows.write.partitionBy(*partition_by(output)).parquet(str(folder))
     return Written(folder=folder, partition_by=partition_by(output))
 
@@ -127,5 +126,5 @@ def _replace_current(
         rows = spark.read.parquet(str(written.folder))
         last_values = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
     else:
-        last_values = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
+        last_values = Written(folder=staging.new_folder(path, make=False), partition_by=partition_by(current))
     _replace(last_values, path, current, replace(run, table=current.table), run.interval)

@@ -1,15 +1,15 @@
-"""The files of a landing commit: written in order, and synced to disk before the log names them."""
+"""The files of a landing commit: written in order, and synced to disk, or sent to the bucket, before the log names them."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.engines.landing import port
+from floodmark.lake.folder import staging
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.storage import sync_all
 from floodmark.lake.table.files import Written
 
@@ -25,16 +25,18 @@ def write(path: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Wr
         batches: in the order of the log.
         schema: of the batches.
     """
-    folder = Path(path, uuid.uuid4().hex)
-    folder.mkdir()
+    folder = staging.new_folder(path)
     names = [name for name in schema.names if name != "_sequence"]  # whose values all differ
     for number, groups in enumerate(_files(batches, schema)):
         file = folder / f"part-{number:05d}.parquet"
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=names, version="2.6") as writer:
             for group in groups:
                 writer.write_table(group)
+    written = Written(folder=folder)
+    if is_bucket(path):
+        return written.send(path)
     sync_all([*folder.iterdir(), folder, folder.parent])
-    return Written(folder=folder)
+    return written
 
 
 def _files(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[Iterator[pa.Table]]:

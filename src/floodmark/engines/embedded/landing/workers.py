@@ -22,7 +22,7 @@ from floodmark.engines.landing import judging, quarantine, stamping
 from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Blob, blobs_of
-from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
@@ -51,12 +51,12 @@ class EmbeddedWorkers:
         """Refuse a source that this engine would not land as Spark does.
 
         Raises:
-            CapabilityError: CAPABILITY-031 a predicate that Sail computes otherwise, CAPABILITY-033 a lake that is not on a local disk.
+            CapabilityError: CAPABILITY-031 a predicate that Sail computes otherwise, CAPABILITY-033 a lake that is neither on a local disk nor in a bucket.
         """
-        if not lake.is_local:
+        if not is_reached(lake.root):
             fix = f"Land it on Spark: floodmark land {source.name} --engine spark"
-            where = f"lake {lake.root}"
-            raise CapabilityError(where, "a local disk for the embedded engine", "a URI", fix, code="CAPABILITY-033")
+            where, expected = f"lake {lake.root}", "a local disk or a bucket for the embedded engine"
+            raise CapabilityError(where, expected, "another URI", fix, code="CAPABILITY-033")
         punctuation.check(source)
         expecting.check(source)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from floodmark.core.time import NEVER
-from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state import files, segment
 from floodmark.lake.stream.checkpoint import Position
 from floodmark.lake.stream.ticks import Recorded
 
@@ -22,6 +22,7 @@ class Owed:
         folder: of the files, in the table's folder; empty if there are none.
         partition_by: the table's partition columns.
         record: of the commit, encoded.
+        files: paths of the files in the folder, for a table in a bucket.
     """
 
     table: str
@@ -29,6 +30,7 @@ class Owed:
     folder: str
     partition_by: tuple[str, ...]
     record: str
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,10 @@ class Batch:
     def from_json(value: dict[str, Any]) -> Batch:
         """The record from the values of ``as_json``."""
         fields = {name: value[name] for name in ("number", "progress", "reached", "clock", "next_merge")}
-        owed = tuple(Owed(**one | {"partition_by": tuple(one["partition_by"])}) for one in value["owed"])
+        owed = tuple(
+            Owed(**one | {"partition_by": tuple(one["partition_by"]), "files": tuple(one.get("files", ()))})
+            for one in value["owed"]
+        )
         positions = tuple(Position(*one) for one in value["positions"])
         tick = Recorded(**value["tick"]) if value.get("tick") else None
         fields["segments"], fields["behind"] = tuple(value["segments"]), value.get("behind", {})
@@ -76,10 +81,12 @@ class Batch:
 
 def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) -> None:
     """Replace the positions of some inputs, by number, in a micro-batch. No stream may run on the checkpoint."""
-    old = segment.read(checkpoint, file_of(batch))
-    recorded = Batch.from_json(old.header)
-    moved = tuple(positions.get(number, place) for number, place in enumerate(recorded.positions))
-    segment.copy(checkpoint, file_of(batch), replace(recorded, positions=moved).as_json(), [old])
+    with files.working(checkpoint, [file_of(batch)]) as folder:
+        old = segment.read(folder, file_of(batch))
+        recorded = Batch.from_json(old.header)
+        moved = tuple(positions.get(number, place) for number, place in enumerate(recorded.positions))
+        segment.copy(folder, file_of(batch), replace(recorded, positions=moved).as_json(), [old])
+        files.replace(checkpoint, folder, file_of(batch))
 
 
 def progress_of(batch: Batch | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
 from floodmark.core.time import NEVER
-from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state import files, segment
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.embedded.state.segment import INDEX, Key
@@ -67,7 +66,7 @@ def folding(lake: Lake) -> Fold:
         tables = {name: table for name, table, *_ in manifest.graph["inputs"]}
         batch, by_input = manifest.batch, positions.of_inputs(manifest.graph, marks.positions)
         checkpoint.begin()
-        files = list(_segments(checkpoint, state)) if state is not None else []
+        segments = list(_segments(checkpoint, state)) if state is not None else []
         after = progress_of(marks.after)
         made = Batch(
             number=batch,
@@ -76,16 +75,18 @@ def folding(lake: Lake) -> Fold:
             clock=marks.clock,
             positions=tuple(by_input.values()),
             owed=(),
-            segments=tuple(files),
-            next_merge=len(files),
+            segments=tuple(segments),
+            next_merge=len(segments),
             behind={
                 name: marks.passed[position.table].sequence
                 for name, position in by_input.items()
                 if position.table in marks.passed
             },
         )
-        segment.write(checkpoint.path, file_of(batch), made.as_json(), {})
-        Path(checkpoint.path, "commits", str(batch)).touch()
+        folder = files.local(checkpoint.path)
+        segment.write(folder, file_of(batch), made.as_json(), {})
+        files.replace(checkpoint.path, folder, file_of(batch))
+        checkpoint.mark(batch)
 
     return fold
 
@@ -157,7 +158,9 @@ def _segments(checkpoint: Checkpoint, state: str) -> Iterator[str]:
 
 def _segment(checkpoint: Checkpoint, number: int, values: Mapping[Key, bytes | None]) -> str:
     file = f"merged/{number}"
-    segment.write(checkpoint.path, file, {"format": 1, "of": []}, values)
+    with files.working(checkpoint.path, ()) as folder:
+        segment.write(folder, file, {"format": 1, "of": []}, values)
+        files.replace(checkpoint.path, folder, file)
     return file
 
 

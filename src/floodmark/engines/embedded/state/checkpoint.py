@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Final
 
 from floodmark.core.time import NEVER
-from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state import files, segment
 from floodmark.engines.embedded.state.batch import Batch, file_of, rewritten
+from floodmark.lake.folder import bucket
 from floodmark.lake.folder.copies import copy, files_of
-from floodmark.lake.folder.storage import write
+from floodmark.lake.folder.storage import exists, remove, write
+from floodmark.lake.folder.storage import files as file_names
 from floodmark.lake.stream.checkpoint import ENGINE, Position
 from floodmark.lifecycle.savepoint import broken
 
@@ -34,7 +36,7 @@ class Checkpoint:
     """The checkpoint of one stream.
 
     Args:
-        path: folder, on a local disk.
+        path: folder, on a local disk or in a bucket.
     """
 
     path: str
@@ -45,11 +47,20 @@ class Checkpoint:
 
     def planned(self) -> list[int]:
         """Retained micro-batches that are computed, ascending."""
-        return _numbers(Path(self.path, "batches"))
+        planned = _numbers(f"{self.path}/batches")
+        if bucket.is_bucket(self.path):  # a listing may be behind
+            following = (planned[-1] if planned else -1) + 1
+            while exists(f"{self.path}/{file_of(following)}"):
+                planned.append(following)
+                following += 1
+        return planned
 
     def committed(self) -> list[int]:
         """Retained micro-batches whose commits every table has, ascending."""
-        return _numbers(Path(self.path, "commits"))
+        marked = _numbers(f"{self.path}/commits")
+        if bucket.is_bucket(self.path):  # a micro-batch begins once the one before is committed
+            return sorted({*marked, *self.planned()[:-1]})
+        return marked
 
     def last_committed(self) -> int:
         """The last committed micro-batch; -1 for none."""
@@ -65,8 +76,9 @@ class Checkpoint:
         Raises:
             StateError: STATE-036, the file is damaged.
         """
-        if Path(self.path, file_of(batch)).exists():
-            segment.read(self.path, file_of(batch))
+        if exists(f"{self.path}/{file_of(batch)}"):
+            with files.working(self.path, [file_of(batch)]) as folder:
+                segment.read(folder, file_of(batch))
 
     def check_newest(self) -> None:
         """Make sure that the newest micro-batch, with which a start begins, can be read.
@@ -80,6 +92,8 @@ class Checkpoint:
     def batch(self, number: int) -> Batch | None:
         """The record of a micro-batch; None if the micro-batch is not retained."""
         try:
+            if bucket.is_bucket(self.path) and number >= 0:
+                return Batch.from_json(segment.header(self.path, file_of(number)))
             opened = segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
         except FileNotFoundError:
             return None
@@ -140,12 +154,33 @@ class Checkpoint:
 
     def begin(self) -> None:
         """Create the folders of the checkpoint and the note that this engine owns it; a repeated call changes nothing."""
-        for folder in ("batches", "commits", "merged"):
+        for folder in ("batches", "commits", "merged") if not bucket.is_bucket(self.path) else ():
             Path(self.path, folder).mkdir(parents=True, exist_ok=True)
-        if not Path(self.path, ENGINE).exists():
+        if not exists(f"{self.path}/{ENGINE}"):
             write(f"{self.path}/{ENGINE}", json.dumps({"engine": NAME}).encode())
 
+    def mark(self, batch: int) -> None:
+        """Mark that every table has the commits of a micro-batch."""
+        if bucket.is_bucket(self.path):
+            write(f"{self.path}/commits/{batch}", b"")
+        else:
+            Path(self.path, "commits", str(batch)).touch()
 
-def _numbers(folder: Path) -> list[int]:
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    def clean(self, needed: Collection[str], retained: Collection[int]) -> list[str]:
+        """Delete the files that no retained micro-batch needs; returns their names, without those of marks.
+
+        Args:
+            needed: files of state, relative to the checkpoint.
+            retained: numbers of the retained micro-batches.
+        """
+        names = [f"{folder}/{name}" for folder in ("batches", "merged") for name in file_names(f"{self.path}/{folder}")]
+        gone = [name for name in names if name not in needed]
+        marks = [name for name in file_names(f"{self.path}/commits") if int(name) not in retained]
+        for name in (*gone, *(f"commits/{mark}" for mark in marks)):
+            remove(f"{self.path}/{name}")
+        return gone
+
+
+def _numbers(folder: str) -> list[int]:
+    names = file_names(folder)
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from floodmark.lake.folder import bucket
 from floodmark.lake.folder.storage import sync
 from floodmark.lake.stream.checkpoint import garbage
 
@@ -30,6 +31,8 @@ _ROWS = 8_192
 """Rows of a directory that are converted to Python's numbers at a time."""
 _NONE = np.zeros((0, 4), dtype="<i8")
 _MAGIC, _FIRST_MAGIC = b"FMSTATE2", b"FMSTATE1"
+_FRONT_BYTES = 1 << 16
+"""Bytes of a file in a bucket that are read at first for its header."""
 _FRONT = struct.Struct("<8sIIQ")
 """Magic, length of the header, checksum of header and directory, entries of the directory."""
 
@@ -173,6 +176,26 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
         directory = directory.copy()
         directory[directory[:, 1] == _FIRST_INDEX, 1] = INDEX
     return Segment(file, json.loads(text), directory, begin, size)
+
+
+def header(root: str, file: str) -> dict[str, Any]:
+    """The header of a file in a bucket, by one request if the header is not very long.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        StateError: STATE-036, the file is damaged.
+    """
+    location = f"{root}/{file}"
+    content = bucket.read_range(location, 0, _FRONT_BYTES)
+    if len(content) < _FRONT.size or not content.startswith((_MAGIC, _FIRST_MAGIC)):
+        raise garbage(root, file, content)
+    length = int(_FRONT.unpack(content[: _FRONT.size])[1])
+    if _FRONT.size + length > len(content):
+        content = bucket.read_range(location, 0, _FRONT.size + length)
+    try:
+        return dict(json.loads(content[_FRONT.size : _FRONT.size + length]))
+    except ValueError:
+        raise garbage(root, file, content) from None
 
 
 def value(root: str, at: Place) -> bytes:

@@ -7,6 +7,7 @@ again at most once per size. Values stay on disk; their places are in memory.
 from __future__ import annotations
 
 import struct
+import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ import numpy as np
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
-from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state import files, segment
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import KEPT, Checkpoint
 from floodmark.engines.embedded.state.places import Places
@@ -45,8 +46,11 @@ class State:
 
     checkpoint: Checkpoint
     batch: Batch | None = field(init=False, default=None)
+    _folder: str = field(init=False, default="")
+    """Local folder of the files."""
     deadlines: dict[int, int] = field(init=False, default_factory=dict)
     _places: Places = field(init=False, default_factory=Places)
+    _unmarked: int | None = field(init=False, default=None)
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
     _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
     _retained: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
@@ -58,19 +62,25 @@ class State:
         Raises:
             StateError: STATE-004 a file is missing, STATE-036 a file is damaged.
         """
+        self._folder = files.local(self.checkpoint.path)
         planned = self.checkpoint.planned()
         if not planned:
             return
         last = self.checkpoint.batch(planned[-1])
         assert last is not None
-        for file in (*last.segments, file_of(last.number)):
+        needed = (*last.segments, file_of(last.number))
+        try:
+            files.fetch(self.checkpoint.path, self._folder, needed)
+        except FileNotFoundError as error:
+            raise _missing(self.checkpoint.path, str(error).removeprefix(f"{self.checkpoint.path}/")) from None
+        for file in needed:
             try:
-                self._take(segment.read(self.checkpoint.path, file))
+                self._take(segment.read(self._folder, file))
             except FileNotFoundError:
                 raise _missing(self.checkpoint.path, file) from None
         self.batch = last
         for number in planned:
-            recorded = self.checkpoint.batch(number)
+            recorded = last if number == last.number else self.checkpoint.batch(number)
             self._retained[number] = () if recorded is None else recorded.segments
         for group in {group for group, number in self._places if number == INDEX}:
             self._wait(group, self.get((group, INDEX)))
@@ -88,7 +98,7 @@ class State:
             return None
         value = self._recent.get(key)
         if value is None:
-            value = segment.value(self.checkpoint.path, at)
+            value = segment.value(self._folder, at)
             self._recent.put(key, value)
         return value
 
@@ -126,17 +136,19 @@ class State:
 
     def commit(self, batch: Batch) -> Batch:
         """Make a micro-batch and its changes durable. From then on, a restart resumes after this micro-batch."""
-        merged, files = self._merged()
+        merged, segments = self._merged()
         last = self.batch
-        whole = replace(batch, segments=files, next_merge=(last.next_merge if last else 0) + merged)
+        whole = replace(batch, segments=segments, next_merge=(last.next_merge if last else 0) + merged)
         crash.point("embedded.before_state")
-        written = segment.write(self.checkpoint.path, file_of(batch.number), whole.as_json(), self._changes)
+        header = whole.as_json() | self._owner()
+        written = segment.write(self._folder, file_of(batch.number), header, self._changes)
+        files.create(self.checkpoint.path, self._folder, file_of(batch.number))
         crash.point("embedded.after_state")
         self._take(written)
         for key, value in self._changes.items():
             self._recent.put(key, value)
         self._changes.clear()
-        self.batch, self._retained[batch.number] = whole, files
+        self.batch, self._retained[batch.number] = whole, segments
         return whole
 
     @property
@@ -148,9 +160,24 @@ class State:
         return own, own + sum(self._sizes[file] for file in self.batch.segments)
 
     def mark(self, number: int) -> None:
-        """Mark that every table has the commits of a micro-batch. If a crash loses the mark, the next start commits and marks again."""
-        Path(self.checkpoint.path, "commits", str(number)).touch()
+        """Mark that every table has the commits of a micro-batch. If a crash loses the mark, the next start commits and marks again.
+
+        In a bucket the next micro-batch is the mark, and ``settle`` marks the last one.
+        """
+        if self._folder == self.checkpoint.path:
+            self.checkpoint.mark(number)
+        self._unmarked = number
         self._clean(number)
+
+    def settle(self) -> None:
+        """Mark the last micro-batch where ``mark`` has not done so: at the end, and while there is nothing to compute."""
+        if self._unmarked is not None and self._folder != self.checkpoint.path:
+            self.checkpoint.mark(self._unmarked)
+        self._unmarked = None
+
+    def _owner(self) -> dict[str, str]:
+        """What makes a micro-batch's file in a bucket differ from that of another process."""
+        return {} if self._folder == self.checkpoint.path else {"writer": uuid.uuid4().hex}
 
     def _take(self, written: Segment) -> None:
         self._sizes[written.file] = written.size
@@ -167,22 +194,25 @@ class State:
         """Merge the last files if there are many of one size; returns the number of merged files written, and the files of the state."""
         if self.batch is None:
             return 0, ()
-        files = [*self.batch.segments, file_of(self.batch.number)]
-        count = self._many(files)
+        parts_of_state = [*self.batch.segments, file_of(self.batch.number)]
+        count = self._many(parts_of_state)
         if not count:
-            return 0, tuple(files)
-        old, tail = files[:-count], files[-count:]
+            return 0, tuple(parts_of_state)
+        old, tail = parts_of_state[:-count], parts_of_state[-count:]
         name, header = f"merged/{self.batch.next_merge}", {"format": 1, "of": tail}
+        if self._folder != self.checkpoint.path:  # another process may be at work
+            name = f"{name}-{uuid.uuid4().hex}"
         parts = [self._living(file, removed=bool(old)) for file in tail]
         crash.point("embedded.before_merge")
-        written = segment.copy(self.checkpoint.path, name, header, parts)
+        written = segment.copy(self._folder, name, header, parts)
+        files.replace(self.checkpoint.path, self._folder, name)
         crash.point("embedded.after_merge")
         self._take(written)
         return 1, (*old, name)
 
     def _living(self, file: str, *, removed: bool) -> Segment:
         """The rows of a file that are part of the current state."""
-        whole = segment.read(self.checkpoint.path, file)
+        whole = segment.read(self._folder, file)
         rows = self._places.live(whole, removed=removed)
         return whole.only(np.fromiter(rows, np.bool_, len(whole.directory)))
 
@@ -202,18 +232,12 @@ class State:
             return
         for batch in old:
             self._retained.pop(batch)
-        root = Path(self.checkpoint.path)
-        needed = {file for files in self._retained.values() for file in files} | {
+        needed = {file for segments in self._retained.values() for file in segments} | {
             file_of(batch) for batch in self._retained
         }
-        for folder in ("batches", "merged"):
-            for path in (root / folder).iterdir():
-                if f"{folder}/{path.name}" not in needed:
-                    path.unlink()
-                    self._sizes.pop(f"{folder}/{path.name}", None)
-        for path in (root / "commits").iterdir():
-            if int(path.name) not in self._retained:
-                path.unlink()
+        for file in self.checkpoint.clean(needed, self._retained):
+            self._sizes.pop(file, None)
+            Path(self._folder, file).unlink(missing_ok=True)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline
 from floodmark.lake.folder.copies import remove
-from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
 from floodmark.lake.stream import last_values, ticks
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
@@ -77,14 +77,15 @@ def check_supported(operator: Operator, lake: Lake) -> None:
         CapabilityError: CAPABILITY-031 or CAPABILITY-035.
     """
     check_operator(operator)
-    reasons = []
-    if not is_local(lake.root) or not all(is_local(lake.input(input_)) for input_ in operator.inputs):
-        reasons.append("one whose lake is not on a local disk")
-    if reasons:
+    if not all(map(is_reached, (lake.root, *map(lake.input, operator.inputs)))):
         fix = f"Run it on Spark: floodmark run {operator.name} --unbounded --engine spark"
         where = f"unbounded run of '{operator.name}'"
         raise CapabilityError(
-            where, "an operator the embedded engine can run", ", and ".join(reasons), fix, code="CAPABILITY-035"
+            where,
+            "an operator the embedded engine can run",
+            "one whose lake is neither on a local disk nor in a bucket",
+            fix,
+            code="CAPABILITY-035",
         )
 
 
@@ -92,7 +93,7 @@ def _ensure_current(operator: Operator, timeline: Timeline, output: Output, curr
     """Make sure that a table of last values exists; a missing table is made from its changelog."""
     lake = timeline.lake
     path = lake.output(current.table)
-    if not DeltaTable.is_deltatable(path) and Path(path).exists():
+    if is_local(path) and not DeltaTable.is_deltatable(path) and Path(path).exists():
         remove(path)
     if not DeltaTable.is_deltatable(path) and timeline.checkpoint.last_committed() >= 0:
         changelog = lake.output(output.table)

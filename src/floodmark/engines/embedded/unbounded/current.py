@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.table.ranges import unmeasured
 from floodmark.lake.writing import conflicts
+from floodmark.lake.writing.confirmed import confirmed
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
 
@@ -30,15 +32,27 @@ def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows:
         return
     path = lake.output(current.table)
     fix = f"Run it again: floodmark run {operator.name} --unbounded"
-    check_there(path, f"current table of '{output.table}'", fix)
+    if not is_bucket(path):  # where each look is a request
+        check_there(path, f"current table of '{output.table}'", fix)
     same = " AND ".join(_same(values, key) for key in output.keys)
 
     def attempt() -> None:
         table = DeltaTable(path)
         written = unmeasured(values.schema)
-        merger = table.merge(values, same, source_alias="s", target_alias="t", writer_properties=written)
-        merger = merger.when_matched_delete(f"s.`_kind` = {RETRACTION}").when_matched_update_all()
-        merger.when_not_matched_insert_all(f"s.`_kind` = {ROW}").execute()
+
+        def commit(properties: CommitProperties) -> None:
+            merger = table.merge(
+                values,
+                same,
+                source_alias="s",
+                target_alias="t",
+                writer_properties=written,
+                commit_properties=properties,
+            )
+            merger = merger.when_matched_delete(f"s.`_kind` = {RETRACTION}").when_matched_update_all()
+            merger.when_not_matched_insert_all(f"s.`_kind` = {ROW}").execute()
+
+        confirmed(table, path, commit)
 
     conflicts.retried(attempt, path)
 

@@ -21,7 +21,9 @@ from deltalake import DeltaTable
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.inputs import check_columns
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import file_system
 from floodmark.lake.restore.ending import reopened_since
 from floodmark.lake.results.tables import sql_type
 from floodmark.lake.stream.batch_state import check_inputs
@@ -99,6 +101,8 @@ class Reader:
     _table: str = ""
     _snapshot: tuple[int, list[SequencedFile]] | None = None
     _looked: bool = False
+    _fetched: dict[str, pa.NativeFile] = field(init=False, default_factory=dict)
+    """Files of a bucket that were found and not read yet."""
 
     def __post_init__(self) -> None:
         """Find the table."""
@@ -238,6 +242,12 @@ class Reader:
 
     def _there(self, files: Sequence[File]) -> bool:
         """Whether all of the files exist."""
+        if is_bucket(self.path):  # a look is a request, and so is a whole file
+            try:
+                self._fetched = {file.path: fetched(f"{self.path}/{file.path}") for file in files}
+            except FileNotFoundError:
+                return False
+            return True
         return all(Path(self.path, file.path).is_file() for file in files)
 
     def _entry(self, version: int) -> entries.Entry | None:
@@ -272,9 +282,9 @@ class Reader:
         return chosen
 
     def _read(self, file: File, wanted: pa.Schema) -> pa.Table:
-        path = Path(self.path, file.path)
+        path = f"{self.path}/{file.path}"
         try:
-            with pq.ParquetFile(path) as opened:
+            with pq.ParquetFile(self._opened(file)) as opened:
                 there = set(opened.schema_arrow.names)
                 table = opened.read(columns=[name for name in wanted.names if name in there])
         except FileNotFoundError:
@@ -290,6 +300,13 @@ class Reader:
             for field in wanted
         ]
         return pa.table(columns, schema=wanted)
+
+    def _opened(self, file: File) -> Path | pa.NativeFile:
+        """A file for Parquet's reader."""
+        if not is_bucket(self.path):
+            return Path(self.path, file.path)
+        there = self._fetched.pop(file.path, None)
+        return fetched(f"{self.path}/{file.path}") if there is None else there
 
     def _absent(self, file: File, field: pa.Field, rows: int) -> pa.Array:
         """A column that a file lacks: a partition column, or a column added later, which is null."""
@@ -310,6 +327,16 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
         types = {column: sql_type(field["type"]) for column, field in entries.fields_of(reader.path).items()}
         check_columns(types, operator, by_name[name])
     return by_input
+
+
+def fetched(location: str) -> pa.NativeFile:
+    """A file of a bucket, opened.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+    """
+    files, path = file_system(location)
+    return files.open_input_file(path)
 
 
 def _file_of(action: Mapping[str, Any]) -> File:

@@ -111,10 +111,13 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 stream.run_timer_batch()
                 while not stop.is_set():
                     took = stream.step()
+                    if not took:
+                        state.settle()
                     sink.publish_progress(PROGRESS_SECONDS)
                     if not took and (until_caught_up or stop.wait(trigger_seconds)):
                         break
                 sink.publish_progress(0)
+                state.settle()
         except (PySparkException, DeltaError, OSError) as error:
             raise explained(operator, error, _again(operator)) from error
         sink.followed()

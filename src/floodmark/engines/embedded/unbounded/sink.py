@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +23,8 @@ from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current
 from floodmark.engines.embedded.unbounded.compute import Evaluated
+from floodmark.lake.folder import staging
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import frozen
 from floodmark.lake.stream import last_values, ticks
@@ -206,16 +207,18 @@ class Sink:
     def _owed(self, output: Output, rows: pa.Table, record: MicroBatch, ingested: int) -> Owed:
         path = self.lake.output(output.table)
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-        check_there(path, f"output '{output.table}' of the running stream", fix)
+        if not is_bucket(path):  # where each look is a request
+            check_there(path, f"output '{output.table}' of the running stream", fix)
         mark = marker(output.schema, watermark=record.progress, sequence=None, now=ingested)
         whole = division.divided(pa.concat_tables([rows, pa.Table.from_batches([mark])]), output)
-        folder = synced.write(path, whole, divided=output.partitions is not None)
+        files = synced.written(path, whole, partition_by(output))
         return Owed(
             table=output.table,
             app=self.timeline.app(output.table),
-            folder=folder,
+            folder=files.folder.name,
             partition_by=partition_by(output),
             record=encode(record),
+            files=tuple(file.relative_to(files.folder).as_posix() for file in files.files) if files.sent else (),
         )
 
     def _pay(self, owed: Owed, number: int) -> None:
@@ -224,7 +227,12 @@ class Sink:
         self._writer(owed.table).append(lambda: self._written(owed), record, (owed.app, number))
 
     def _written(self, owed: Owed) -> Written:
-        written = Written(folder=Path(self.lake.output(owed.table), owed.folder), partition_by=owed.partition_by)
+        path = self.lake.output(owed.table)
+        try:
+            folder = staging.fetched(path, owed.folder, owed.files)
+        except FileNotFoundError:
+            folder = staging.folder_of(path, owed.folder)
+        written = Written(folder=folder, partition_by=owed.partition_by, sent=is_bucket(path))
         if not written.files:
             fix = (
                 "Put it back from a copy, or roll the stream back to a savepoint: "

@@ -1,0 +1,64 @@
+"""Commits that delta-rs makes, once each: in a bucket with an id of their own, by which a commit is found whose answer was lost.
+
+delta-rs would take its own commit for that of another writer then, and commit a second time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+
+from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.table import entries
+
+_ID = "floodmark"
+
+
+def confirmed(
+    table: DeltaTable,
+    path: str,
+    commit: Callable[[CommitProperties], object],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    transactions: Sequence[Transaction] = (),
+) -> None:
+    """Make a commit.
+
+    Args:
+        table: the opened table, at the version that the commit follows.
+        path: path of the table.
+        commit: (properties of the commit) -> anything; commits with delta-rs.
+        metadata: further fields of the commit's information.
+        transactions: of the commit.
+
+    Raises:
+        CommitFailedError: another writer has committed since the version of ``table``. In a bucket this is so also if both commits could stand.
+    """
+    if not is_bucket(path):
+        commit(
+            CommitProperties(custom_metadata=dict(metadata or {}) or None, app_transactions=list(transactions) or None)
+        )
+        return
+    own, version = uuid.uuid4().hex, table.version()
+    properties = CommitProperties(
+        custom_metadata={**(metadata or {}), _ID: own},
+        app_transactions=list(transactions) or None,
+        max_commit_retries=0,
+    )
+    try:
+        commit(properties)
+    except (DeltaError, OSError):
+        if not _is_there(path, version + 1, own):
+            raise
+
+
+def _is_there(path: str, version: int, own: str) -> bool:
+    """True if an entry from ``version`` on has an id."""
+    while (entry := entries.entry(path, version)) is not None:
+        if own.encode() in entry.content:
+            return True
+        version += 1
+    return False
