@@ -20,6 +20,7 @@ settings.register_profile("floodmark", deadline=None, derandomize="FLOODMARK_SEE
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:
+    import s3_server
     from pyspark.sql import SparkSession
 
     from floodmark.control.processes.engine import Computing
@@ -67,6 +68,34 @@ def sail() -> Sail:
     from floodmark.engines.embedded.sail.session import shared
 
     return shared(300)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[s3_server.Server]:
+    """The S3 server of this process's tests, on loopback, in memory."""
+    import s3_server
+
+    with s3_server.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _proxy(s3: s3_server.Server) -> Iterator[s3_server.Proxy]:
+    import s3_server
+
+    with s3_server.proxied(s3) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3_proxy(_proxy: s3_server.Proxy, monkeypatch: pytest.MonkeyPatch) -> s3_server.Proxy:
+    """The proxy before the S3 server, through which this process and its children reach the server; without faults at first."""
+    import s3_server
+
+    _proxy.plan()
+    for name, value in s3_server.environment(_proxy.url).items():
+        monkeypatch.setenv(name, value)
+    return _proxy
 
 
 @pytest.fixture(scope="session")

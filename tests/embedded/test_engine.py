@@ -235,9 +235,9 @@ def test_arithmetic_that_leaves_its_range_is_an_error():
         EMBEDDED(overflowing, {"readings": rows(5)})
 
 
-def test_a_lake_that_is_not_on_a_disk_is_refused():
+def test_a_lake_that_is_neither_on_a_disk_nor_in_a_bucket_is_refused():
     with pytest.raises(CapabilityError, match="CAPABILITY-033.*--engine spark"):
-        embedded.check(doubled, Lake("s3a://bucket/lake"))
+        embedded.check(doubled, Lake("hdfs://host/lake"))
 
 
 @pytest.mark.parametrize("operator", [sums, shares], ids=lambda o: o.name)

@@ -84,7 +84,7 @@ def test_a_predicate_and_a_lake_that_only_spark_takes_are_refused_before_anythin
         land(none, readings(1, "format_number(value * 1.5, 2) = '3.00'"), lake)
     assert not DeltaTable.is_deltatable(lake.log("readings"))
     with pytest.raises(CapabilityError, match=r"CAPABILITY-033 .*floodmark land readings --engine spark"):
-        land(none, readings(1), Lake("s3://bucket/lake"))
+        land(none, readings(1), Lake("hdfs://host/lake"))
 
 
 def test_what_does_not_fit_into_memory_lands_from_disk(lake: Lake, monkeypatch) -> None:

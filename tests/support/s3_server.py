@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import os
+import json
 import random
 import socket
 import subprocess
@@ -12,11 +12,11 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
+from typing import ClassVar, Literal
 
 Fault = Literal["503", "409", "slow", "lost", "refused"]
 """An answer in the server's place; ``lost``: the server has done its work, and the connection ends without its answer."""
@@ -97,58 +97,99 @@ def _answers(port: int) -> bool:
     return True
 
 
-@dataclass
-class Proxy:
-    """A proxy before a server.
+@dataclass(frozen=True)
+class Plan:
+    """The faults that a proxy injects.
 
     Args:
-        server: behind it.
-        fault: (method, path, how many requests there were before) -> the fault of a request; None for none.
+        seed: of random faults: 409 and lost answers only where a file is written.
+        share: of the requests that meet a random fault.
+        fault: of certain requests.
+        method: of these.
+        path: part of their paths.
+        times: how many of them; by default all.
     """
 
-    server: Server
-    fault: Callable[[str, str, int], Fault | None] = lambda _method, _path, _number: None
-    requests: list[tuple[str, str]] = field(default_factory=list)
-    """(method, path) of each request, in order."""
-    faults: Counter[str] = field(default_factory=Counter)
-    port: int = 0
+    seed: int = 0
+    share: float = 0.0
+    fault: Fault | None = None
+    method: str = ""
+    path: str = ""
+    times: int = 1 << 30
+
+
+class Faults:
+    """The state of a plan, in the proxy's process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.left, self.drawn = plan, plan.times, random.Random(plan.seed)
+        self.lock = threading.Lock()
+
+    def next(self, method: str, path: str) -> Fault | None:
+        """The fault of the next request."""
+        plan = self.plan
+        with self.lock:
+            if plan.fault is not None:
+                meets = plan.method in {"", method} and plan.path in path and self.left > 0
+                self.left -= meets
+                return plan.fault if meets else None
+            if self.drawn.random() >= plan.share:
+                return None
+            kinds: list[Fault] = ["503", "slow", "409", "lost", "lost"] if method == "PUT" else ["503", "slow"]
+            return self.drawn.choice(kinds)
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy before a server, in a process of its own: some calls of delta-rs keep the interpreter's lock while they wait for an answer.
+
+    Args:
+        port: on 127.0.0.1.
+        pid: of its process.
+    """
+
+    port: int
+    pid: int
 
     @property
     def url(self) -> str:
         """The endpoint."""
         return f"http://127.0.0.1:{self.port}"
 
-    @contextmanager
-    def listening(self) -> Iterator[Proxy]:
-        """The proxy, at work in this process while the context lasts."""
-        proxy = self
+    def plan(self, plan: Plan | None = None) -> None:
+        """Inject the faults of a plan from now on; without one, none."""
+        self._ask("plan", asdict(plan or Plan()))
 
-        class Handler(_Handler):
-            of = proxy
+    def requests(self) -> list[tuple[str, str, str]]:
+        """(method, path, fault or "") of each request, in order."""
+        return [(method, path, fault) for method, path, fault in self._ask("requests", None)]
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-            listener.daemon_threads = True
-            self.port = listener.server_address[1]
-            thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
-            thread.start()
-            try:
-                yield self
-            finally:
-                listener.shutdown()
-                thread.join()
+    def faults(self) -> Counter[str]:
+        """How many faults there were of each kind."""
+        return Counter(fault for _, _, fault in self.requests() if fault)
+
+    def _ask(self, what: str, content: object) -> list[list[str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", f"{_CONTROL}{what}", json.dumps(content))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer
 
 
-def seeded(seed: int, share: float = 0.1) -> Callable[[str, str, int], Fault | None]:
-    """Faults of a seed: a share of all requests. 409 and lost answers only where a file is written."""
-    drawn = random.Random(seed)
+_CONTROL = "/-proxy-/"
 
-    def fault(method: str, path: str, number: int) -> Fault | None:  # noqa: ARG001 - of every request
-        if drawn.random() >= share:
-            return None
-        kinds: list[Fault] = ["503", "slow", "409", "lost", "lost"] if method == "PUT" else ["503", "slow"]
-        return drawn.choice(kinds)
 
-    return fault
+@contextmanager
+def proxied(server: Server) -> Iterator[Proxy]:
+    """A proxy, at work while the context lasts."""
+    process = subprocess.Popen([sys.executable, __file__, str(server.port)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield Proxy(int(process.stdout.readline()), process.pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 _ERRORS = {
@@ -159,24 +200,30 @@ _ERRORS = {
 
 
 class _Handler(BaseHTTPRequestHandler):
-    of: Proxy
+    behind = 0
+    faults = Faults(Plan())
+    requests: ClassVar[list[tuple[str, str, str]]] = []
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        proxy = self.of
-        fault = proxy.fault(self.command, self.path, len(proxy.requests))
-        proxy.requests.append((self.command, self.path))
-        if fault is not None:
-            proxy.faults[fault] += 1
+        if self.path.startswith(_CONTROL):
+            if self.path.endswith("plan"):
+                type(self).faults = Faults(Plan(**json.loads(body)))
+                self.requests.clear()
+            return self._answer(200, {}, json.dumps(self.requests).encode())
+        fault = self.faults.next(self.command, self.path)
+        if fault == "409" and "If-None-Match" not in self.headers:
+            fault = "503"
+        self.requests.append((self.command, self.path, fault or ""))
         if fault in _ERRORS:
-            if fault == "409" and "If-None-Match" not in self.headers:
-                fault = "503"
             status, code = _ERRORS[fault]
-            return self._answer(status, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code></Error>".encode())
+            content = f"<Error><Code>{code}</Code></Error>".encode()
+            return self._answer(status, {"Content-Type": "application/xml"}, content)
         if fault == "slow":
             threading.Event().wait(_SLOW_SECONDS)
-        connection = http.client.HTTPConnection("127.0.0.1", proxy.server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in {"connection", "expect"}}
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
@@ -186,11 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return None
-        passed = {
-            name: value
-            for name, value in answer.getheaders()
-            if name.lower() not in {"connection", "transfer-encoding", "content-length", "date", "server"}
-        }
+        left_out = {"connection", "transfer-encoding", "content-length", "date", "server"}
+        passed = {name: value for name, value in answer.getheaders() if name.lower() not in left_out}
         length = answer.getheader("Content-Length") if self.command == "HEAD" else None
         return self._answer(answer.status, passed, content, length)
 
@@ -209,6 +253,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def apply(url: str) -> None:
-    """Let this process reach a server, for scripts."""
-    os.environ.update(environment(url))
+def _listen(server: int) -> None:
+    """The proxy's process: print its port, and serve until it is ended."""
+    _Handler.behind = server
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    listener.daemon_threads = True
+    sys.stdout.write(f"{listener.server_address[1]}\n")
+    sys.stdout.flush()
+    listener.serve_forever()
+
+
+if __name__ == "__main__":
+    _listen(int(sys.argv[1]))

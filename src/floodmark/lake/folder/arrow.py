@@ -136,8 +136,8 @@ class _Ranges(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        rest = max(0, self._size - self._at)
-        length = rest if size < 0 else min(size, rest)
+        left = max(0, self._size - self._at)
+        length = left if size < 0 else min(size, left)
         content = bucket.read_range(self._location, self._at, length) if length else b""
         self._at += len(content)
         return content

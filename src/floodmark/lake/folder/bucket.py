@@ -6,8 +6,10 @@ content with its own, so callers put an id of their own into the content.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,8 @@ _TOGETHER = 8
 _REQUEST_SECONDS = 30
 FRONT = 8 << 20
 """Bytes that ``front`` reads: files up to this size are read by one request."""
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+"""The store's name of a refusal, in its answer."""
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_")
 
 
@@ -64,8 +68,8 @@ def is_bucket(location: str) -> bool:
 
 def split(location: str) -> tuple[str, str, str]:
     """URI -> (scheme, bucket, key). The schemes of S3 count as one."""
-    scheme, _, rest = location.partition("://")
-    bucket, _, key = rest.partition("/")
+    scheme, _, path = location.partition("://")
+    bucket, _, key = path.partition("/")
     return "s3" if scheme in _S3 else scheme, bucket, key.strip("/")
 
 
@@ -252,8 +256,8 @@ def below(location: str) -> Iterator[Stat]:
     import obstore  # noqa: PLC0415 - as above
 
     store, key = _opened(location)
-    found = _asked(location, lambda: [one for chunk in obstore.list(store, f"{key}/") for one in chunk])
-    return map(_stat, found)
+    listed = _asked(location, lambda: list(itertools.chain.from_iterable(obstore.list(store, f"{key}/"))))
+    return map(_stat, listed)
 
 
 def beside(location: str) -> tuple[list[Stat], list[str]]:
@@ -263,7 +267,7 @@ def beside(location: str) -> tuple[list[Stat], list[str]]:
     store, key = _opened(location)
     listed = _asked(location, lambda: obstore.list_with_delimiter(store, f"{key}/" if key else None))
     folders = [str(prefix).rstrip("/").rsplit("/", 1)[-1] for prefix in listed["common_prefixes"]]
-    return [_stat(one) for one in listed["objects"]], folders
+    return list(map(_stat, listed["objects"])), folders
 
 
 def send(files: Iterable[tuple[Path, str]]) -> None:
@@ -291,7 +295,7 @@ def fetch(files: Iterable[tuple[str, Path]]) -> None:
         FileNotFoundError: a file does not exist.
     """
 
-    def one(location: str, file: Path) -> None:
+    def fetch_one(location: str, file: Path) -> None:
         content = read(location)
         if content is None:
             raise FileNotFoundError(location)
@@ -299,7 +303,7 @@ def fetch(files: Iterable[tuple[str, Path]]) -> None:
         file.write_bytes(content)
 
     with ThreadPoolExecutor(_TOGETHER) as threads:
-        for fetched in [threads.submit(one, location, file) for location, file in files]:
+        for fetched in [threads.submit(fetch_one, location, file) for location, file in files]:
             fetched.result()
 
 
@@ -349,8 +353,9 @@ def _asked(location: str, ask: Callable[[], Result], again: tuple[type[Exception
 
 
 def _short(error: Exception) -> str:
-    """The first line of an error of obstore, whose further lines show its internals."""
-    return str(error).partition("\n")[0]
+    """The store's own word for a refusal, such as ``NoSuchBucket``; else the first line of an error, whose further lines show the client's internals."""
+    code = _CODE.search(str(error))
+    return code[1] if code else str(error).partition("\n")[0]
 
 
 def _opened(location: str) -> tuple[ObjectStore, str]:

@@ -21,6 +21,7 @@ from floodmark.lake.stream import last_values
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
 from floodmark.lake.table.outputs import PROPERTIES, added, partition_by, table_schema
+from floodmark.lake.writing.confirmed import create_table
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import PARTITION
@@ -30,15 +31,8 @@ Create = Callable[[str, TableSchema, tuple[str, ...], Mapping[str, str]], None]
 
 
 def create(path: str, columns: TableSchema, partitioned: tuple[str, ...], properties: Mapping[str, str]) -> None:
-    """Create an empty table on a local disk unless it exists."""
-    DeltaTable.create(
-        path,
-        columns,
-        mode="ignore",
-        partition_by=list(partitioned),
-        configuration=dict(properties),
-        raise_if_key_not_exists=False,  # floodmark's own properties
-    )
+    """Create an empty table unless it exists."""
+    create_table(path, columns, partition_by=partitioned, properties=properties)
 
 
 def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create, *, replace: bool = False) -> str:

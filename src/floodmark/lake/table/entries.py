@@ -153,7 +153,7 @@ def all_there(path: str, names: Iterable[str]) -> bool:
 def backwards(path: str, newest: int) -> Iterator[Entry]:
     """The log entries of a table from ``newest`` down to the oldest in an unbroken sequence."""
     version = newest
-    while (log_entry := entry(path, version)) is not None:
+    while version >= 0 and (log_entry := entry(path, version)) is not None:
         yield log_entry
         version -= 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
 
 from floodmark.lake.folder.bucket import is_bucket
@@ -52,6 +52,44 @@ def confirmed(
         commit(properties)
     except (DeltaError, OSError):
         if not _is_there(path, version + 1, own):
+            raise
+
+
+def create_table(
+    path: str,
+    columns: Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    must_be_new: bool = False,
+) -> None:
+    """Create an empty table unless it exists.
+
+    Args:
+        path: path of the table.
+        columns: columns of the table.
+        partition_by: partition columns.
+        properties: properties of the table, also those that only floodmark knows.
+        must_be_new: True if an existing table is an error.
+
+    Raises:
+        DeltaError: the table exists and ``must_be_new``, or delta-rs could not create it.
+    """
+    once = (
+        CommitProperties(max_commit_retries=0) if is_bucket(path) else None
+    )  # a second commit is another table's metadata
+    try:
+        DeltaTable.create(
+            path,
+            columns,
+            mode="error" if must_be_new else "ignore",
+            partition_by=list(partition_by),
+            configuration=dict(properties or {}),
+            raise_if_key_not_exists=False,
+            commit_properties=once,
+        )
+    except (DeltaError, OSError):
+        if once is None or must_be_new or entries.newest(path) is None:
             raise
 
 

@@ -26,6 +26,7 @@ from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
+from floodmark.lake.writing.confirmed import create_table
 from floodmark.lake.writing.writer import Writer
 from floodmark.spec.rows.source import Punctuated, Source
 from floodmark.spec.values.schema import Schema
@@ -62,13 +63,7 @@ class EmbeddedWorkers:
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""
-        DeltaTable.create(
-            path,
-            table_schema(source.schema),
-            mode="ignore",
-            configuration=dict(log.properties(source)),
-            raise_if_key_not_exists=False,  # floodmark's own properties
-        )
+        create_table(path, table_schema(source.schema), properties=log.properties(source))
 
     def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs:
         """As ``port.Workers``."""

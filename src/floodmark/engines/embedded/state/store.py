@@ -29,6 +29,8 @@ from floodmark.engines.embedded.state.segment import INDEX, Key, Segment
 _MANY = 8
 """Files of one size that are merged into one."""
 _FIRST_SIZE = 1 << 16
+_UNIQUE_BITS = 32
+"""Random bits in the name of a merged file in a bucket."""
 _RECENT_BYTES = 64_000_000
 """Most bytes of recently used values in memory."""
 _DEADLINE = struct.Struct("<?q")
@@ -201,7 +203,7 @@ class State:
         old, tail = parts_of_state[:-count], parts_of_state[-count:]
         name, header = f"merged/{self.batch.next_merge}", {"format": 1, "of": tail}
         if self._folder != self.checkpoint.path:  # another process may be at work
-            name = f"{name}-{uuid.uuid4().hex}"
+            name = f"merged/{self.batch.next_merge << _UNIQUE_BITS | uuid.uuid4().int >> (128 - _UNIQUE_BITS)}"
         parts = [self._living(file, removed=bool(old)) for file in tail]
         crash.point("embedded.before_merge")
         written = segment.copy(self._folder, name, header, parts)

@@ -16,6 +16,7 @@ from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
 from floodmark.lake.stream import last_values, ticks
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
+from floodmark.lake.writing.confirmed import create_table
 from floodmark.spec.graph.operator import Operator, Output
 
 
@@ -58,7 +59,7 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
         clear=tables.empty,
     )
     if operator.stateful is not None and operator.stateful.clocked:
-        DeltaTable.create(timeline.folder(TICKS), ticks.schema(), mode="ignore")
+        create_table(timeline.folder(TICKS), ticks.schema())
     for output in operator.outputs:
         if output.current is not None:
             _ensure_current(operator, timeline, output, output.current)

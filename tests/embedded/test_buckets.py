@@ -1,0 +1,159 @@
+"""A lake in a bucket on the embedded engine: the rows of a lake on a disk, behind a store that fails, and after kills at every write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import forked
+import pytest
+from events import disorder
+from processes import paths
+from s3_server import Plan
+from streams import PLAIN, WINDOWED
+
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table import entries
+from floodmark.spec.graph.operator import Operator
+from floodmark.testing.lakes import land, outputs
+from floodmark.testing.log import Log
+from floodmark.testing.runs import final
+
+if TYPE_CHECKING:
+    from s3_server import Proxy, Server
+
+_POINTS = crash.POINTS["embedded"]
+_ALWAYS = {"embedded.after_state"}
+"""The rows are sent and the state is written: the next start owes the commit, and fetches the files."""
+
+
+def _lake(s3: Server) -> Lake:
+    return Lake(f"{s3.bucket()}/lake")
+
+
+def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
+    for first, last in pairwise(len(log.entries) * n // commits for n in range(commits + 1)):
+        land(lake, code, log, first, last)
+
+
+def _check(lake: Lake, code: Operator, log: Log) -> None:
+    """Every output has the rows of the engine of tests, once."""
+    expected = MemoryRun(code).batch({code.inputs[0].name: log.table()})
+    got = outputs(lake, code)
+    for name, table in expected.items():
+        assert final([got[name]]) == final([table]), name
+
+
+def _process(lake: Lake, code: Operator, at: str = "") -> int:
+    environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
+    command = [sys.executable, str(Path(__file__).parent / "stream_process.py"), lake.root, code.name]
+    return forked.run(command, env=environment).returncode
+
+
+@pytest.mark.parametrize(
+    ("seed", "starts"), [(0, 2), *(pytest.param(seed, 6, marks=pytest.mark.soak) for seed in range(1, 31))]
+)
+def test_rows_are_exact_behind_a_store_that_fails(
+    sail: Sail, s3: Server, s3_proxy: Proxy, seed: int, starts: int
+) -> None:
+    """503, slow answers, 409, and answers that are lost after a put took effect; the stream is started again now and then."""
+    lake, log, met = _lake(s3), disorder(WINDOWED, seed, 240), set[str]()
+    for first, last in pairwise(len(log.entries) * n // starts for n in range(starts + 1)):
+        s3_proxy.plan()
+        land(lake, WINDOWED, log, first, last)  # as another program would: its commits are not this test's
+        s3_proxy.plan(Plan(seed=seed * 1_000 + first, share=0.1))
+        run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+        met |= set(s3_proxy.faults())
+    assert met
+    s3_proxy.plan()
+    _check(lake, WINDOWED, log)
+    assert run_unbounded(sail, WINDOWED, lake, until_caught_up=True).micro_batches == 0
+
+
+@pytest.mark.parametrize("point", [p if p in _ALWAYS else pytest.param(p, marks=pytest.mark.soak) for p in _POINTS])
+def test_killed_at_a_write_it_resumes_exactly(s3: Server, s3_proxy: Proxy, point: str) -> None:
+    lake, log = _lake(s3), disorder(WINDOWED, 5, 240)
+    _landed(lake, WINDOWED, log, 10)
+    assert _process(lake, WINDOWED, f"{point}:2" if "merge" not in point else point) == -signal.SIGKILL
+    assert _process(lake, WINDOWED) == 0
+    _check(lake, WINDOWED, log)
+
+
+def test_a_bounded_run_replaces_rows_in_a_bucket(s3: Server, s3_proxy: Proxy) -> None:
+    lake, log = _lake(s3), disorder(PLAIN, 3, 120)
+    _landed(lake, PLAIN, log, 3)
+    sail = Sail(memory=300)  # the shared one does not know the store
+    try:
+        run_bounded(sail, PLAIN, lake)
+        _check(lake, PLAIN, log)
+        run_bounded(sail, PLAIN, lake, force=True)
+    finally:
+        sail.close()
+    _check(lake, PLAIN, log)
+
+
+def test_a_micro_batch_is_state_rows_record_and_a_look_at_what_is_frozen(
+    sail: Sail, s3: Server, s3_proxy: Proxy
+) -> None:
+    """Requests of a commit. Reading takes a look at the next commit of the log, one behind it, and the file."""
+    lake, log = _lake(s3), disorder(PLAIN, 4, 240)
+    _landed(lake, PLAIN, log, 12)
+    counts = list[list[str]]()
+
+    def count(_: object) -> None:
+        counts.append([path for _, path, _ in s3_proxy.requests()])
+        s3_proxy.plan()
+
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=count)
+    commits = [[path for path in asked if "/outputs/" in path or "/_floodmark/" in path] for asked in counts]
+    reads = [[path for path in asked if "/logs/" in path] for asked in counts]
+    assert median(map(len, commits)) == 4
+    assert median(map(len, reads)) <= 3
+
+
+def test_of_two_processes_of_one_stream_one_goes(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    """A bucket has no locks: the second to write a micro-batch is refused, and the rows are there once."""
+    lake, log = _lake(s3), disorder(PLAIN, 6, 120)
+    _landed(lake, PLAIN, log, 4)
+    together, refused = threading.Barrier(2), list[str]()
+
+    def run() -> None:
+        try:
+            run_unbounded(
+                sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: together.wait(20)
+            )
+        except LifecycleError as error:
+            refused.append(error.code)
+            together.abort()
+        except threading.BrokenBarrierError:
+            pass
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == ["LIFECYCLE-220"]
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True)
+    _check(lake, PLAIN, log)
+
+
+def test_the_log_of_a_table_has_one_entry_per_version(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    lake, log = _lake(s3), disorder(PLAIN, 7, 90)
+    _landed(lake, PLAIN, log, 3)
+    s3_proxy.plan(Plan(seed=9, share=0.3))
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1)
+    s3_proxy.plan()
+    assert entries.version_of(lake.output(PLAIN.outputs[0].table)) == 3
