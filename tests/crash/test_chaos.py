@@ -193,7 +193,7 @@ SOAK = [
 
 @pytest.mark.feature("F14", "V1", "V3", "V7", "K11")
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize(("world", "steps", "kill", "seed"), [("retractions", 30, 0.5, 2), *SOAK])
+@pytest.mark.parametrize(("world", "steps", "kill", "seed"), [("retractions", 15, 0.5, 2), *SOAK])
 def test_whatever_is_done_the_tables_end_exactly_right(
     engine: Computing,
     log: Lake,

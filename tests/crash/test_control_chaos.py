@@ -333,9 +333,10 @@ def finish(world: World) -> None:
     world.fleet.want("totals", "running")
 
 
+@pytest.mark.soak
 @pytest.mark.feature("F8", "O3")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 10))])
+@pytest.mark.parametrize("seed", range(10))
 def test_whatever_dies_and_whoever_wakes_up_again_the_tables_end_exactly_right(tmp_path: Path, seed: int) -> None:
     play(tmp_path / "world", seed, actions=12)
 

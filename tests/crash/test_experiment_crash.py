@@ -198,6 +198,7 @@ def test_an_experiment_whose_verbs_are_killed_at_each_step(shop: Path) -> None:
     assert "LIFECYCLE-090" in program(shop, "experiment", "clean", "mean").stderr
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V8", "V4")
 @pytest.mark.timeout(900)
 def test_an_arm_with_another_window_computes_all_input_and_becomes_the_stream(shop: Path, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ MIDDLE = ("micro_batch.after_files:2", "micro_batch.before_side:4")
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(MIDDLE, id="middle"),
+        pytest.param(MIDDLE, id="middle", marks=pytest.mark.soak),
         pytest.param(SECOND, id="second", marks=pytest.mark.soak),
         pytest.param(FIRST, id="first", marks=pytest.mark.soak),
     ],

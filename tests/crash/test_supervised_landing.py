@@ -41,10 +41,10 @@ def workspace(environment: str = "dev") -> Workspace:
     """The source."""
     return Workspace(sources=[readings], settings=Settings(lake="lake", engine="embedded"))
 '''
-AT_ONCE = ("landing.after_create", "landing.after_quarantine", "landing.after_log")
-"""Points between whose neighbours the tables differ most."""
+AT_ONCE = "landing.after_log"
+"""The point behind most of the writes of a landing; ``make soak`` tries the others."""
 POINTS = [
-    point if point in AT_ONCE else pytest.param(point, marks=pytest.mark.soak)
+    point if point == AT_ONCE else pytest.param(point, marks=pytest.mark.soak)
     for point in crash.POINTS["landing"]
     if point not in {"landing.before_end", "landing.after_end", "landing.before_recover", "landing.after_recover"}
 ]

@@ -139,15 +139,29 @@ def moving(code: Operator, lake: Lake, spark: SparkSession) -> Iterator[Moving]:
         found.close()
 
 
-@pytest.mark.feature("Z22")
+POINTS = ("transfer.after_export", "step.fence")
+"""Before the stream is the other engine's, and behind it; ``make soak`` tries each step."""
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", [pytest.param("spark", marks=pytest.mark.soak), "embedded"])
-def test_killed_at_each_step_of_a_transfer(spark: SparkSession, lake: Lake, first: Engine) -> None:
+@pytest.mark.parametrize(
+    ("first", "points"),
+    [
+        pytest.param("embedded", POINTS, id="embedded", marks=pytest.mark.feature("Z22")),
+        *(
+            pytest.param(engine, crash.POINTS["transfer"], id=f"{engine}-each", marks=pytest.mark.soak)
+            for engine in ("spark", "embedded")
+        ),
+    ],
+)
+def test_killed_at_each_step_of_a_transfer(
+    spark: SparkSession, lake: Lake, first: Engine, points: tuple[str, ...]
+) -> None:
     log, second = disorder(WINDOWED, 1, 160), OTHER[first]
     with moving(WINDOWED, lake, spark) as stream:
         land(lake, WINDOWED, log, 0, 40)
         assert stream.run(first)
-        for point in crash.POINTS["transfer"]:
+        for point in points:
             assert not stream.run(second, die=point), point
             assert stream.engine == (second if point == "step.fence" else first)
         assert len(savepoints.savepoints(lake, WINDOWED.name)) == 1, "each goes on with that of the one before"

@@ -114,7 +114,13 @@ def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, t
     assert totals(lake) == {"a": 10, "b": 2}
 
 
-@pytest.mark.parametrize("point", ["compaction.before_commit", "vacuum.after_file", "expiry.after_file"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "vacuum.after_file",
+        *(pytest.param(point, marks=pytest.mark.soak) for point in ("compaction.before_commit", "expiry.after_file")),
+    ],
+)
 def test_of_two_upkeeps_at_once_one_waits_though_the_other_is_killed(tmp_path: Path, point: str) -> None:
     lake, made = aged(tmp_path)
     before, ends = rows(lake), list[int]()
@@ -130,7 +136,9 @@ def test_of_two_upkeeps_at_once_one_waits_though_the_other_is_killed(tmp_path: P
     check(lake, made, before)
 
 
-@pytest.mark.parametrize("most", [0, 500, 1_000, 2_000, 3_000])
+@pytest.mark.parametrize(
+    "most", [0, 1_000, *(pytest.param(most, marks=pytest.mark.soak) for most in (500, 2_000, 3_000))]
+)
 def test_upkeep_that_the_disk_refuses_in_the_middle_leaves_all_as_it_was(tmp_path: Path, most: int) -> None:
     lake, made = aged(tmp_path)
     before = rows(lake)

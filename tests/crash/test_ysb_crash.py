@@ -52,9 +52,10 @@ def killed_at_work(lake: Lake, engine: str, rng: random.Random) -> bool:
     return hit
 
 
+@pytest.mark.soak
 @pytest.mark.feature("E1", "F8")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, 20])
 def test_ten_views_per_campaign_and_window_after_random_kills(engine: Computing, tmp_path: Path, kills: int) -> None:
     rounds, files = (ROUNDS, FILES) if kills == 3 else (4 * ROUNDS, 4 * FILES)
     generate(tmp_path / "inbox", rounds, files)

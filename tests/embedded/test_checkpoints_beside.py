@@ -53,10 +53,12 @@ def in_process(lake: Lake, code: Operator, at: str = "") -> int:
     return forked.run([sys.executable, program, lake.root, code.name], env=environment).returncode
 
 
-@pytest.mark.parametrize("point", ["checkpoint.before_file", "checkpoint.after_file"])
+@pytest.mark.parametrize(
+    "point", ["checkpoint.after_file", pytest.param("checkpoint.before_file", marks=pytest.mark.soak)]
+)
 def test_killed_while_a_checkpoint_is_written_every_row_is_there_once(sail: Sail, lake: Lake, point: str) -> None:
     """No process reads all: an output's next checkpoint waits for the one before it."""
-    log = disorder(WINDOWED, 4, 600)
+    log = disorder(WINDOWED, 4, 400)
     begun(sail, lake, WINDOWED, log)
     landed(lake, WINDOWED, log, BEGUN)
     for at in (point, f"{point}:2", point):

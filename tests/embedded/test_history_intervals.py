@@ -26,6 +26,7 @@ from histories import (
     rows,
     sorted_dwelling,
     sources,
+    valid,
     written,
 )
 from seeds import seed_of
@@ -67,8 +68,15 @@ def covered(skipped: Sequence[Interval], wanted: Interval) -> bool:
     return not wanted.minus(list(skipped))
 
 
-@pytest.mark.feature("Z3")
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(dwelling, marks=pytest.mark.feature("Z3")),
+        pytest.param(limited, marks=pytest.mark.feature("Z3")),
+        *(pytest.param(one, marks=pytest.mark.soak) for one in OPERATORS if one.name not in {"dwelling", "limited"}),
+    ],
+    ids=lambda o: o.name,
+)
 def test_days_in_any_order_are_the_parts_of_the_whole_run_and_of_the_stream(
     engine: Computing, tmp_path: Path, operator: fm.Operator
 ) -> None:
@@ -92,9 +100,20 @@ def test_days_in_any_order_are_the_parts_of_the_whole_run_and_of_the_stream(
     assert written(lake, operator, day(0)).total() > 10
 
 
-@pytest.mark.feature("Z3")
-@pytest.mark.parametrize("late", [0.0, 0.03])
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    ("operator", "late"),
+    [
+        pytest.param(dwelling, 0.03, marks=pytest.mark.feature("Z3")),
+        pytest.param(valid, 0.0, marks=pytest.mark.feature("Z3")),
+        *(
+            pytest.param(one, late, marks=pytest.mark.soak)
+            for one in OPERATORS
+            for late in (0.0, 0.03)
+            if (one.name, late) not in {("dwelling", 0.03), ("valid", 0.0)}
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, fm.Operator) else None,
+)
 def test_whatever_lands_what_counts_as_covered_is_what_the_whole_run_says(
     engine: Computing, tmp_path: Path, operator: fm.Operator, late: float
 ) -> None:

@@ -62,19 +62,23 @@ def restatements(lake: Lake) -> list[MicroBatch]:
     return [one for _, one in history.standing_of(lake.output("totals"), MicroBatch) if one.restated]
 
 
-@pytest.mark.feature("V4")
 @pytest.mark.parametrize(
     "steps",
     [
-        ("plain", "filter"),
-        ("filter", "wider"),
-        ("wider", "filter"),
-        ("double", "half"),
-        ("double", "more"),
-        ("odd", "odder"),
-        ("plain", "python"),
-        ("plain", "filter", "wider"),
-        ("double", "half", "double"),
+        pytest.param(("odd", "odder"), marks=pytest.mark.feature("V4")),
+        pytest.param(("plain", "python"), marks=pytest.mark.feature("V4")),
+        pytest.param(("plain", "filter", "wider"), marks=pytest.mark.feature("V4")),
+        *(
+            pytest.param(steps, marks=pytest.mark.soak)
+            for steps in (
+                ("plain", "filter"),
+                ("filter", "wider"),
+                ("wider", "filter"),
+                ("double", "half"),
+                ("double", "more"),
+                ("double", "half", "double"),
+            )
+        ),
     ],
     ids="-".join,
 )
@@ -102,8 +106,14 @@ def test_each_result_is_that_of_the_last_version_under_which_it_could_be_revised
         assert current == changelog
 
 
-@pytest.mark.feature("V4")
-@pytest.mark.parametrize("steps", [("plain", "filter"), ("filter", "wider")], ids="-".join)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(("filter", "wider"), marks=pytest.mark.feature("V4")),
+        pytest.param(("plain", "filter"), marks=pytest.mark.soak),
+    ],
+    ids="-".join,
+)
 def test_a_stream_that_reads_it_is_right_at_every_version(sail: Sail, lake: Lake, steps: tuple[str, ...]) -> None:
     story, reader = Story(lake), days()
     code = story.begin(steps[0])

@@ -143,6 +143,7 @@ def test_state_of_every_kind_there_and_back(streams: Streams, code: Operator, tm
     check(streams, code, log, tmp_path / "alone")
 
 
+@pytest.mark.soak
 def test_the_record_of_the_clock_goes_over_with_its_stream(streams: Streams, tmp_path: Path) -> None:
     """A bounded run that repeats it has the same windows, whichever engine the clock moved on."""
     log = disorder(CLOCKED, 7, 100)
@@ -190,6 +191,7 @@ def test_going_back_to_a_savepoint_of_the_other_engine(streams: Streams, tmp_pat
     check(streams, WINDOWED, log, tmp_path / "alone")
 
 
+@pytest.mark.soak
 def test_a_canonical_savepoint_is_one_of_either_engine(streams: Streams, tmp_path: Path) -> None:
     log, lake = disorder(WINDOWED, 4, 160), streams.lake
     land(lake, WINDOWED, log, 0, 60)

@@ -1,4 +1,4 @@
-"""Killed with -9 or terminated while Spark writes a partition, run again, and exactly right: step process, run worker, code server."""
+"""Killed with -9 or terminated between two tables of a partition, run again, and exactly right: step process, run worker, code server."""
 
 from __future__ import annotations
 
@@ -19,21 +19,35 @@ from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 
-pytestmark = pytest.mark.spark
 ASSETS = ("hourly_departures", "hourly_departures__late")
 DAYS = ("2013-01-01", "2013-01-03")
 ONE_BY_ONE = ("2013-01-01", "2013-01-02", "2013-01-03")
 MODULE = """
+import os, time
 from pathlib import Path
 import dagster as dg
 from definitions import workspace
+from floodmark.core import crash
 from floodmark.orchestration import build_definitions
+
+def point(name):
+    folder = Path(__file__).parent
+    if name == "bounded.after_side" and (folder / "hold").exists():
+        (folder / "held.part").write_text(str(os.getpid()))
+        (folder / "held.part").rename(folder / "held")
+        while (folder / "hold").exists():
+            time.sleep(0.02)
+
+crash.point = point
 defs = build_definitions(workspace(), root=Path(__file__).parent, executor=dg.multiprocess_executor)
 """
+"""A run that has written its first table and finds the file ``hold`` says which process it is, and waits until ``hold`` is gone."""
 
 
 @pytest.fixture(scope="module")
-def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    engine_name: str, inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """Dagster on the reference workspace, each step in a process of its own."""
     folder = tmp_path_factory.mktemp("apart")
     shutil.copytree(landed_log.root, folder / "lake")
@@ -42,7 +56,7 @@ def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFacto
     load = "{module_name: apart, working_directory: .}"
     (folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {load}}}]\n")
     variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent), "PYTHONPATH": str(ROOT)}
-    variables["FLOODMARK_ENGINE"] = "spark"
+    variables["FLOODMARK_ENGINE"] = engine_name
     with serving(folder, folder / "state", location="apart", **variables) as found:
         yield found
 
@@ -52,23 +66,26 @@ def lake(server: Server) -> Lake:
     return Lake(str(server.state.parent / "lake"))
 
 
-def commits(lake: Lake) -> int:
-    """Of the tables written before the one that counts as covered, after their creation."""
-    tables = ("hourly_departures__late", "hourly_departures__current")
-    found = [len(list(Path(lake.output(table), "_delta_log").glob("*.json"))) for table in tables]
-    return sum(max(0, count - 1) for count in found)
+def hold(server: Server) -> None:
+    """The next run waits between two tables."""
+    (server.state.parent / "held").unlink(missing_ok=True)
+    (server.state.parent / "hold").touch()
 
 
-def writer(lake: Lake) -> psutil.Process:
-    """The process that holds the operator's lock, once it has written its first table for a partition."""
-    before = commits(lake)
-    holder = Path(lake.internal("operators", "hourly_departures", "lock.holder"))
-    until(lambda: holder.exists() and commits(lake) > before, 300)
-    return psutil.Process(int(holder.read_text().split()[0]))
+def release(server: Server) -> None:
+    """Runs do not wait."""
+    (server.state.parent / "hold").unlink()
+
+
+def held(server: Server) -> psutil.Process:
+    """The process that waits."""
+    file = server.state.parent / "held"
+    until(file.exists, 300)
+    return psutil.Process(int(file.read_text()))
 
 
 def exact(embedded: Computing, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None:
-    """The day's rows are those of an undisturbed run on the other engine, once each."""
+    """The day's rows are those of an undisturbed run on the embedded engine, once each."""
     operator = workspace().operator("hourly_departures")
     interval = interval_of(definition(operator.partitions).time_window_for_partition_key(day))
     other = Lake(str(tmp_path / "undisturbed"), logs=landed_log.root)
@@ -83,9 +100,10 @@ def exact(embedded: Computing, lake: Lake, landed_log: Lake, day: str, tmp_path:
     assert changelog(other, "hourly_departures").num_rows > 0
 
 
-def begun(server: Server, lake: Lake, day: str) -> tuple[str, psutil.Process]:
-    """A run of a day, and its process, which has written the first table."""
-    return server.launch(*ASSETS, tags={"dagster/partition": day}), writer(lake)
+def begun(server: Server, day: str) -> tuple[str, psutil.Process]:
+    """A run of a day, and its process, which has written the first table and waits."""
+    hold(server)
+    return server.launch(*ASSETS, tags={"dagster/partition": day}), held(server)
 
 
 def launched(server: Server, first: str, last: str) -> str:
@@ -96,6 +114,7 @@ def launched(server: Server, first: str, last: str) -> str:
 
 
 @pytest.mark.soak
+@pytest.mark.engines("spark")
 @pytest.mark.feature("Z9", "Z37")
 def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
@@ -113,24 +132,28 @@ def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_e
 
 @pytest.mark.feature("B3")
 def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_are_right_when_run_again(
-    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
+    embedded: Computing, engine_name: str, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
 ) -> None:
-    run, process = begun(server, lake, "2013-01-01")
+    run, process = begun(server, "2013-01-01")
     process.send_signal(signal.SIGKILL)
     assert server.ended(run) == "FAILURE"
 
-    run, process = begun(server, lake, "2013-01-02")
+    run, process = begun(server, "2013-01-02")
+    if engine_name == "spark":  # terminated while Java writes
+        release(server)
     server.terminate(run)
     assert server.ended(run) == "CANCELED"
     until(lambda: not process.is_running(), 300)
 
+    hold(server)
     run = launched(server, *DAYS)
-    writer(lake)
+    held(server)
     mine = psutil.Process(server.process.pid).children(recursive=True)
     mine = [one for one in mine if one.status() != psutil.STATUS_ZOMBIE]  # a run that has ended
     code = [one for one in mine if "grpc" in one.cmdline() and "api" in one.cmdline()]
     assert len(code) == 1
     code[0].send_signal(signal.SIGKILL)
+    release(server)
     if server.ended(run) != "SUCCESS":
         assert server.ended(launched(server, *DAYS)) == "SUCCESS"
     for day in ("2013-01-01", "2013-01-02", "2013-01-03"):
@@ -141,11 +164,12 @@ def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_
 def test_a_day_whose_run_worker_is_killed_is_right_when_run_again(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
 ) -> None:
-    run, process = begun(server, lake, "2013-01-04")
+    run, process = begun(server, "2013-01-04")
     worker = process.parent()
     assert worker is not None
     assert worker.pid not in {server.process.pid, os.getpid()}
     worker.send_signal(signal.SIGKILL)
+    release(server)
     assert server.ended(run) == "FAILURE"
     assert server.ended(launched(server, "2013-01-04", "2013-01-04")) == "SUCCESS"
     exact(embedded, lake, landed_log, "2013-01-04", tmp_path)

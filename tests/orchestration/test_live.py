@@ -1,115 +1,185 @@
-"""A workspace comes alive by two clicks: sources land, operators run, and asset partitions turn green as the watermark passes; what dies is red meanwhile."""
+"""A workspace comes alive by two clicks: sources land, operators run, and asset partitions turn green as the watermark passes; what dies is red meanwhile.
+
+A chain of it is backfilled by clicks while its streams write: killed in between, launched again, rows as of an undisturbed run.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import forked
+import psutil
 import pytest
-from browser import BLANK, launch, picture, visit
-from dagster_server import Server, serving, until
+from browser import BLANK, backfill, launch, picture, visit
+from dagster_server import LOCATION, Server, serving, until
+from deltalake import DeltaTable
 
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import Store
+from floodmark.lake.folder.locks import BOUNDED
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.values.schema import MARKER, STAMPS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SECONDS = 240
 """For one step on a busy machine."""
+FIRST = date(2025, 3, 1)
+"""Of the orders that ``floodmark init`` puts into the inbox."""
+CHAIN = ("hourly_sales", "daily_sales")
+_DAILY = '''
+
+@operator(inputs={"hours": hourly_sales})
+def daily_sales(hours: Stream) -> Stream:
+    """Revenue per country and day."""
+    return hours.key_by("country").window(Tumbling("1 day")).aggregate(hours=count(), cents=sum("cents"))
+'''
+_ASSET = """
+daily_sales = operator_asset(operators.daily_sales, partitions=Daily("2025-03-01", end="{end}"))
+"""
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    """What ``floodmark init`` makes: a source, an operator, and files in the inbox; with partitions of three days."""
-    done = forked.run([sys.executable, "-m", "floodmark.cli.main", "init", "shop"], cwd=tmp_path, env=dict(os.environ))
+def day(number: int) -> str:
+    return (FIRST + timedelta(days=number)).isoformat()
+
+
+def edited(file: Path, *changes: tuple[str, str], more: str) -> None:
+    text = file.read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    file.write_text(text + more)
+
+
+@dataclass
+class Shop:
+    """What ``floodmark init`` makes, with a second operator that reads the first, and its Dagster with a supervisor."""
+
+    folder: Path
+    server: Server
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(str(self.folder / "lake"))
+
+    @property
+    def store(self) -> Store:
+        return Store(f"sqlite:///{self.folder}/.floodmark/control/control.db")
+
+    def next_day(self) -> int:
+        """The number of the first day of which no orders have come."""
+        days = (file.name.removeprefix("orders_")[:10] for file in (self.folder / "inbox" / "orders").iterdir())
+        return (max(map(date.fromisoformat, days)) - FIRST).days + 1
+
+    def put(self, number: int, hours: range = range(12)) -> None:
+        """A file with orders of a day, which appears whole."""
+        file = self.folder / "inbox" / "orders" / f"orders_{day(number)}_{hours.start:02}.csv"
+        lines = "".join(f"{day(number)}T{n:02}:30:00Z,{n},{'DE' if n % 2 else 'NL'},1,{n * 100},\n" for n in hours)
+        file.with_suffix(".part").write_text("ordered_at,order_id,country,items,cents,voucher\n" + lines)
+        file.with_suffix(".part").replace(file)
+
+    def driver(self, name: str) -> Driver:
+        """The newest of a stream."""
+        store = self.store
+        return next(store.drivers(one.stream)[0] for one in store.deployments() if one.operator == name)
+
+    def drivers(self) -> dict[str, int]:
+        """Operator or source -> the number of its newest driver."""
+        return {one.operator: self.driver(one.operator).id for one in self.store.deployments()}
+
+    def green(self, asset: str) -> int:
+        """How many partitions of an asset are materialized; for one that is not divided, whether it is."""
+        query = "{ assetNodes { assetKey { path } partitionStats { numMaterialized } assetMaterializations(limit: 1) { runId } } }"
+        nodes = {"/".join(node["assetKey"]["path"]): node for node in self.server.ask(query)["assetNodes"]}
+        divided = nodes[asset]["partitionStats"]
+        return int(divided["numMaterialized"]) if divided else len(nodes[asset]["assetMaterializations"])
+
+    def judged(self, name: str) -> list[tuple[bool, str]]:
+        """The evaluations of the check of a stream, newest first: whether it is passed, and its state with the reason."""
+        query = """query ($k: AssetKeyInput!) { assetCheckExecutions(assetKey: $k, checkName: "stream", limit: 20) {
+            evaluation { success metadataEntries { label ... on TextMetadataEntry { text } } } } }"""
+        found = []
+        for execution in self.server.ask(query, k={"path": [name]})["assetCheckExecutions"]:
+            if evaluation := execution["evaluation"]:
+                texts = {entry["label"]: entry.get("text", "") for entry in evaluation["metadataEntries"]}
+                found.append((evaluation["success"], f"{texts['state']}: {texts['reason']}"))
+        return found
+
+    def started(self, page: Page) -> None:
+        """Everything runs, by one launch, and the source has landed something."""
+        if not self.store.deployments():
+            run = launch(page, self.server, "start", name="start")
+            assert self.server.ended(run) == "SUCCESS", "its launchpad needs no word"
+        until(lambda: self.driver("orders").batch is not None, SECONDS)
+
+
+@contextmanager
+def opened(folder: Path, days: int) -> Iterator[Shop]:
+    """A shop whose assets have partitions of so many days."""
+    done = forked.run([sys.executable, "-m", "floodmark.cli.main", "init", "shop"], cwd=folder, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
-    assets = tmp_path / "shop" / "assets" / "orders.py"
-    text = assets.read_text()
-    assert 'end="2025-03-02"' in text
-    assets.write_text(text.replace('end="2025-03-02"', 'end="2025-03-04"'))
-    return tmp_path / "shop"
+    folder /= "shop"
+    edited(
+        folder / "operators" / "orders.py",
+        (', allowed_lateness="1 hour", late="side_output"', ""),
+        more=_DAILY,
+    )
+    edited(
+        folder / "assets" / "orders.py",
+        ('end="2025-03-02"', f'end="{day(days)}"'),
+        more=_ASSET.format(end=day(days)),
+    )
+    with serving(folder, folder / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE="embedded") as server:
+        yield Shop(folder, server)
 
 
-@pytest.fixture
-def server(shop: Path) -> Iterator[Server]:
-    """Its Dagster, with a supervisor."""
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE="embedded") as found:
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The shop of the tests, each of which goes on with days that no other has put orders of."""
+    with opened(tmp_path_factory.mktemp("live"), 12) as found:
         yield found
-
-
-def put(shop: Path, day: str) -> None:
-    """A file with orders of a day, which appears whole."""
-    file = shop / "inbox" / "orders" / f"orders_{day}_00.csv"
-    lines = "".join(f"{day}T0{n}:30:00Z,{n},DE,1,{n * 100},\n" for n in range(9))
-    file.with_suffix(".part").write_text("ordered_at,order_id,country,items,cents,voucher\n" + lines)
-    file.with_suffix(".part").replace(file)
-
-
-def materialized(server: Server) -> dict[str, Any]:
-    """Asset -> its number of green partitions; for one that is not divided, whether it was materialized."""
-    query = "{ assetNodes { assetKey { path } partitionStats { numMaterialized } assetMaterializations(limit: 1) { runId } } }"
-    return {
-        "/".join(node["assetKey"]["path"]): node["partitionStats"]["numMaterialized"]
-        if node["partitionStats"]
-        else bool(node["assetMaterializations"])
-        for node in server.ask(query)["assetNodes"]
-    }
-
-
-def driver(store: Store, name: str) -> Driver:
-    """The newest of a stream."""
-    return next(store.drivers(one.stream)[0] for one in store.deployments() if one.operator == name)
-
-
-def judged(server: Server, name: str) -> list[tuple[bool, str]]:
-    """The evaluations of the check of a stream, newest first: whether it is passed, and its state with the reason."""
-    query = """query ($k: AssetKeyInput!) { assetCheckExecutions(assetKey: $k, checkName: "stream", limit: 20) {
-        evaluation { success metadataEntries { label ... on TextMetadataEntry { text } } } } }"""
-    found = []
-    for execution in server.ask(query, k={"path": [name]})["assetCheckExecutions"]:
-        if evaluation := execution["evaluation"]:
-            texts = {entry["label"]: entry.get("text", "") for entry in evaluation["metadataEntries"]}
-            found.append((evaluation["success"], f"{texts['state']}: {texts['reason']}"))
-    return found
 
 
 @pytest.mark.feature("Z7")
 @pytest.mark.timeout(1200)
-def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
-    page: Page, server: Server, shop: Path
-) -> None:
-    assert server.ended(launch(page, server, "start", name="start")) == "SUCCESS", "its launchpad needs no word"
-    store = Store(f"sqlite:///{shop}/.floodmark/control/control.db")
+def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(page: Page, shop: Shop) -> None:
+    shop.started(page)
+    server, store = shop.server, shop.store
     assert {one.operator: (one.kind, one.desired) for one in store.deployments()} == {
         "orders": ("source", "running"),
         "hourly_sales": ("operator", "running"),
+        "daily_sales": ("operator", "running"),
         "voucher_use": ("operator", "running"),
     }
-    until(lambda: driver(store, "orders").batch is not None, SECONDS)
-    first = driver(store, "orders")
-    until(lambda: judged(server, "orders")[:1] == [(True, "running: none")], SECONDS)
+    first, number = shop.driver("orders"), shop.next_day()
+    until(lambda: shop.judged("orders")[:1] == [(True, "running: none")], SECONDS)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
-    passed, told = until(lambda: next((one for one in judged(server, "orders")[:1] if not one[0]), None), SECONDS)
+    passed, told = until(lambda: next((one for one in shop.judged("orders")[:1] if not one[0]), None), SECONDS)
     assert not passed
     assert told.startswith("crashed: killed by SIGKILL")
     visit(page, f"{server.url}/assets/orders?view=checks&checkDetail=stream", "killed by SIGKILL", "end of its log")
     picture(page, "dead-stream")
     page.goto(BLANK)
-    put(shop, "2025-03-02")
-    until(lambda: driver(store, "orders").id != first.id and driver(store, "orders").batch is not None, SECONDS)
-    until(lambda: materialized(server)["hourly_sales"] == 1 and materialized(server)["orders"], SECONDS)
-    put(shop, "2025-03-03")
-    until(lambda: materialized(server)["hourly_sales"] == 2, SECONDS)
-    visit(page, f"{server.url}/assets/hourly_sales?view=partitions", "2025-03-02")
+    shop.put(number)
+    until(lambda: shop.driver("orders").id != first.id and shop.driver("orders").batch is not None, SECONDS)
+    until(lambda: shop.green("hourly_sales") == number and shop.green("orders"), SECONDS)
+    shop.put(number + 1)
+    until(lambda: shop.green("hourly_sales") == number + 1, SECONDS)
+    visit(page, f"{server.url}/assets/hourly_sales?view=partitions", day(number))
     picture(page, "live")
-    until(lambda: judged(server, "orders")[0] == (True, "running: none"), SECONDS)
+    until(lambda: shop.judged("orders")[0] == (True, "running: none"), SECONDS)
     visit(page, f"{server.url}/assets/orders?view=checks&checkDetail=stream", "running")
     picture(page, "live-stream")
 
@@ -119,3 +189,75 @@ def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(
     messages = str(server.ask(query, r=by_hand))
     assert "LIFECYCLE-003" in messages
     assert "launch the job stop with streams: [orders] first" in messages
+
+
+@pytest.mark.feature("Z2")
+@pytest.mark.timeout(1200)
+def test_a_chain_is_backfilled_by_clicks_beside_its_streams_and_resumed_after_a_kill(
+    page: Page, shop: Shop, tmp_path: Path
+) -> None:
+    backfilled_beside(page, shop, tmp_path / "other", 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_ninety_days_of_a_chain_are_backfilled_beside_its_streams(page: Page, tmp_path: Path) -> None:
+    with opened(tmp_path, 92) as shop:
+        backfilled_beside(page, shop, tmp_path / "other", 90)
+
+
+def backfilled_beside(page: Page, shop: Shop, folder: Path, count: int) -> None:
+    """``count`` complete days, and one that has begun, are backfilled."""
+    server, lake, killed = shop.server, shop.lake, list[int]()
+    shop.started(page)
+    start = shop.next_day()
+    last = start + count - 1
+    for number in range(start, last + 2):
+        shop.put(number)
+    until(lambda: shop.green("daily_sales") == last + 1, SECONDS)
+    drivers = shop.drivers()
+
+    lineage = f"{server.url}/locations/{LOCATION}/asset-groups/operators/lineage"
+    killing = threading.Thread(target=kill_writer, args=(lake, "daily_sales", killed))
+    killing.start()
+    done = backfill(page, server, lineage, "daily_sales", day(start), day(last), name="beside")
+    killing.join()
+    assert killed
+    assert done["status"] != "COMPLETED_SUCCESS"
+    shop.put(last + 1, range(12, 18))  # the streams go on
+    done = backfill(page, server, lineage, "daily_sales", day(start), day(last))
+    assert done["status"] == "COMPLETED_SUCCESS"
+    visit(page, f"{server.url}/assets/hourly_sales?view=partitions&partition={day(last)}", "preview")
+    picture(page, "preview")
+    assert shop.drivers() == drivers
+
+    other, days = Lake(str(folder)), {day(number) for number in range(start, last + 1)}
+    variables = dict(os.environ) | {"FLOODMARK_LAKE": other.root, "FLOODMARK_LOGS": lake.root}
+    command = [sys.executable, "-m", "floodmark.cli.main", "run", *CHAIN]
+    ran = forked.run(command, cwd=shop.folder, env=variables)
+    assert ran.returncode == 0, ran.stderr
+    for table in CHAIN:
+        assert results(lake, table, days) == results(other, table, days)
+        assert results(other, table, days)
+
+
+def results(lake: Lake, table: str, days: set[str]) -> Counter[Any]:
+    """The rows of some days."""
+    rows = DeltaTable(lake.output(table)).to_pyarrow_table().to_pylist()
+    names = [name for name in rows[0] if name not in STAMPS or name == "_event_time"]
+    wanted = [row for row in rows if row["_kind"] != MARKER and f"{row['_event_time']:%Y-%m-%d}" in days]
+    return Counter(tuple(str(row[name]) for name in sorted(names)) for row in wanted)
+
+
+def kill_writer(lake: Lake, operator: str, killed: list[int]) -> None:
+    """SIGKILL to the process of the first bounded run of an operator, once it holds its lock."""
+    holder = Path(lake.internal("operators", operator, f"{BOUNDED}.holder"))
+
+    def look() -> bool:
+        with suppress(FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
+            process = psutil.Process(int(holder.read_text().split()[0]))
+            process.kill()
+            killed.append(process.pid)
+        return bool(killed)
+
+    until(look, SECONDS, 0.02)

@@ -48,6 +48,10 @@ def _measure(job: OperatorStream, then: Callable[[Measure], None], batch: BatchI
     then(job._measured(batch))
 
 
+PARTS = {"embedded": 6, "spark": 3}
+"""Of the log, for each of which a driver starts."""
+
+
 @pytest.mark.engines("embedded", "spark")
 def test_sums_are_those_of_the_tables_though_counts_are_lost_and_repeated(
     engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +78,8 @@ def test_sums_are_those_of_the_tables_though_counts_are_lost_and_repeated(
             measuring.record(measure)
 
     monkeypatch.setattr(measures, "record", away)
-    for first, last in pairwise(len(log.entries) * n // 6 for n in range(7)):
+    parts = PARTS[engine.name]
+    for first, last in pairwise(len(log.entries) * n // parts for n in range(parts + 1)):
         land(lake, CODE, log, first, last)
         measuring = Measuring(store, store.begin(deployment, "/logs"), job, lambda _: None)
         measuring.begin()
@@ -84,8 +89,8 @@ def test_sums_are_those_of_the_tables_though_counts_are_lost_and_repeated(
     Measuring(store, store.begin(deployment, "/logs"), job, pytest.fail).begin()
     measured = measures.measured(store, deployment.stream)
     assert measured.number == max(told)
-    assert measured.totals.commits == len(told) > 5
-    assert measured.totals.starts == 7
+    assert measured.totals.commits == len(told) >= parts
+    assert measured.totals.starts == parts + 1
     assert {name: rows for name, rows in measured.totals.rows.items() if rows} == {
         one.table: rows for one in CODE.outputs if (rows := _rows(lake.output(one.table)))
     }

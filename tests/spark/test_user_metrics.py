@@ -6,7 +6,7 @@ import math
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +95,18 @@ def expected() -> dict[str, Part]:
     }
 
 
-@pytest.mark.feature("N1")
+TIMES = {"told": (1,), "twice": (2,), "lost": (0,), "twice or lost": (2, 0)}
+"""How often each micro-batch in turn is counted."""
+
+
 @pytest.mark.engines("embedded", "spark")
-@pytest.mark.parametrize("told", ["told", "twice", "lost"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param("twice or lost", marks=pytest.mark.feature("N1")),
+        *(pytest.param(told, marks=pytest.mark.engines(soak=("spark",))) for told in ("told", "twice", "lost")),
+    ],
+)
 def test_what_a_function_observes_is_exact_though_counts_are_repeated_or_lost(
     engine: Computing, tmp_path: Path, told: str
 ) -> None:
@@ -108,8 +117,10 @@ def test_what_a_function_observes_is_exact_though_counts_are_repeated_or_lost(
     job = OperatorStream(CODE, fm.Settings(lake=lake.root), _engine=engine)
     counting = Measuring(store, store.begin(deployment, "/logs"), job, pytest.fail)
 
+    times = cycle(TIMES[told])
+
     def tell(batch: BatchInfo) -> None:
-        for _ in range({"told": 1, "twice": 2, "lost": 0}[told]):
+        for _ in range(next(times)):
             counting.record(job._measured(batch))
 
     for first, last in pairwise(len(LOG.entries) * n // 3 for n in range(4)):
