@@ -101,7 +101,7 @@ def told(row: Row, names: list[str]) -> str:
     return repr([one.isoformat() if isinstance(one, datetime) else one for one in values])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 12))])
 def test_each_version_has_its_side_of_the_instant(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     parted = PARTED

@@ -209,13 +209,19 @@ def ends_of_grid(size: int, slide: int, offset: int) -> Any:
 GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 
 
-@pytest.mark.parametrize("revisable", [False, True])
-@pytest.mark.parametrize("lateness", [0, pytest.param(4, marks=pytest.mark.soak), 30])
+@pytest.mark.parametrize(
+    ("lateness", "revisable"),
+    [
+        (0, False),
+        pytest.param(30, True, marks=pytest.mark.feature("W1", "W2", "W3", "W11", "L6", "L7", "L8", "B9")),
+        *(pytest.param(*some, marks=pytest.mark.soak) for some in ((0, True), (4, False), (4, True), (30, False))),
+    ],
+)
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(0, marks=pytest.mark.feature("W1", "W2", "W3", "W11", "L6", "L7", "L8", "B9")),
+        0,
         *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)),
     ],
 )
