@@ -171,7 +171,7 @@ def _often(state: Path) -> None:
     (state / "dagster.yaml").write_text(text)
 
 
-def until(look: Callable[[], Any], seconds: float, every: float = 0.25) -> Any:
+def until(look: Callable[[], Any], seconds: float, every: float = 0.4) -> Any:
     """What ``look`` says once it says something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
