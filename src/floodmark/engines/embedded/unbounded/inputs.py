@@ -7,6 +7,8 @@ of its files is gone, or a start is far behind, the stream resumes from the file
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +47,8 @@ from floodmark.spec.graph.operator import Input, Operator
 
 _FILES, _BYTES = 10_000, 1 << 28
 """Most files of an input in a micro-batch; and the bytes after which a micro-batch gets no further file."""
+_GONE_SECONDS = 1.0
+"""Least time between two looks whether commits after a position are gone, which costs ten times as much as the look for the next commit."""
 
 
 class File(NamedTuple):
@@ -103,6 +107,8 @@ class Reader:
     _looked: bool = False
     _fetched: dict[str, pa.NativeFile] = field(init=False, default_factory=dict)
     """Files of a bucket that were found and not read yet."""
+    _gone_at: float = field(default=-math.inf, repr=False)
+    """When ``_gone`` was last asked, monotonic."""
 
     def __post_init__(self) -> None:
         """Find the table."""
@@ -203,7 +209,7 @@ class Reader:
                 break
             version, done = version + 1, -1
         if not files and version == at.version:
-            return self._over(at) if self._gone(at) else None
+            return self._over(at) if self._asks_again() and self._gone(at) else None
         take = Take(tuple(files), Position(version, done, at.table))
         return take if self._there(files) else self._nearer(at, self._last_read(at)) or take
 
@@ -253,6 +259,14 @@ class Reader:
     def _entry(self, version: int) -> entries.Entry | None:
         ended = self.last is not None and version > self.last
         return None if ended else entries.entry(self.path, version)
+
+    def _asks_again(self) -> bool:
+        """Whether to ask ``_gone``: each time for a reader with an end, which would otherwise end too early."""
+        now = time.monotonic()
+        if self.last is None and now - self._gone_at < _GONE_SECONDS:
+            return False
+        self._gone_at = now
+        return True
 
     def _gone(self, at: Position) -> bool:
         """Whether there are commits after a position; called if the first of these cannot be read."""

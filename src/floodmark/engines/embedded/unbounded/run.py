@@ -54,7 +54,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     until_caught_up: bool = False,
     stop: threading.Event | None = None,
     files_per_batch: int | None = None,
-    trigger_seconds: float = 1.0,
+    trigger_seconds: float | None = None,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
     clock: int | None = None,
@@ -68,7 +68,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
         files_per_batch: most files per input and micro-batch.
-        trigger_seconds: pause between looks for new rows.
+        trigger_seconds: pause between looks for new rows; by default 0.1 on a local disk, where a look opens a file, and 1 in a bucket.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
         clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
@@ -81,6 +81,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
+    pause = (0.1 if lake.is_local else 1.0) if trigger_seconds is None else trigger_seconds
     role = stream_role(until_caught_up=until_caught_up)
     with exclusive(lake, "operators", operator.name, "run", role=role), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
@@ -114,7 +115,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                     if not took:
                         state.settle()
                     sink.publish_progress(PROGRESS_SECONDS)
-                    if not took and (until_caught_up or stop.wait(trigger_seconds)):
+                    if not took and (until_caught_up or stop.wait(pause)):
                         break
                 sink.publish_progress(0)
                 state.settle()
