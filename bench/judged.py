@@ -106,7 +106,8 @@ def main() -> None:
         subprocess.run([*program, "start", "--all"], cwd=root, check=True, stdout=subprocess.DEVNULL)
         supervisor = subprocess.Popen([*program, "supervise"], cwd=root, stdout=subprocess.DEVNULL)
         try:
-            number, version, rows = 1, -1, []
+            number, version = 1, -1
+            rows: list[tuple[float, int]] = []
             deadline = time.monotonic() + 300
             while not rows and time.monotonic() < deadline:
                 time.sleep(0.5)
@@ -126,7 +127,10 @@ def main() -> None:
                 late = [delay for delay, moment in rows if moment >= (began + WARM_SECONDS) * 1000]
                 cuts = statistics.quantiles(late, n=100)
                 told = "all rows" if len(rows) == expected else f"{len(rows):,} of {expected:,} rows"
-                print(f"{asked.engine}, {rate:,} rows/s: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, greatest {max(late):.2f} s; {told}", flush=True)
+                print(
+                    f"{asked.engine}, {rate:,} rows/s: p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, greatest {max(late):.2f} s; {told}",
+                    flush=True,
+                )
         finally:
             for child in processes(root, supervisor.pid):
                 with suppress(psutil.NoSuchProcess):

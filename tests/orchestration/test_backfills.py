@@ -44,6 +44,8 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     keys = {partition for asset, partition in first.materialized if asset == "hourly_departures"}
     assert keys == {"2013-01-01", "2013-01-02", "2013-01-03"}
     about = first.materialized["hourly_departures", "2013-01-03"]
+    described = {column.name: column.description for column in about["dagster/column_schema"].columns}
+    assert described["window_start"] == "from flights.scheduled", "as in the definition"
     assert about["computed"] is True
     assert about["stale stretches"] == 0
     assert "svg" in about["plot"]

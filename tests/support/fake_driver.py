@@ -9,7 +9,8 @@ import threading
 import time
 from contextlib import suppress
 
-from floodmark.control.state.store import _DRIVERS, Store
+from floodmark.control.state.store import Store
+from floodmark.control.state.tables import DRIVERS
 from floodmark.core.errors import SetupError
 
 
@@ -23,7 +24,7 @@ def main(url: str, number: str, what: str) -> int:
     store.update(int(number), state="running", batch=7, heartbeat_at=time.time())
     if what == "writes" and store.driver(int(number)).epoch == 0:
         with store.transaction() as connection:
-            connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == int(number)).values(batch=8))
+            connection.execute(DRIVERS.update().where(DRIVERS.c.id == int(number)).values(batch=8))
             os.kill(os.getpid(), signal.SIGSTOP)
     for _ in range(6000):
         if stop.wait(0.1):

@@ -121,7 +121,7 @@ class Place:
     def hurry(self) -> None:
         """Let the messages that wait for another try be due now."""
         with self.store.transaction() as connection:
-            from floodmark.control.state.store import MESSAGES
+            from floodmark.control.state.tables import MESSAGES
 
             connection.execute(MESSAGES.update().values(due=0.0))
 

@@ -20,7 +20,8 @@ from postgres import data_folder, database, serving
 
 from floodmark.control.state import measures
 from floodmark.control.state.records import Deployment, StreamId
-from floodmark.control.state.store import MEASURES, Store
+from floodmark.control.state.store import Store
+from floodmark.control.state.tables import MEASURES
 from floodmark.observe.backlog import Backlogs
 from floodmark.observe.measure import Measure, Totals
 from floodmark.observe.pressure import WINDOW_SECONDS, busy_share, level, pressure_share

@@ -355,3 +355,15 @@ def test_digits_of_a_decimal_count_wherever_they_are_written() -> None:
     assert schema(Priced).describe() == (
         "at timestamp, plain decimal(20,4), maybe decimal(20,4), several array<decimal(20,4)>, field decimal(10,2)"
     )
+
+
+@pytest.mark.parametrize(("name", "here"), [("where", "filter"), ("withColumn", "with_columns"), ("groupBy", "key_by")])
+def test_a_method_by_its_name_in_spark_is_told_its_name_here(name: str, here: str) -> None:
+    @operator(inputs={"flights": flights()})
+    def kept(flights: Stream[Flight]) -> Stream[Any]:
+        with pytest.raises(AttributeError, match=rf"a stream has no '{name}'. It is called {here} here"):
+            getattr(flights, name)
+        assert not hasattr(flights, "nothing_of_that_name")
+        return flights.filter("true")
+
+    assert kept.outputs

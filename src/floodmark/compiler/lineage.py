@@ -9,6 +9,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.keyed.matching import Deduplicate, TemporalJoin, WindowJoin
 from floodmark.spec.values.schema import TAG
+from floodmark.spec.windowing.aggregates import texts
 
 Origins = frozenset[tuple[str, str]]
 """(table, column) for each column of an input."""
@@ -71,7 +72,7 @@ class _Walk:
         """Keys are themselves; aggregates depend on what they name; a function's columns on all that it is given."""
         before = self.columns(step.parent)
         aggregated = {
-            name: _all(self._expression(text, step.parent, before) for text in _texts(aggregate))
+            name: _all(self._expression(text, step.parent, before) for text in texts(aggregate))
             for name, aggregate in step.aggregates
         }
         everything = _all((aggregated if step.aggregates else before).values())
@@ -124,11 +125,6 @@ def _call(step: steps.Stateful) -> object:
             return step.function.function
         case _:
             return None
-
-
-def _texts(aggregate: object) -> list[str]:
-    """The expressions of an aggregate."""
-    return [text for text in (getattr(aggregate, "expression", None), getattr(aggregate, "by", None)) if text]
 
 
 def _all(origins: Iterable[Origins]) -> Origins:

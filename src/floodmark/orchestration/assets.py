@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
-from floodmark.compiler.lineage import lineage
+from floodmark.compiler.lineage import Columns, lineage
 from floodmark.core.cores import limited
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
@@ -206,7 +206,7 @@ def operator_assets(
             previews = [_previewed(context, asset, location, stretch, config) for stretch in division.complete]
             results = [_run(context, asset, location, stretch, config) for stretch in division.complete]
         result = merge_results(results, interval)
-        yield from _results(context, asset, location, result, config.late_rows, division.incomplete, previews)
+        yield from _results(context, asset, location, origins, result, config.late_rows, division.incomplete, previews)
 
     return bounded_step
 
@@ -351,6 +351,7 @@ def _results(
     context: dg.AssetExecutionContext,
     asset: OperatorAsset,
     location: StepWorkspace,
+    origins: Mapping[str, Columns],
     result: RunResult,
     late_rows: LateRows,
     incomplete: Mapping[str, str],
@@ -361,7 +362,7 @@ def _results(
     Dagster marks every partition of the run as materialized when a step yields a result. If some partitions were not computed, the step
     reports the computed partitions itself, and yields a result that marks none. Steps that read this asset run all the same.
     """
-    operator, divided_by, origins = asset.operator, asset.partitions, lineage(asset.operator, {})
+    operator, divided_by = asset.operator, asset.partitions
     seen = _coverage(operator, divided_by, location, late_rows) if divided_by else {}
     computed = [name for name in context.partition_keys if name not in incomplete] if divided_by else []
     for output in operator.outputs:

@@ -92,7 +92,7 @@ class Lineage:
         return events.RunEvent(
             eventTime=datetime.fromtimestamp(now, UTC).isoformat(),
             eventType=events.RunState(kind),
-            producer=f"https://pypi.org/project/floodmark/{version('floodmark')}",
+            producer=f"urn:floodmark:{version('floodmark')}",
             run=events.Run(runId=str(run), facets=facets),
             job=events.Job(
                 namespace=f"floodmark-{deployment.environment}",

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.control.state.records import Driver, StreamId
-from floodmark.control.state.store import DRIVERS, MEASURED, MEASURES, Store
+from floodmark.control.state.store import Store
+from floodmark.control.state.tables import DRIVERS, MEASURED, MEASURES
 from floodmark.observe.measure import Measure, Totals
 
 RECENT = 240

@@ -10,7 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from floodmark.control.state.records import StreamId
-from floodmark.control.state.store import HEALTH, MESSAGES, Store
+from floodmark.control.state.store import Store
+from floodmark.control.state.tables import HEALTH, MESSAGES
 from floodmark.core.fingerprint import digest
 from floodmark.spec.assets.alert import Change, Level
 

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.control.state.records import StreamId
-from floodmark.control.state.store import ROLLOUTS, Store
+from floodmark.control.state.store import Store
+from floodmark.control.state.tables import ROLLOUTS
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lifecycle.guardrails import Guardrail
 from floodmark.lifecycle.watch import Memory

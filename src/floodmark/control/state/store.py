@@ -21,6 +21,20 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 from sqlalchemy.schema import CreateColumn
 
 from floodmark.control.state.records import Action, Deployment, Desired, Driver, State, StreamId, Watch
+from floodmark.control.state.tables import (
+    ACTIONS,
+    ADDED,
+    DRIVERS,
+    JOURNAL,
+    LEASES,
+    MEASURED,
+    MEASURES,
+    MESSAGES,
+    METADATA,
+    ONE_LAKE,
+    ROLLOUTS,
+    STREAMS,
+)
 from floodmark.core.errors import SetupError
 from floodmark.spec.assets.restart import Restart
 
@@ -34,178 +48,6 @@ _RETAINED_DRIVERS = 20
 """Newest drivers of each stream that are never removed, as the supervisor decides by them."""
 _ROWS_PER_DELETE = 500
 """Most rows removed by one statement."""
-_METADATA = sa.MetaData()
-_DEPLOYMENTS = sa.Table(
-    "floodmark_streams",
-    _METADATA,
-    sa.Column("operator", sa.String, primary_key=True),
-    sa.Column("lake", sa.String, primary_key=True),
-    sa.Column("root", sa.String, nullable=False),
-    sa.Column("environment", sa.String, nullable=False),
-    sa.Column("package", sa.String, nullable=False),
-    sa.Column("version", sa.String, nullable=False),
-    sa.Column("desired", sa.String, nullable=False),
-    sa.Column("changed_at", sa.Float, nullable=False),
-    sa.Column("kind", sa.String, nullable=False, server_default="operator"),
-    sa.Column("restart", sa.JSON),
-    sa.Column("run_when", sa.String, nullable=False, server_default="always"),
-    sa.Column("hosting", sa.String, nullable=False, server_default="isolated"),
-    sa.Column("watch", sa.JSON),
-    sa.Column("held", sa.Text),
-)
-_ONE_LAKE = "floodmark_deployments"
-"""Table of older stores, which identified a stream by its operator alone."""
-_ADDED = {"kind", "restart", "run_when", "hosting", "watch", "held"}
-"""Columns that this table lacks."""
-_DRIVERS = sa.Table(
-    "floodmark_drivers",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("operator", sa.String, nullable=False, index=True),
-    sa.Column("lake", sa.String),
-    sa.Column("version", sa.String, nullable=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("state", sa.String, nullable=False),
-    sa.Column("pid", sa.Integer),
-    sa.Column("born", sa.Float),
-    sa.Column("log", sa.String, nullable=False),
-    sa.Column("started_at", sa.Float, nullable=False),
-    sa.Column("heartbeat_at", sa.Float, nullable=False),
-    sa.Column("batch", sa.Integer),
-    sa.Column("progress", sa.BigInteger),
-    sa.Column("ended_at", sa.Float),
-    sa.Column("reason", sa.Text),
-    sa.Column("host", sa.String),
-    sa.Column("usage", sa.JSON),
-    sa.Column("kind", sa.String, nullable=False, server_default="operator"),
-    sa.Column("read_to", sa.JSON),
-    sa.Column("shares", sa.String),
-    sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
-)
-_LEASES = sa.Table(
-    "floodmark_leases",
-    _METADATA,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("holder", sa.String, nullable=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("until", sa.Float, nullable=False),
-)
-_ACTIONS = sa.Table(
-    "floodmark_actions",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("operator", sa.String, nullable=False, index=True),
-    sa.Column("lake", sa.String),
-    sa.Column("who", sa.String, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sa.Column("began_at", sa.Float, nullable=False),
-    sa.Column("step", sa.String, nullable=False),
-    sa.Column("old", sa.JSON, nullable=False),
-    sa.Column("version", sa.String, nullable=False),
-    sa.Column("savepoint", sa.String),
-    sa.Column("ended_at", sa.Float),
-    sa.Column("reason", sa.Text),
-    sa.Column("request", sa.JSON),
-)
-_JOURNAL = sa.Table(
-    "floodmark_journal",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("who", sa.String, nullable=False),
-    sa.Column("action", sa.String, nullable=False),
-    sa.Column("operator", sa.String),
-    sa.Column("detail", sa.Text, nullable=False),
-)
-MEASURED = sa.Table(
-    "floodmark_measured",
-    _METADATA,
-    sa.Column("operator", sa.String, primary_key=True),
-    sa.Column("lake", sa.String, primary_key=True),
-    sa.Column("history", sa.String, nullable=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("counted", sa.BigInteger, nullable=False),
-    sa.Column("driver", sa.Integer, nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("totals", sa.JSON, nullable=False),
-    sa.Column("graph", sa.JSON),
-)
-"""Table of sums over a stream's commits, used by ``control.state.measures``."""
-MEASURES = sa.Table(
-    "floodmark_measures",
-    _METADATA,
-    sa.Column("operator", sa.String, primary_key=True),
-    sa.Column("lake", sa.String, primary_key=True),
-    sa.Column("slot", sa.Integer, primary_key=True),
-    sa.Column("ordinal", sa.BigInteger, nullable=False),
-    sa.Column("measure", sa.JSON, nullable=False),
-)
-"""Table of a stream's newest commits, a ring of slots, used by ``control.state.measures``."""
-ROLLOUTS = sa.Table(
-    "floodmark_rollouts",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("operator", sa.String, nullable=False, index=True),
-    sa.Column("lake", sa.String, nullable=False),
-    sa.Column("open", sa.String, unique=True),
-    sa.Column("root", sa.String, nullable=False),
-    sa.Column("environment", sa.String, nullable=False),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("experiment", sa.String, nullable=False),
-    sa.Column("arm", sa.String, nullable=False),
-    sa.Column("package", sa.String, nullable=False),
-    sa.Column("version", sa.String, nullable=False),
-    sa.Column("declared", sa.Text, nullable=False),
-    sa.Column("state", sa.String, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),
-    sa.Column("due", sa.Float, nullable=False, index=True),
-    sa.Column("gates", sa.Text, key="guardrails", nullable=False),
-    sa.Column("judged_at", sa.Float),
-    sa.Column("held_since", sa.BigInteger),
-    sa.Column("waits", sa.Text, nullable=False),
-    sa.Column("approved", sa.Text, nullable=False),
-    sa.Column("aborted", sa.Text, nullable=False),
-    sa.Column("savepoint", sa.String, nullable=False),
-    sa.Column("steps", sa.Text, nullable=False),
-    sa.Column("who", sa.String, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sa.Column("began_at", sa.Float, nullable=False),
-    sa.Column("ended_at", sa.Float),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("memory", sa.Text),
-)
-"""Table of rollouts, used by ``control.state.rollout``."""
-HEALTH = sa.Table(
-    "floodmark_health",
-    _METADATA,
-    sa.Column("operator", sa.String, primary_key=True),
-    sa.Column("lake", sa.String, primary_key=True),
-    sa.Column("changes", sa.Integer, nullable=False),
-    sa.Column("level", sa.String, nullable=False),
-    sa.Column("condition", sa.String, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),
-    sa.Column("crash", sa.Integer, nullable=False),
-)
-MESSAGES = sa.Table(
-    "floodmark_messages",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("key", sa.String, nullable=False, unique=True),
-    sa.Column("operator", sa.String, nullable=False, index=True),
-    sa.Column("lake", sa.String, nullable=False),
-    sa.Column("alert", sa.Integer, nullable=False),
-    sa.Column("change", sa.JSON, nullable=False),
-    sa.Column("state", sa.String, nullable=False, index=True),
-    sa.Column("tries", sa.Integer, nullable=False),
-    sa.Column("due", sa.Float, nullable=False),
-    sa.Column("error", sa.Text, nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
-)
-"""Tables of the health of streams that alerts have told of, and of their messages, used by ``control.state.messages``."""
-
-DRIVERS = _DRIVERS
-"""Table of drivers, for reading."""
 
 
 class Store:
@@ -237,34 +79,34 @@ class Store:
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         empty = not file.exists() or file.stat().st_size == 0
-        if empty or not set(_METADATA.tables) <= set(sa.inspect(self._engine).get_table_names()):
+        if empty or not set(METADATA.tables) <= set(sa.inspect(self._engine).get_table_names()):
             with FileLock(f"{path}.lock", timeout=_PATIENCE_SECONDS):
                 return self._with_tables(path)
         return _connect_wal(path)
 
     def _with_tables(self, path: str) -> sqlite3.Connection:
         held = _connect_wal(path)
-        _METADATA.create_all(self._engine)
+        METADATA.create_all(self._engine)
         return held
 
     def _create(self) -> None:
         """Create missing tables on a server. Retries once per table: each conflict means that another process has created a further table."""
-        for _ in _METADATA.tables:
+        for _ in METADATA.tables:
             with suppress(IntegrityError, OperationalError, ProgrammingError):
-                return _METADATA.create_all(self._engine)
-        return _METADATA.create_all(self._engine)
+                return METADATA.create_all(self._engine)
+        return METADATA.create_all(self._engine)
 
     def _add_missing_columns(self) -> None:
         """Add columns that a store of an earlier version lacks, and migrate its deployments."""
         there = sa.inspect(self._engine)
         lacking = [
             (table, column)
-            for table in (_DEPLOYMENTS, _DRIVERS, _ACTIONS, ROLLOUTS)
+            for table in (STREAMS, DRIVERS, ACTIONS, ROLLOUTS)
             for known in [{one["name"] for one in there.get_columns(table.name)}]
             for column in table.columns
             if column.name not in known
         ]
-        if not lacking and not there.has_table(_ONE_LAKE):
+        if not lacking and not there.has_table(ONE_LAKE):
             return
         with (
             suppress(OperationalError, ProgrammingError),
@@ -273,18 +115,18 @@ class Store:
             for table, column in lacking:
                 column_definition = CreateColumn(column).compile(dialect=connection.dialect)
                 connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column_definition}"))
-            if there.has_table(_ONE_LAKE):
+            if there.has_table(ONE_LAKE):
                 self._migrate_deployments(connection)
 
     @staticmethod
     def _migrate_deployments(connection: sa.Connection) -> None:
         """Migrate the deployments of an older store, and set the lake of its drivers and actions."""
-        columns = [sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns if one.name not in _ADDED]
-        old = sa.Table(_ONE_LAKE, sa.MetaData(), *columns)
+        columns = [sa.Column(one.name, one.type) for one in STREAMS.columns if one.name not in ADDED]
+        old = sa.Table(ONE_LAKE, sa.MetaData(), *columns)
         for row in connection.execute(old.select()).mappings():
             lake = row["lake"].rstrip("/")
-            connection.execute(_DEPLOYMENTS.insert().values(**{**row, "lake": lake}))
-            for table in (_DRIVERS, _ACTIONS):
+            connection.execute(STREAMS.insert().values(**{**row, "lake": lake}))
+            for table in (DRIVERS, ACTIONS):
                 mine = (table.c.operator == row["operator"], table.c.lake.is_(None))
                 connection.execute(table.update().where(*mine).values(lake=lake))
         old.drop(connection)
@@ -298,30 +140,30 @@ class Store:
         values["restart"] = None if deployment.restart is None else deployment.restart.as_json()
         values["watch"] = None if deployment.watch is None else asdict(deployment.watch)
         with self.transaction() as connection:
-            connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, deployment.stream)))
-            connection.execute(_DEPLOYMENTS.insert().values(**values))
+            connection.execute(STREAMS.delete().where(*_of(STREAMS, deployment.stream)))
+            connection.execute(STREAMS.insert().values(**values))
 
     def withdraw(self, stream: StreamId) -> None:
         """Remove the deployment of a stream, and what was measured of the stream."""
         with self.transaction() as connection:
-            for table in (_DEPLOYMENTS, MEASURED, MEASURES):
+            for table in (STREAMS, MEASURED, MEASURES):
                 connection.execute(table.delete().where(*_of(table, stream)))
 
     def want(self, stream: StreamId, desired: Desired) -> bool:
         """Set the desired state of a stream. Returns False if the stream was never deployed."""
         with self.transaction() as connection:
-            update = _DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream))
+            update = STREAMS.update().where(*_of(STREAMS, stream))
             return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
 
     def hold(self, stream: StreamId, held: str | None) -> None:
         """Set the gate for which a stream waits; its drivers stop at their next micro-batch boundary. None: it may run."""
         with self.transaction() as connection:
-            connection.execute(_DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream)).values(held=held))
+            connection.execute(STREAMS.update().where(*_of(STREAMS, stream)).values(held=held))
 
     def deployments(self) -> list[Deployment]:
         """All deployments, by operator and lake."""
         with self.transaction() as connection:
-            ordered = _DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator, _DEPLOYMENTS.c.lake)
+            ordered = STREAMS.select().order_by(STREAMS.c.operator, STREAMS.c.lake)
             rows = connection.execute(ordered).mappings()
             parsed = {"restart": Restart.parse, "watch": Watch.parse}
             return [Deployment(**{**row, **{name: read(row[name]) for name, read in parsed.items()}}) for row in rows]
@@ -349,8 +191,8 @@ class Store:
         return self._begun(deployment, log, shares)
 
     def _begun(self, deployment: Deployment, log: str, shares: str | None) -> Driver:
-        mine = sa.select(sa.func.coalesce(sa.func.max(_DRIVERS.c.epoch) + 1, 0))
-        epoch = mine.where(_DRIVERS.c.operator == deployment.operator).scalar_subquery()
+        mine = sa.select(sa.func.coalesce(sa.func.max(DRIVERS.c.epoch) + 1, 0))
+        epoch = mine.where(DRIVERS.c.operator == deployment.operator).scalar_subquery()
         values = {
             "operator": deployment.operator,
             "lake": deployment.stream.lake,
@@ -364,7 +206,7 @@ class Store:
             "shares": shares,
         }
         with self.transaction() as connection:
-            insert = _DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
+            insert = DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
             key = connection.execute(insert).inserted_primary_key
         assert key is not None
         return self.driver(int(key[0]))
@@ -373,7 +215,7 @@ class Store:
         """Update fields of a driver. With ``heard`` the driver itself reports, which counts as a heartbeat."""
         with self.transaction() as connection:
             values |= {"heartbeat_at": self._now(connection)} if heard else {}
-            connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
+            connection.execute(DRIVERS.update().where(DRIVERS.c.id == driver).values(**values))
 
     def join(self, driver: int, process: Driver) -> bool:
         """Add a driver to the process of another one. Returns False if that one has ended: its process takes no other any more.
@@ -382,11 +224,11 @@ class Store:
             driver: without a process.
             process: a driver in the process, with the same ``shares``.
         """
-        other = _DRIVERS.alias()
+        other = DRIVERS.alias()
         lives = sa.select(other.c.id).where(
             other.c.id == process.id, other.c.shares == process.shares, other.c.ended_at.is_(None)
         )
-        joined = _DRIVERS.update().where(_DRIVERS.c.id == driver, lives.exists())
+        joined = DRIVERS.update().where(DRIVERS.c.id == driver, lives.exists())
         with self.transaction() as connection:
             return bool(connection.execute(joined.values(pid=process.pid, born=process.born)).rowcount)
 
@@ -397,26 +239,26 @@ class Store:
             pid: id of the process.
             since: the driver for which the process was started.
         """
-        query = _DRIVERS.select().where(*_in_process(pid), _DRIVERS.c.id >= since).order_by(_DRIVERS.c.id)
+        query = DRIVERS.select().where(*_in_process(pid), DRIVERS.c.id >= since).order_by(DRIVERS.c.id)
         with self.transaction() as connection:
             return [Driver(**row) for row in connection.execute(query).mappings()]
 
     def first(self, driver: Driver) -> Driver:
         """The driver for which the process of a driver was started."""
-        born = sa.func.abs(_DRIVERS.c.born - driver.born) < 1
-        same = (_DRIVERS.c.pid == driver.pid, _DRIVERS.c.host == driver.host, born)
+        born = sa.func.abs(DRIVERS.c.born - driver.born) < 1
+        same = (DRIVERS.c.pid == driver.pid, DRIVERS.c.host == driver.host, born)
         with self.transaction() as connection:
-            row = connection.execute(_DRIVERS.select().where(*same).order_by(_DRIVERS.c.id).limit(1)).mappings().one()
+            row = connection.execute(DRIVERS.select().where(*same).order_by(DRIVERS.c.id).limit(1)).mappings().one()
             return Driver(**row)
 
     def close_process(self, pid: int) -> None:
         """Let no further driver join a process of this machine."""
         with self.transaction() as connection:
-            connection.execute(_DRIVERS.update().where(*_in_process(pid)).values(shares=None))
+            connection.execute(DRIVERS.update().where(*_in_process(pid)).values(shares=None))
 
     def living(self) -> list[Driver]:
         """The drivers of all streams that have not ended, newest first."""
-        query = _DRIVERS.select().where(_DRIVERS.c.ended_at.is_(None)).order_by(_DRIVERS.c.id.desc())
+        query = DRIVERS.select().where(DRIVERS.c.ended_at.is_(None)).order_by(DRIVERS.c.id.desc())
         with self.transaction() as connection:
             return [Driver(**row) for row in connection.execute(query).mappings()]
 
@@ -429,23 +271,23 @@ class Store:
         with self.transaction() as connection:
             now = self._now(connection)
             for driver, usage in usages.items():
-                heard = _DRIVERS.update().where(_DRIVERS.c.id == driver)
+                heard = DRIVERS.update().where(DRIVERS.c.id == driver)
                 connection.execute(heard.values(heartbeat_at=now, usage=dict(usage)))
 
     def unwanted(self, drivers: Iterable[int]) -> dict[int, str]:
         """Driver -> why, for those of some drivers that should stop; the reason is empty if their deployment wants it."""
-        deployed = sa.and_(_DEPLOYMENTS.c.operator == _DRIVERS.c.operator, _DEPLOYMENTS.c.lake == _DRIVERS.c.lake)
+        deployed = sa.and_(STREAMS.c.operator == DRIVERS.c.operator, STREAMS.c.lake == DRIVERS.c.lake)
         columns = (
-            _DRIVERS.c.id,
-            _DRIVERS.c.ended_at,
-            _DRIVERS.c.version,
-            _DEPLOYMENTS.c.version,
-            _DEPLOYMENTS.c.desired,
-            _DEPLOYMENTS.c.held,
+            DRIVERS.c.id,
+            DRIVERS.c.ended_at,
+            DRIVERS.c.version,
+            STREAMS.c.version,
+            STREAMS.c.desired,
+            STREAMS.c.held,
         )
-        query = sa.select(*columns).select_from(_DRIVERS.outerjoin(_DEPLOYMENTS, deployed))
+        query = sa.select(*columns).select_from(DRIVERS.outerjoin(STREAMS, deployed))
         with self.transaction() as connection:
-            rows = connection.execute(query.where(_DRIVERS.c.id.in_(list(drivers)))).all()
+            rows = connection.execute(query.where(DRIVERS.c.id.in_(list(drivers)))).all()
         ended = {driver: "another driver has taken its place" for driver, ended_at, *_ in rows if ended_at is not None}
         changed = {
             driver: ""
@@ -464,19 +306,19 @@ class Store:
             read_to: of a stream that sleeps now, as in ``Driver``.
         """
         with self.transaction() as connection:
-            mine = _DRIVERS.update().where(_DRIVERS.c.id == driver, _DRIVERS.c.ended_at.is_(None))
+            mine = DRIVERS.update().where(DRIVERS.c.id == driver, DRIVERS.c.ended_at.is_(None))
             values = {"state": state, "reason": reason, "ended_at": time.time(), "read_to": read_to and dict(read_to)}
             connection.execute(mine.values(**values))
 
     def driver(self, number: int) -> Driver:
         """The driver with an id."""
         with self.transaction() as connection:
-            row = connection.execute(_DRIVERS.select().where(_DRIVERS.c.id == number)).mappings().one()
+            row = connection.execute(DRIVERS.select().where(DRIVERS.c.id == number)).mappings().one()
             return Driver(**row)
 
     def drivers(self, stream: StreamId, limit: int = 20) -> list[Driver]:
         """The drivers of a stream, newest first."""
-        query = _DRIVERS.select().where(*_of(_DRIVERS, stream)).order_by(_DRIVERS.c.id.desc()).limit(limit)
+        query = DRIVERS.select().where(*_of(DRIVERS, stream)).order_by(DRIVERS.c.id.desc()).limit(limit)
         with self.transaction() as connection:
             return [Driver(**row) for row in connection.execute(query).mappings()]
 
@@ -492,31 +334,31 @@ class Store:
         """
         with self.transaction() as connection:
             now = self._now(connection)
-            mine = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder)
+            mine = LEASES.update().where(LEASES.c.name == name, LEASES.c.holder == holder)
             if not connection.execute(mine.values(until=now + seconds)).rowcount:
-                free = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.until < now)
-                taken = free.values(holder=holder, until=now + seconds, epoch=_LEASES.c.epoch + 1)
+                free = LEASES.update().where(LEASES.c.name == name, LEASES.c.until < now)
+                taken = free.values(holder=holder, until=now + seconds, epoch=LEASES.c.epoch + 1)
                 if not connection.execute(taken).rowcount:
                     try:
                         with connection.begin_nested():
-                            first = _LEASES.insert().values(name=name, holder=holder, until=now + seconds, epoch=0)
+                            first = LEASES.insert().values(name=name, holder=holder, until=now + seconds, epoch=0)
                             connection.execute(first)
                     except IntegrityError:
                         return None
-            row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one()
+            row = connection.execute(LEASES.select().where(LEASES.c.name == name)).mappings().one()
             return int(row["epoch"]) if row["holder"] == holder else None
 
     def holder(self, name: str) -> str | None:
         """The current holder of a lease; None if it is free or expired."""
         with self.transaction() as connection:
-            row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one_or_none()
+            row = connection.execute(LEASES.select().where(LEASES.c.name == name)).mappings().one_or_none()
             return str(row["holder"]) if row is not None and row["until"] >= self._now(connection) else None
 
     def release(self, name: str, holder: str) -> None:
         """Release a lease, if the caller holds it."""
         with self.transaction() as connection:
             connection.execute(
-                _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder).values(until=0.0)
+                LEASES.update().where(LEASES.c.name == name, LEASES.c.holder == holder).values(until=0.0)
             )
 
     def now(self) -> float:
@@ -536,19 +378,19 @@ class Store:
         """Insert an action on a stream that begins now. ``values`` are its other columns."""
         values |= {"operator": stream.operator, "lake": stream.lake}
         with self.transaction() as connection:
-            key = connection.execute(_ACTIONS.insert().values(began_at=time.time(), **values)).inserted_primary_key
+            key = connection.execute(ACTIONS.insert().values(began_at=time.time(), **values)).inserted_primary_key
         assert key is not None
         return self.action(int(key[0]))
 
     def action(self, number: int) -> Action:
         """The action with an id."""
         with self.transaction() as connection:
-            return Action(**connection.execute(_ACTIONS.select().where(_ACTIONS.c.id == number)).mappings().one())
+            return Action(**connection.execute(ACTIONS.select().where(ACTIONS.c.id == number)).mappings().one())
 
     def record_step(self, action: int, step: str, **values: Any) -> None:
         """Record the step that an action begins, and further fields."""
         with self.transaction() as connection:
-            connection.execute(_ACTIONS.update().where(_ACTIONS.c.id == action).values(step=step, **values))
+            connection.execute(ACTIONS.update().where(ACTIONS.c.id == action).values(step=step, **values))
 
     def close(self, action: int, step: str, reason: str = "") -> Action:
         """Record the final step of an action. Returns the action."""
@@ -557,43 +399,43 @@ class Store:
 
     def actions(self, stream: StreamId | None = None, limit: int = 20) -> list[Action]:
         """The newest actions, of one stream or of all, newest first."""
-        query = _ACTIONS.select().order_by(_ACTIONS.c.id.desc()).limit(limit)
+        query = ACTIONS.select().order_by(ACTIONS.c.id.desc()).limit(limit)
         if stream is not None:
-            query = query.where(*_of(_ACTIONS, stream))
+            query = query.where(*_of(ACTIONS, stream))
         with self.transaction() as connection:
             return [Action(**row) for row in connection.execute(query).mappings()]
 
     def unfinished(self, stream: StreamId) -> Action | None:
         """The running or interrupted action on a stream; None if there is none."""
-        query = _ACTIONS.select().where(*_of(_ACTIONS, stream), _ACTIONS.c.ended_at.is_(None))
+        query = ACTIONS.select().where(*_of(ACTIONS, stream), ACTIONS.c.ended_at.is_(None))
         with self.transaction() as connection:
-            row = connection.execute(query.order_by(_ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
+            row = connection.execute(query.order_by(ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
             return None if row is None else Action(**row)
 
     def open_actions(self) -> list[Action]:
         """All running or interrupted actions."""
         with self.transaction() as connection:
-            rows = connection.execute(_ACTIONS.select().where(_ACTIONS.c.ended_at.is_(None))).mappings()
+            rows = connection.execute(ACTIONS.select().where(ACTIONS.c.ended_at.is_(None))).mappings()
             return [Action(**row) for row in rows]
 
     def note(self, who: str, action: str, operator: str | None = None, **detail: Any) -> None:
         """Add a row to the journal: who did what, to which operator, with details as JSON."""
         with self.transaction() as connection:
             values = {"at": time.time(), "who": who, "action": action, "operator": operator}
-            connection.execute(_JOURNAL.insert().values(**values, detail=json.dumps(detail, default=str)))
+            connection.execute(JOURNAL.insert().values(**values, detail=json.dumps(detail, default=str)))
 
     def notes(self, operator: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
         """The newest rows of the journal, of one operator or of all, newest first."""
-        query = _JOURNAL.select().order_by(_JOURNAL.c.id.desc()).limit(limit)
+        query = JOURNAL.select().order_by(JOURNAL.c.id.desc()).limit(limit)
         if operator is not None:
-            query = query.where(_JOURNAL.c.operator == operator)
+            query = query.where(JOURNAL.c.operator == operator)
         with self.transaction() as connection:
             rows = connection.execute(query).mappings()
             return [{**row, "detail": json.loads(row["detail"])} for row in rows]
 
     def last(self, action: str) -> dict[str, Any] | None:
         """The newest row of the journal with an action; None if there is none."""
-        query = _JOURNAL.select().where(_JOURNAL.c.action == action).order_by(_JOURNAL.c.id.desc()).limit(1)
+        query = JOURNAL.select().where(JOURNAL.c.action == action).order_by(JOURNAL.c.id.desc()).limit(1)
         with self.transaction() as connection:
             row = connection.execute(query).mappings().one_or_none()
             return None if row is None else {**row, "detail": json.loads(row["detail"])}
@@ -608,14 +450,14 @@ class Store:
         Returns:
             Kind of record (``journal``, ``drivers``, ``actions``, ``messages``) -> number removed.
         """
-        newer = _DRIVERS.alias()
-        same = (newer.c.operator == _DRIVERS.c.operator, newer.c.lake.is_not_distinct_from(_DRIVERS.c.lake))
-        later = sa.select(sa.func.count()).where(*same, newer.c.id > _DRIVERS.c.id)
-        newest = sa.select(sa.func.max(_ACTIONS.c.id)).group_by(_ACTIONS.c.operator, _ACTIONS.c.lake)
+        newer = DRIVERS.alias()
+        same = (newer.c.operator == DRIVERS.c.operator, newer.c.lake.is_not_distinct_from(DRIVERS.c.lake))
+        later = sa.select(sa.func.count()).where(*same, newer.c.id > DRIVERS.c.id)
+        newest = sa.select(sa.func.max(ACTIONS.c.id)).group_by(ACTIONS.c.operator, ACTIONS.c.lake)
         old = {
-            "journal": (_JOURNAL, _JOURNAL.c.at < before),
-            "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _RETAINED_DRIVERS)),
-            "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
+            "journal": (JOURNAL, JOURNAL.c.at < before),
+            "drivers": (DRIVERS, sa.and_(DRIVERS.c.ended_at < before, later.scalar_subquery() >= _RETAINED_DRIVERS)),
+            "actions": (ACTIONS, sa.and_(ACTIONS.c.ended_at < before, ACTIONS.c.id.not_in(newest))),
             "messages": (MESSAGES, sa.and_(MESSAGES.c.at < before, MESSAGES.c.state != "due")),
         }
         counts = dict[str, int]()
@@ -658,7 +500,7 @@ class Store:
 
 def _in_process(pid: int) -> tuple[sa.ColumnElement[bool], ...]:
     """Conditions that select the drivers in a process of this machine that have not ended."""
-    return (_DRIVERS.c.pid == pid, _DRIVERS.c.host == socket.gethostname(), _DRIVERS.c.ended_at.is_(None))
+    return (DRIVERS.c.pid == pid, DRIVERS.c.host == socket.gethostname(), DRIVERS.c.ended_at.is_(None))
 
 
 def _of(table: sa.Table, stream: StreamId) -> tuple[sa.ColumnElement[bool], ...]:

@@ -13,7 +13,7 @@ from floodmark.core.time import describe_span
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.values.functions import Function
 from floodmark.spec.values.schema import Schema
-from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin
+from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin, texts
 from floodmark.spec.windowing.evictors import Evictor, KeepNear
 from floodmark.spec.windowing.triggers import Clock, Purging, Trigger, once, own_parts, parts
 from floodmark.spec.windowing.windows import (
@@ -501,7 +501,7 @@ def expressions(step: Step) -> tuple[str, ...]:
         case Project(columns=columns):
             return tuple(text for _, text in columns)
         case WindowAggregate(aggregates=aggregates):
-            return (*(t for _, a in aggregates for t in (a.expression, getattr(a, "by", None)) if t), *bounds(step))
+            return (*(text for _, aggregate in aggregates for text in texts(aggregate)), *bounds(step))
         case _:
             return ()
 

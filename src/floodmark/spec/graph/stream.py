@@ -31,6 +31,19 @@ from floodmark.spec.windowing.evictors import checked as checked_evictor
 from floodmark.spec.windowing.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time, declared, global_per
 
+_ELSEWHERE = {
+    "where": "filter",
+    "withColumn": "with_columns",
+    "withColumns": "with_columns",
+    "groupBy": "key_by",
+    "group_by": "key_by",
+    "flatMap": "flat_map",
+    "unionByName": "union",
+    "agg": "key_by(...).window(...).aggregate",
+    "join": "key_by(...).join",
+}
+"""What Spark's or another library's users call a method -> its name here."""
+
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
 
@@ -46,7 +59,11 @@ class Stream(Builder, Generic[Row_co]):
 
     def __post_init__(self) -> None:
         for schema in (self.step.schema, *(side for _, side in getattr(self.step, "sides", ()))):
-            check_names(schema, self.where(type(self.step).__name__.lower()))
+            check_names(schema, self.place(type(self.step).__name__.lower()))
+
+    def __getattr__(self, name: str) -> Any:
+        here = f" It is called {_ELSEWHERE[name]} here." if name in _ELSEWHERE else ""
+        raise AttributeError(f"a stream has no '{name}'.{here}", name=name, obj=self)
 
     @property
     def schema(self) -> Schema:
@@ -63,7 +80,7 @@ class Stream(Builder, Generic[Row_co]):
 
         Time: rows keep their stamps; progress advances also if no row matches.
         """
-        where = self.where("filter")
+        where = self.place("filter")
         check(condition, self.schema, where, boolean=True)
         one_of(steps.OnError, on_error, "on_error", where)
         return Stream(steps.Filter(self.step, condition, on_error), self.operator)
@@ -79,7 +96,7 @@ class Stream(Builder, Generic[Row_co]):
         Raises:
             DefinitionError: DEFINITION-022 unknown column, DEFINITION-050 a name twice or reserved, DEFINITION-043 unknown type.
         """
-        where = self.where("select")
+        where = self.place("select")
         for name in columns:
             self._known(name, where)
         return self._project(tuple((c, itself(c)) for c in columns) + tuple(named.items()), where, on_error)
@@ -93,7 +110,7 @@ class Stream(Builder, Generic[Row_co]):
         """
         existing = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
-        return self._project(existing + new, self.where("with_columns"), on_error)
+        return self._project(existing + new, self.place("with_columns"), on_error)
 
     def flat_map(
         self, function: steps.RowFunction, schema: type[Contract], *, on_error: steps.OnError = "stop"
@@ -111,7 +128,7 @@ class Stream(Builder, Generic[Row_co]):
         Raises:
             DefinitionError: DEFINITION-051, not a function or not a contract; DEFINITION-055, another ``on_error``.
         """
-        where = self.where("flat_map")
+        where = self.place("flat_map")
         if not callable(function) or not is_contract(schema):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
@@ -131,13 +148,13 @@ class Stream(Builder, Generic[Row_co]):
                 fix = "Bring both to the same columns with select(...)."
                 got = other.schema.describe() if isinstance(other, Stream) else repr(other)
                 raise DefinitionError(
-                    self.where("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
+                    self.place("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
                 )
         return Stream(steps.Union((self.step, *(other.step for other in others))), self.operator)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """A stream partitioned by these columns: each combination of values is a key; null is a value like any other."""
-        where = self.where("key_by")
+        where = self.place("key_by")
         if not columns:
             fix = 'Name a column, key_by("origin"), or leave key_by out for one result over all rows.'
             raise DefinitionError(where, "at least one column", "none", fix, code="DEFINITION-053")
@@ -190,7 +207,7 @@ class Stream(Builder, Generic[Row_co]):
             )
             raise DefinitionError(where, "columns of the stream", repr(column), fix, code="DEFINITION-022")
 
-    def where(self, step: str) -> str:
+    def place(self, step: str) -> str:
         """The operator and step, for error messages."""
         return f"operator '{self.operator}', step '{step}'"
 
@@ -247,7 +264,7 @@ class KeyedStream(Joins):
         Raises:
             DefinitionError: DEFINITION-032..035, 054, 055, 123, 135.
         """
-        where = self.stream.where("window")
+        where = self.stream.place("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
         if not isinstance(window, get_args(Window)):
             fix = 'For example .window(Tumbling("1 hour")).'
@@ -375,7 +392,7 @@ class WindowedStream(Builder):
         Raises:
             DefinitionError: DEFINITION-040..043, 050, 056.
         """
-        where = self.keyed.stream.where("aggregate")
+        where = self.keyed.stream.place("aggregate")
         if not aggregates:
             raise DefinitionError(
                 where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056"
@@ -396,7 +413,7 @@ class WindowedStream(Builder):
 
         Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.
         """
-        where, head = self.keyed.stream.where("reduce"), self._head()
+        where, head = self.keyed.stream.place("reduce"), self._head()
         self._keeps_no_rows(where)
         names = {c.name for c in head}
         value_columns = [c for c in self.keyed.stream.schema.columns if c.name not in names]
@@ -425,7 +442,7 @@ class WindowedStream(Builder):
         Raises:
             DefinitionError: DEFINITION-050, 051, 057.
         """
-        where, head = self.keyed.stream.where("process"), self._head()
+        where, head = self.keyed.stream.place("process"), self._head()
         fix = "process(median_of, schema=Median), where Median is a Contract and median_of yields dictionaries."
         columns = columns_of(schema, where, fix).columns
         if aggregates:

@@ -216,6 +216,12 @@ class Aggregate:
 AnyAggregate = Builtin | Aggregate
 
 
+def texts(aggregate: AnyAggregate) -> tuple[str, ...]:
+    """The Spark SQL expressions of an aggregate."""
+    by = aggregate.by if isinstance(aggregate, Builtin) else None
+    return tuple(text for text in (aggregate.expression, by) if text)
+
+
 def result_type(aggregate: object, schema: Schema, where: str) -> str:
     """(aggregate, input columns) -> Spark SQL type of the aggregate's column; refuses an aggregate that does not fit the columns.
 
