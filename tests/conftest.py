@@ -44,6 +44,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def read_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read by Spark's workers, however few bytes they have."""
+    from floodmark.engines.spark.landing import workers
+
+    monkeypatch.setattr(workers, "_AT_HAND_BYTES", 0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _whole_files() -> Iterator[None]:
     """Files that tests write are complete at once: no end of input waits for their age but where ``inbox_clock`` says so."""

@@ -15,9 +15,9 @@ from stored import rows
 
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER, to_ms
-from floodmark.engines.embedded.landing import blobs
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.landing import spool
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.contract import Contract, EventTime
 from floodmark.spec.rows.source import Ascending, Punctuated, Rows, Source
@@ -88,6 +88,6 @@ def test_a_predicate_and_a_lake_that_only_spark_takes_are_refused_before_anythin
 
 
 def test_what_does_not_fit_into_memory_lands_from_disk(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr(blobs, "_IN_MEMORY", 1000)
+    monkeypatch.setattr(spool, "_IN_MEMORY", 1000)
     assert land(none, readings(300), lake).rows == 300
     assert [row.value for row in rows(lake.log("readings"), "_sequence") if row._kind == 0] == list(range(300))

@@ -20,6 +20,8 @@ from floodmark.spec.rows.source import Strategy
 from floodmark.spec.values.schema import ROW
 from floodmark.testing.lakes import outputs
 
+pytestmark = pytest.mark.usefixtures("read_by_workers")
+
 START = datetime(2020, 1, 1, tzinfo=UTC)
 SECOND, WINDOW = 1_000, 5_000
 CLOCK = to_ms(START) + 3_600_000

@@ -43,6 +43,8 @@ from floodmark.spec.rows.source import (
     Source,
 )
 
+pytestmark = pytest.mark.usefixtures("read_by_workers")
+
 
 class Reading(Contract):
     at: EventTime

@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from floodmark import Ascending, Contract, EventTime, Expectation, Files, Punctuated, Source
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import DefinitionError, ExecutionError
 from floodmark.engines.landing.judging import after
 from floodmark.engines.landing.quarantine import show
+from floodmark.engines.spark.landing import workers
+from floodmark.engines.spark.landing.run import land
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
 from floodmark.observe.status import status
 from floodmark.spec.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("read_by_workers")
 
 LOW, KNOWN = 5, ("a", "b")
 
@@ -124,6 +129,28 @@ def test_rows_are_set_aside_or_counted_before_they_land_as_a_plain_loop_finds(
     assert engine.replay(code, lake, workspace=tmp_path).landed == 0, "they are judged again"
     wider = engine.replay(source(known("warn")), lake, workspace=tmp_path)
     assert wider.landed == len(rows) - len(good)
+
+
+@pytest.mark.feature("Z11")
+@pytest.mark.parametrize("seed", [5, 6])
+def test_few_bytes_are_read_in_this_process_as_sparks_workers_read_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    code = source(low("quarantine"), known("warn"))
+    write(tmp_path, seed)
+    lakes = {limit: Lake(str(tmp_path / f"lake{limit}")) for limit in (0, 1 << 20)}
+    results, jobs = [], list[int]()
+    for limit, lake in lakes.items():
+        monkeypatch.setattr(workers, "_AT_HAND_BYTES", limit)
+        spark.sparkContext.setJobGroup(f"landing {seed} {limit}", "")
+        results.append(land(spark, code, lake, workspace=tmp_path))
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"landing {seed} {limit}")))
+    assert results[0] == results[1]
+    by_workers, here = lakes.values()
+    assert landed(by_workers) == landed(here) != []
+    assert last(by_workers).unmet == last(here).unmet
+    assert show("readings", by_workers, limit=200).by_reason == show("readings", here, limit=200).by_reason
+    assert jobs[1] < jobs[0]
 
 
 @pytest.mark.feature("Z8")

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
 from floodmark.engines.landing import units
 from floodmark.engines.landing.judging import Refused
+from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.semantics.kernels.failures import expression_failure

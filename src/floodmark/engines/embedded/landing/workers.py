@@ -15,11 +15,11 @@ from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.embedded.landing import blobs, expecting, punctuation
-from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
+from floodmark.engines.embedded.landing import expecting, punctuation
 from floodmark.engines.embedded.landing.expecting import Expecting
-from floodmark.engines.landing import judging, quarantine, stamping
+from floodmark.engines.landing import judging, quarantine, spool, stamping
 from floodmark.engines.landing.judging import Refused
+from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Blob, blobs_of
 from floodmark.lake.folder.paths import Lake, is_reached
@@ -98,11 +98,11 @@ class EmbeddedWorkers:
         if not judging.criteria_of(source):
             return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
         expected = Expecting(source, self.sail())
-        spool = spooled(expected.through(parse({})))
+        blobs = spooled(expected.through(parse({})))
         if expected.refused or isinstance(source.watermark, Punctuated):
-            spool.release()
-            spool = punctuation.judged(lambda later: parse(judging.after(expected.refused, later)), source, self.sail)
-        return replace(spool, reports=judging.counted(spool.reports, expected.counts), writers=self._writers)
+            blobs.release()
+            blobs = punctuation.judged(lambda later: parse(judging.after(expected.refused, later)), source, self.sail)
+        return replace(blobs, reports=judging.counted(blobs.reports, expected.counts), writers=self._writers)
 
     def append_marker(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
@@ -110,7 +110,7 @@ class EmbeddedWorkers:
         """As ``port.Workers``."""
         rows = iter([stamping.only_marker(schema, plan)])
         writer = self._writers.setdefault(path, Writer(path))
-        blobs.append(writer, rows, landing, schema, modified=modified, widen=widen)
+        spool.append(writer, rows, landing, schema, modified=modified, widen=widen)
 
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
         """As ``port.Workers``."""

@@ -10,20 +10,20 @@ from floodmark.engines.frames.expressions import as_written, expr
 from floodmark.engines.landing import judging
 from floodmark.engines.landing.judging import Count, Refused
 from floodmark.engines.landing.units import ROWS
-from floodmark.engines.spark.landing.punctuation import ROW, exploded
+from floodmark.engines.spark.landing.punctuation import ROW
 from floodmark.spec.rows.criterion import SHOWN, RowCriterion
 from floodmark.spec.rows.source import Source
 
 
-def expected(blobs: DataFrame, source: Source) -> tuple[Refused, judging.Counts]:
+def expected(opened: DataFrame, source: Source) -> tuple[Refused, judging.Counts]:
     """(rows that are set aside, what the expectations come to over the others) of the units of a commit.
 
     Args:
-        blobs: of the units, which are read more than once.
+        opened: rows of the units with the coordinates of their blobs, which are read more than once.
         source: with expectations that its landing judges.
     """
     criteria = judging.criteria_of(source)
-    rows = exploded(blobs, source).where(f"`_kind` = {ROWS}").selectExpr("*", *_conditions(criteria, source))
+    rows = opened.where(f"`_kind` = {ROWS}").selectExpr("*", *_conditions(criteria, source))
     aside = [number for number, one in enumerate(criteria) if one.expectation.on_fail == "quarantine"]
     refusing = " OR ".join(f"_u{number}" for number in aside) or "false"
     refused: dict[int, dict[int, str]] = {}

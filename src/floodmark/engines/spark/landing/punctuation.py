@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.landing import units
 from floodmark.engines.landing.judging import Refused
-from floodmark.engines.landing.units import ROWS, Blob
+from floodmark.engines.landing.units import REPORT, ROWS, Blob
 from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.attempts import Attempt
@@ -23,7 +23,7 @@ from floodmark.spec.expressions import quoted
 from floodmark.spec.rows.source import Punctuated, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
 
@@ -88,22 +88,46 @@ def _predicate(source: Source) -> str:
 
 def exploded(blobs: DataFrame, source: Source) -> DataFrame:
     """Rows of a source, each with the coordinates of its blob; a blob without rows of the source is one row of nulls."""
-    added = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
-    ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in added.items())])
-    empty = pa.schema(
-        [(column.name, arrow_type(column.type)) for column in source.schema.columns]
-        + [(name, pa.int32() if kind == "int" else pa.int64()) for name, kind in added.items()]
-    )
+    empty = _empty(source)
 
     def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         seen = Counter[int]()  # all blobs of a unit are in one task
         for batch in batches:
-            for blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                opened = _opened(blob, empty, seen[blob[0]])
-                seen[blob[0]] += len(opened) if blob[2] == ROWS else 0
-                yield opened
+            yield from _all_opened(zip(*(column.to_pylist() for column in batch.columns), strict=True), empty, seen)
 
-    return blobs.mapInArrow(explode, f"{of_spark.DDL}, {ROW} bigint, {ddl}")
+    return blobs.mapInArrow(explode, _exploded_ddl(source))
+
+
+def exploded_here(spark: SparkSession, blobs: Iterable[Blob], source: Source) -> DataFrame:
+    """As ``exploded``, of blobs that this process holds."""
+    batches = list(_all_opened(blobs, empty := _empty(source), Counter()))
+    schema = batches[0].schema if batches else _opened((0, 0, REPORT, b""), empty, 0).schema
+    return spark.createDataFrame(pa.Table.from_batches(batches, schema), _exploded_ddl(source))
+
+
+def _added(source: Source) -> Mapping[str, str]:
+    """Columns that a blob has beside those of the contract -> type."""
+    return {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
+
+
+def _exploded_ddl(source: Source) -> str:
+    columns = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in _added(source).items())])
+    return f"{of_spark.DDL}, {ROW} bigint, {columns}"
+
+
+def _empty(source: Source) -> pa.Schema:
+    return pa.schema(
+        [(column.name, arrow_type(column.type)) for column in source.schema.columns]
+        + [(name, pa.int32() if kind == "int" else pa.int64()) for name, kind in _added(source).items()]
+    )
+
+
+def _all_opened(blobs: Iterable[Blob], empty: pa.Schema, seen: Counter[int]) -> Iterator[pa.RecordBatch]:
+    """Blobs' rows, in order; ``seen`` counts them per unit."""
+    for blob in blobs:
+        opened = _opened(blob, empty, seen[blob[0]])
+        seen[blob[0]] += len(opened) if blob[2] == ROWS else 0
+        yield opened
 
 
 def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
@@ -14,21 +14,26 @@ from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.engines.landing import judging, quarantine
 from floodmark.engines.landing.judging import Refused
+from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.stamping import Stamping
-from floodmark.engines.landing.units import Report, blobs_of
+from floodmark.engines.landing.units import ROWS, Report, blobs_of
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
-from floodmark.engines.spark.landing import blobs, expecting, punctuation
+from floodmark.engines.spark.landing import blobs as of_spark
+from floodmark.engines.spark.landing import expecting, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
-from floodmark.spec.rows.source import Source
+from floodmark.lake.writing.writer import Writer
+from floodmark.spec.rows.source import Punctuated, Source
 from floodmark.spec.values.schema import Schema
 
 _TASKS_PER_CORE = 4
+_AT_HAND_BYTES = 4 << 20
+"""Most bytes of the units of a commit that this process reads itself if Spark's workers are on its machine: jobs of Spark would take ten times as long."""
 
 
 @dataclass(slots=True)
@@ -41,18 +46,23 @@ class SparkWorkers:
 
     spark: SparkSession
     _appenders: dict[str, Appender] = field(default_factory=dict)
+    _writers: dict[str, Writer] = field(default_factory=dict)
+    _in_place: bool = field(default=False, init=False)
+    """Whether workers and lake are on this machine."""
 
     def check(self, source: Source, lake: Lake) -> None:
         """As ``port.Workers``. Spark lands every source; the modules of the workspace are shipped with the contract."""
-        del lake
         shipping.by_value(source.contract)
+        self._in_place = lake.is_local and str(self.spark.sparkContext.master).partition("[")[0] == "local"
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""
         tables.create(self.spark, path, table_schema(source.schema), properties=log.properties(source))
 
-    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SparkBlobs:
+    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SparkBlobs | SpooledBlobs:
         """As ``port.Workers``."""
+        if self._are_at_hand(units, source):
+            return self._read_here(reader, units, source, now)
 
         def parsed(refused: Refused) -> DataFrame:
             return _parsed(self.spark, reader, units, Rules(source, now, refused))
@@ -60,6 +70,33 @@ class SparkWorkers:
         refused, counts = _expected(parsed, source)
         rows, reports = punctuation.judged(lambda later: parsed(judging.after(refused, later)), source, _reported)
         return SparkBlobs(rows, judging.counted(reports, counts), self._appenders)
+
+    def _are_at_hand(self, units: Sequence[Unit], source: Source) -> bool:
+        sizes = [unit.size for unit in units]
+        return (
+            self._in_place
+            and not isinstance(source.watermark, Punctuated)
+            and min(sizes, default=0) > 0  # the size of others is not known
+            and sum(sizes) <= _AT_HAND_BYTES
+        )
+
+    def _read_here(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs:
+        """The blobs of few rows, read by this process as a worker would; Spark computes the expectations."""
+
+        def parse(refused: Refused) -> SpooledBlobs:
+            rules = Rules(source, now, refused)
+            read = spooled(blob for index, unit in enumerate(units) for blob in blobs_of(index, reader, unit, rules))
+            return replace(read, writers=self._writers)
+
+        read = parse({})
+        if not judging.criteria_of(source):
+            return read
+        blobs = ((unit, 0, kind, data) for unit, kind, data in read.pieces() if kind == ROWS)
+        refused, counts = expecting.expected(punctuation.exploded_here(self.spark, blobs, source), source)
+        if refused:
+            read.release()
+            read = parse(refused)
+        return replace(read, reports=judging.counted(read.reports, counts))
 
     def replayed(self, path: str, source: Source, now: int) -> SparkBlobs:
         """As ``port.Workers``."""
@@ -79,8 +116,8 @@ class SparkWorkers:
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
     ) -> None:
         """As ``port.Workers``."""
-        frame = blobs.marker(self.spark, schema, plan)
-        blobs.append(self._appenders, frame, path, landing, modified=modified, widen=widen)
+        frame = of_spark.marker(self.spark, schema, plan)
+        of_spark.append(self._appenders, frame, path, landing, modified=modified, widen=widen)
 
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
         """As ``port.Workers``."""
@@ -94,10 +131,10 @@ def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: R
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 for blob in blobs_of(index, reader, units[index], rules):
-                    yield blobs.batch_of(blob)
+                    yield of_spark.batch_of(blob)
 
     tasks = min(len(units), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    return spark.range(0, len(units), 1, tasks).mapInArrow(run, blobs.DDL)
+    return spark.range(0, len(units), 1, tasks).mapInArrow(run, of_spark.DDL)
 
 
 def _expected(parsed: Callable[[Refused], DataFrame], source: Source) -> tuple[Refused, judging.Counts]:
@@ -106,7 +143,7 @@ def _expected(parsed: Callable[[Refused], DataFrame], source: Source) -> tuple[R
         return {}, {}
     frame = parsed({}).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        return expecting.expected(frame, source)
+        return expecting.expected(punctuation.exploded(frame, source), source)
     finally:
         frame.unpersist()
 
@@ -128,6 +165,6 @@ def _read_again(waiting: DataFrame, rules: Rules) -> DataFrame:
         context = TaskContext.get()
         unit = context.partitionId() if context is not None else 0
         for blob in quarantine.blobs_of(unit, batches, rules):
-            yield blobs.batch_of(blob)
+            yield of_spark.batch_of(blob)
 
-    return waiting.orderBy(*quarantine.ORDER).select(*quarantine.READ).mapInArrow(run, blobs.DDL)
+    return waiting.orderBy(*quarantine.ORDER).select(*quarantine.READ).mapInArrow(run, of_spark.DDL)

@@ -10,8 +10,7 @@ from tempfile import SpooledTemporaryFile
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from floodmark.engines.embedded.landing import files
-from floodmark.engines.landing import quarantine, stamping, units
+from floodmark.engines.landing import files, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import KEYS, REPORT, Blob, Piece, Report
 from floodmark.lake.logs import log, quarantines
