@@ -65,7 +65,7 @@ class Connected(Builder):
         Settings as of ``KeyedStream.process``. Order: by event time, as the order between two inputs is not recorded;
         ``order="arrival"`` processes rows in the order they are read (not with a broadcast stream), and ``validate`` flags it.
         """
-        where = self.left.stream.place("process")
+        where = self.left.stream.at_step("process")
         if isinstance(self.right, Broadcast):
             if order == "arrival":
                 fix = "Leave order out: rows and rules come by event time, so that a replay applies the same rule to the same row."
@@ -158,7 +158,7 @@ class Processes(Builder):
             DefinitionError: DEFINITION-051, 055, 064, 120..123.
         """
         keyed = keyed_stream(self)
-        where = self.stream.place("process")
+        where = self.stream.at_step("process")
         settings: dict[str, Any] = {"sides": sides, "uid": uid, "order": order, "on_error": on_error}
         return processed(
             keyed, self.stream.step, (), Process.of(function, ProcessFunction, where), schema, where, **settings
@@ -181,7 +181,7 @@ class Processes(Builder):
         Raises:
             DefinitionError: DEFINITION-055, not a positive duration.
         """
-        where = self.stream.place("deduplicate")
+        where = self.stream.at_step("deduplicate")
         length = span(within, f"{where}, within")
         if length <= 0:
             fix = 'For example key_by("order_id").deduplicate("1 day").'
@@ -219,7 +219,7 @@ class Processes(Builder):
         Raises:
             DefinitionError: DEFINITION-022 a column that is unknown or has no order, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` exists.
         """
-        where, stream = self.stream.place("scd2"), self.stream
+        where, stream = self.stream.at_step("scd2"), self.stream
         condition = deleted if deleted is not None else "false"
         check(condition, stream.schema, f"{where}, deleted", boolean=True)
         if sequence is not None and stream.schema.types.get(sequence, "array").startswith(_UNORDERED):
@@ -256,7 +256,7 @@ class Processes(Builder):
         if not isinstance(other, (Broadcast, Processes)):
             fix = 'connect(other.key_by("sensor")), or connect(rules.broadcast()).'
             raise DefinitionError(
-                self.stream.place("connect"),
+                self.stream.at_step("connect"),
                 "a keyed or a broadcast stream",
                 describe_argument(other),
                 fix,

@@ -65,7 +65,7 @@ class Joins(Processes):
         Raises:
             DefinitionError: DEFINITION-050 a name twice, 055, 124.
         """
-        where = self.stream.place("interval_join")
+        where = self.stream.at_step("interval_join")
         low, high = (span(given, f"{where}, {name}") for given, name in ((lower, "lower"), (upper, "upper")))
         one_of(Include, include, "include", where)
         low += include in {"upper", "neither"}
@@ -110,7 +110,7 @@ class Joins(Processes):
         Raises:
             DefinitionError: DEFINITION-125, no ttl: the state would hold every row of both sides for ever.
         """
-        where = self.stream.place("join")
+        where = self.stream.at_step("join")
         if ttl is None or span(ttl, f"{where}, ttl") <= 0:
             stream_columns = " and ".join(
                 s.stream.schema.describe() for s in (keyed_stream(self), _other(other, where))
@@ -149,7 +149,7 @@ class Joins(Processes):
         Raises:
             DefinitionError: DEFINITION-050, 054, 055, 124.
         """
-        where = self.stream.place("window_join")
+        where = self.stream.at_step("window_join")
         keyed, other = keyed_stream(self), _other(other, where)
         one_of(steps.JoinKind, kind, "kind", where)
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
@@ -184,7 +184,7 @@ class Joins(Processes):
 
         Shape: the keys, ``window_start``, ``window_end``, the contract's other columns. Source: Flink ``coGroup``.
         """
-        where = self.stream.place("co_group")
+        where = self.stream.at_step("co_group")
         keyed, other = keyed_stream(self), _other(other, where)
         fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
         columns = columns_of(schema, where, fix).columns
@@ -224,7 +224,7 @@ class Joins(Processes):
         Raises:
             DefinitionError: DEFINITION-022, 050, 055, 124.
         """
-        where = self.stream.place("temporal_join")
+        where = self.stream.at_step("temporal_join")
         keyed, other = keyed_stream(self), _other(versions, where)
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
         if kind not in {"inner", "left"} or lateness < 0:

@@ -59,7 +59,7 @@ class Stream(Builder, Generic[Row_co]):
 
     def __post_init__(self) -> None:
         for schema in (self.step.schema, *(side for _, side in getattr(self.step, "sides", ()))):
-            check_names(schema, self.place(type(self.step).__name__.lower()))
+            check_names(schema, self.at_step(type(self.step).__name__.lower()))
 
     def __getattr__(self, name: str) -> Any:
         here = f" It is called {_ELSEWHERE[name]} here." if name in _ELSEWHERE else ""
@@ -80,7 +80,7 @@ class Stream(Builder, Generic[Row_co]):
 
         Time: rows keep their stamps; progress advances also if no row matches.
         """
-        where = self.place("filter")
+        where = self.at_step("filter")
         check(condition, self.schema, where, boolean=True)
         one_of(steps.OnError, on_error, "on_error", where)
         return Stream(steps.Filter(self.step, condition, on_error), self.operator)
@@ -96,7 +96,7 @@ class Stream(Builder, Generic[Row_co]):
         Raises:
             DefinitionError: DEFINITION-022 unknown column, DEFINITION-050 a name twice or reserved, DEFINITION-043 unknown type.
         """
-        where = self.place("select")
+        where = self.at_step("select")
         for name in columns:
             self._known(name, where)
         return self._project(tuple((c, itself(c)) for c in columns) + tuple(named.items()), where, on_error)
@@ -110,7 +110,7 @@ class Stream(Builder, Generic[Row_co]):
         """
         existing = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
-        return self._project(existing + new, self.place("with_columns"), on_error)
+        return self._project(existing + new, self.at_step("with_columns"), on_error)
 
     def flat_map(
         self, function: steps.RowFunction, schema: type[Contract], *, on_error: steps.OnError = "stop"
@@ -128,7 +128,7 @@ class Stream(Builder, Generic[Row_co]):
         Raises:
             DefinitionError: DEFINITION-051, not a function or not a contract; DEFINITION-055, another ``on_error``.
         """
-        where = self.place("flat_map")
+        where = self.at_step("flat_map")
         if not callable(function) or not is_contract(schema):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
@@ -148,13 +148,13 @@ class Stream(Builder, Generic[Row_co]):
                 fix = "Bring both to the same columns with select(...)."
                 got = other.schema.describe() if isinstance(other, Stream) else repr(other)
                 raise DefinitionError(
-                    self.place("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
+                    self.at_step("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
                 )
         return Stream(steps.Union((self.step, *(other.step for other in others))), self.operator)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """A stream partitioned by these columns: each combination of values is a key; null is a value like any other."""
-        where = self.place("key_by")
+        where = self.at_step("key_by")
         if not columns:
             fix = 'Name a column, key_by("origin"), or leave key_by out for one result over all rows.'
             raise DefinitionError(where, "at least one column", "none", fix, code="DEFINITION-053")
@@ -207,7 +207,7 @@ class Stream(Builder, Generic[Row_co]):
             )
             raise DefinitionError(where, "columns of the stream", repr(column), fix, code="DEFINITION-022")
 
-    def place(self, step: str) -> str:
+    def at_step(self, step: str) -> str:
         """The operator and step, for error messages."""
         return f"operator '{self.operator}', step '{step}'"
 
@@ -264,7 +264,7 @@ class KeyedStream(Joins):
         Raises:
             DefinitionError: DEFINITION-032..035, 054, 055, 123, 135.
         """
-        where = self.stream.place("window")
+        where = self.stream.at_step("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
         if not isinstance(window, get_args(Window)):
             fix = 'For example .window(Tumbling("1 hour")).'
@@ -392,7 +392,7 @@ class WindowedStream(Builder):
         Raises:
             DefinitionError: DEFINITION-040..043, 050, 056.
         """
-        where = self.keyed.stream.place("aggregate")
+        where = self.keyed.stream.at_step("aggregate")
         if not aggregates:
             raise DefinitionError(
                 where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056"
@@ -413,7 +413,7 @@ class WindowedStream(Builder):
 
         Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.
         """
-        where, head = self.keyed.stream.place("reduce"), self._head()
+        where, head = self.keyed.stream.at_step("reduce"), self._head()
         self._keeps_no_rows(where)
         names = {c.name for c in head}
         value_columns = [c for c in self.keyed.stream.schema.columns if c.name not in names]
@@ -442,7 +442,7 @@ class WindowedStream(Builder):
         Raises:
             DefinitionError: DEFINITION-050, 051, 057.
         """
-        where, head = self.keyed.stream.place("process"), self._head()
+        where, head = self.keyed.stream.at_step("process"), self._head()
         fix = "process(median_of, schema=Median), where Median is a Contract and median_of yields dictionaries."
         columns = columns_of(schema, where, fix).columns
         if aggregates:
