@@ -17,13 +17,14 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lake.stream import sample
+from floodmark.spec.graph.steps import KEY_GROUPS
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 
 ROWS, SHARED, STOPS = 160, 70, (110, None)
 KEYS = {ONCE.name: "rest"}
-SOME = tuple(range(0, 64, 2))
-OTHERS = tuple(range(1, 64, 2))
+SOME = tuple(range(0, KEY_GROUPS, 2))
+OTHERS = tuple(range(1, KEY_GROUPS, 2))
 
 
 def rows(lake: Lake, code: Operator) -> dict[str, dict[Any, list[Any]]]:

@@ -28,7 +28,7 @@ from floodmark.observe.comparison.compare import How
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 
-ROWS, SHARED, GROUPS = 120, 60, tuple(range(0, 64, 2))
+ROWS, SHARED, GROUPS = 120, 60, tuple(range(0, 128, 2))
 
 
 def summed(events: Stream[Event]) -> Stream:
@@ -70,7 +70,7 @@ def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothi
     ]
     made = Experiment(
         name="ab", operator="summed", savepoint=began.manifest.id, arms=tuple(arms), state="running", who="", why="", began_at=0,
-        since=began.manifest.watermark, sample=Sample(groups=GROUPS, among=64),
+        since=began.manifest.watermark, sample=Sample(groups=GROUPS, among=128),
     )  # fmt: skip
     experiments.keep(lake, made)
     land(lake, OLD, log, SHARED)

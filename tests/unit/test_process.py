@@ -383,7 +383,7 @@ def test_rules_an_older_release_kept_in_the_index_are_in_force():
             entries.extra["broadcast"] = unpack(store.chunks.popitem()[1])
             entries.close()
             groups += 1
-    assert groups == 64
+    assert groups == 128
     assert read(case, 2000) == 5
     assert read(case, 3000) == 5
 

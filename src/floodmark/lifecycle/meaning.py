@@ -162,10 +162,6 @@ _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
         "forward-only",
         "Rows that the old bounds have let go of get no partners under the new ones; rows from now on are joined by the new bounds.",
     ),
-    "groups": (
-        "rebuild",
-        "State lies by key group: with another number of them keys are looked for where they are not.",
-    ),
     "allowed_lateness": (
         "forward-only",
         "Windows that the old bound has freed cannot be revised any more; the new bound holds for those that are still kept.",

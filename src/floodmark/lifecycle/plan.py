@@ -16,6 +16,7 @@ from floodmark.core.fingerprint import METHOD, canonical, method_of
 from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, restated, stateful_changes
 from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.graph.steps import KEY_GROUPS
 
 Column = tuple[str, str]
 
@@ -31,6 +32,7 @@ class Deployed:
         tables: output table -> its columns, (name, type).
         code: name of each piece of code that the functions reach (``function shop.prices.cents``) -> its digest. Empty if not recorded.
         packages: installed packages that the functions use -> the release.
+        key_groups: number of key groups of its state; None without state, or if not recorded.
     """
 
     version: str
@@ -39,6 +41,7 @@ class Deployed:
     tables: Mapping[str, Sequence[Column]]
     code: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
+    key_groups: int | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -109,6 +112,8 @@ class Plan:
         code: the pieces of code that changed: (``function shop.prices.cents``, "changed", "new" or "gone").
         packages: installed packages whose release changed: (name, as deployed, now). A changed release alone does not change the version.
         restates: output tables whose revisable results the first start under the new code restates.
+        key_groups: number of key groups of the stream's state; None without state, or without a stream.
+        default_key_groups: number with which a new stream of the operator begins.
     """
 
     operator: str
@@ -118,6 +123,8 @@ class Plan:
     code: tuple[tuple[str, str], ...] = ()
     packages: tuple[tuple[str, str, str], ...] = ()
     restates: tuple[str, ...] = ()
+    key_groups: int | None = None
+    default_key_groups: int = KEY_GROUPS
 
     @property
     def verdict(self) -> Verdict:
@@ -146,7 +153,7 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
     if not comparable:
         before, after = _without_code(before), _without_code(after)
     changes = [*_revision(before, after, operator), *_inputs(before, after), *_outputs(before, after, operator)]
-    changes += _tables(deployed.tables, operator)
+    changes += [*_tables(deployed.tables, operator), *_key_groups(deployed, operator)]
     if canonical(_without_columns(before)) != canonical(_without_columns(after)):
         changes = [replace(change, unread=False) for change in changes]
     if not changes and canonical(before) != canonical(after):
@@ -169,7 +176,20 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
         code=tuple(_code(deployed.code, operator.followed.digests)) if changes and comparable else (),
         packages=tuple(_packages(deployed.packages, operator.followed.packages)),
         restates=tuple(_restated(before, after, deployed, operator, anyway=coded)) if changes else (),
+        key_groups=deployed.key_groups,
+        default_key_groups=operator.key_groups or KEY_GROUPS,
     )
+
+
+def _key_groups(deployed: Deployed, operator: Operator) -> Iterator[Change]:
+    """The number of key groups, if the operator declares another one than its stream has."""
+    was, now = deployed.key_groups, operator.key_groups
+    if operator.stateful is None or was is None or now is None or was == now:
+        return
+    otherwise = "State lies by key group: with another number of them keys are looked for where they are not."
+    texts = [f"{number} key groups" for number in (was, now)]
+    where = f"step '{operator.stateful.uid}'"
+    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:

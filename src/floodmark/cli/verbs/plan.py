@@ -161,6 +161,7 @@ def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
         return
     if not plan.changes:
         console.say(f"{plan.defined}: no-op, it means what its stream was started with")
+        _say_key_groups(console, plan)
         _say_packages(console, plan)
         return
     console.say(f"{plan.deployed} -> {plan.defined}: {plan.verdict}")
@@ -171,6 +172,7 @@ def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
         console.say(f"    {change.verdict}: {change.otherwise}")
     for name, what in plan.code:
         console.say(f"  code: {name}: {what}")
+    _say_key_groups(console, plan)
     _say_packages(console, plan)
     if refusal is not None:
         console.say(f"  the engine of this workspace does not run {plan.defined}: {refusal}")
@@ -178,6 +180,12 @@ def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
         return
     for command, words in _ways(plan):
         console.say(f"  {words}: {command}")
+
+
+def _say_key_groups(console: Console, plan: Plan) -> None:
+    if plan.key_groups is not None:
+        new = f"; a new stream has {plan.default_key_groups}" if plan.default_key_groups != plan.key_groups else ""
+        console.say(f"  key groups: {plan.key_groups}, as its stream began with{new}")
 
 
 def _say_packages(console: Console, plan: Plan) -> None:

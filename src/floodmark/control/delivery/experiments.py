@@ -75,7 +75,7 @@ def start(
     if rule is not None:
         rule.check(fleet.workspace.operator(operator))
     candidate = _candidate(name, list(codes), request.promote) if rule is not None else ""
-    keys = _sample(fleet.workspace.operator(operator), name, request, rule)
+    keys = _sample(sample.grouped(fleet.lake, fleet.workspace.operator(operator)), name, request, rule)
     with _change_lock(fleet.lake):
         known = experiments.known(fleet.lake)
         made = next((one for one in known if one.name == name), None)

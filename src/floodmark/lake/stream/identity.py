@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.core.errors import StateError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.fingerprint import compare
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.stream.checkpoint import Checkpoint, garbage
-from floodmark.lifecycle.plan import Deployed, plan
+from floodmark.lifecycle.plan import Deployed, plan, stateful_step
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import FORMER_KEY_GROUPS
 
 IDENTITY = "floodmark.json"
 """Name of the file in the checkpoint's folder."""
@@ -44,7 +45,15 @@ class Identity:
             tables=tables,
             code=identity.get("code", {}),
             packages=identity.get("packages", {}),
+            key_groups=self.key_groups(),
         )
+
+    def key_groups(self) -> int | None:
+        """The number of key groups of the stream's state; None for a stream without state, or a checkpoint without an owner."""
+        identity = self._identity()
+        if identity is None or stateful_step(identity["graph"]) is None:
+            return None
+        return int(identity.get("key_groups", FORMER_KEY_GROUPS))
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
         """Output -> columns that identify a result, for outputs with a ``__current`` table."""
@@ -67,6 +76,7 @@ class Identity:
         A version that differs only by optional columns that no step reads becomes the owner.
 
         Raises:
+            LifecycleError: LIFECYCLE-230, the operator declares another number of key groups.
             StateError: STATE-002 the owner is another operator or another program, STATE-003 another version of this operator.
         """
         identity = self._identity()
@@ -97,6 +107,9 @@ class Identity:
             )
             got = identity["version"] + (", whose code cannot be compared" if same == "unknown" else "")
             raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
+        groups = self.key_groups()
+        if operator.key_groups is not None and groups not in {None, operator.key_groups}:
+            raise _other_key_groups(operator, groups)
 
     def restates(self) -> tuple[str, ...]:
         """The outputs that the next start restates before its first micro-batch, because an upgrade changed steps after the state."""
@@ -126,7 +139,7 @@ class Identity:
         """Record an operator's current version as the owner, and which outputs its next start restates."""
         deployed = self.deployed()
         restates = {*self.restates(), *(plan(deployed, operator).restates if deployed is not None else ())}
-        identity = {
+        identity: dict[str, Any] = {
             "operator": operator.name,
             "version": operator.version,
             "fingerprint": operator.fingerprint,
@@ -136,6 +149,8 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
+        groups = self.key_groups() or (operator.stateful.groups if operator.stateful is not None else None)
+        identity |= {"key_groups": groups} if groups is not None else {}
         made = [output.table for output in operator.outputs if output.table in self.made()]
         identity |= {_MADE: made} if made else {}
         tables = [output.table for output in operator.outputs if output.table in restates]
@@ -152,3 +167,12 @@ class Identity:
             return dict(json.loads(content))
         except (ValueError, TypeError):
             raise garbage(self.checkpoint.path, IDENTITY, content) from None
+
+
+def _other_key_groups(operator: Operator, groups: int | None) -> LifecycleError:
+    fix = (
+        f"Leave key_groups out, or write key_groups={groups}: its stream resumes. Or compute its state anew with the other number, beside the "
+        f"stream: floodmark apply {operator.name} --rebuild"
+    )
+    expected, got = f"{groups} key groups, as its stream began with", f"key_groups={operator.key_groups}"
+    return LifecycleError(f"operator '{operator.name}'", expected, got, fix, code="LIFECYCLE-230")

@@ -1,4 +1,4 @@
-"""Samples of key groups: an arm of an experiment may compute only some of the keys."""
+"""Key groups of a stream: how many, and which of them it computes. An arm of an experiment may compute only some of the keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.graph.operator import Operator
 
 
@@ -33,9 +34,15 @@ def of(lake: Lake, operator: str) -> tuple[int, ...] | None:
     return None if content is None else tuple(json.loads(content))
 
 
-def sampled(lake: Lake, operator: Operator) -> Operator:
-    """An operator restricted to the key groups of a lake, if it has a sample."""
-    groups = of(lake, operator.name)
+def grouped(lake: Lake, operator: Operator) -> Operator:
+    """An operator with the number of key groups that its stream in a lake has; unchanged if there is no stream."""
+    number = Timeline.current(lake, operator.name).identity.key_groups()
+    return operator if number is None else operator.grouped(number)
+
+
+def in_effect(lake: Lake, operator: Operator) -> Operator:
+    """An operator as its stream in a lake computes it: with the key groups of the stream, restricted to a sample if there is one."""
+    operator, groups = grouped(lake, operator), of(lake, operator.name)
     return operator if groups is None else operator.sampled(groups)
 
 

@@ -115,6 +115,8 @@ class Operator:
     """The function that was decorated; None for a graph that was built without one."""
     watched: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict, compare=False)
     """Output name -> expectations with ``on_fail="stop"`` or ``"warn"``. Affect no row, so they are not fingerprinted."""
+    key_groups: int | None = field(default=None, compare=False)
+    """Number of key groups that the operator declares; None for that of its stream, and for a new stream ``steps.KEY_GROUPS``."""
     declared: Operator | None = field(default=None, compare=False)
     """The operator as it was before ``expecting`` added steps: what other operators are bound to. None if it has no such steps."""
 
@@ -165,9 +167,13 @@ class Operator:
         raise DefinitionError(f"operator '{self.name}'", "one of its outputs", repr(name), fix, code="DEFINITION-063")
 
     def sampled(self, groups: Iterable[int]) -> Operator:
-        """(key groups, 0 to 63) -> the same operator with the same version, computing those groups only."""
+        """(numbers of key groups) -> the same operator with the same version, computing those groups only."""
         some = tuple(groups)
         return replace(self, results=tuple((name, steps.sampled(result, some)) for name, result in self.results))
+
+    def grouped(self, groups: int) -> Operator:
+        """(number of key groups) -> the same operator with the same version, its keys divided among that many key groups."""
+        return replace(self, results=tuple((name, steps.divided(result, groups)) for name, result in self.results))
 
     def divided(self, partitions: Partitions) -> Operator:
         """The same operator with output tables divided by asset partition, and each ``Global()`` as one window per partition.
@@ -178,7 +184,7 @@ class Operator:
         graph = self.results
         if self.body is not None and isinstance(getattr(self.stateful, "window", None), Global):
             with global_per(partitions):
-                graph = _graph(self.body, self.name, self.inputs)
+                graph = _graph(self.body, self.name, self.inputs, self.key_groups)
         return replace(self, results=graph, partitions=partitions)
 
     def expecting(self, expectations: Mapping[str, Iterable[Expectation]]) -> Operator:
@@ -322,7 +328,7 @@ Binding = Operator | OutputRef | Source | str
 def operator(body: Body, /) -> Operator: ...
 @overload
 def operator(
-    *, inputs: Mapping[str, Binding] = ..., name: str | None = None, revision: int = 0
+    *, inputs: Mapping[str, Binding] = ..., name: str | None = None, revision: int = 0, key_groups: int | None = None
 ) -> Callable[[Body], Operator]: ...
 
 
@@ -333,6 +339,7 @@ def operator(
     inputs: Mapping[str, Binding] | None = None,
     name: str | None = None,
     revision: int = 0,
+    key_groups: int | None = None,
 ) -> Operator | Callable[[Body], Operator]:
     """Decorate a function from streams to streams: it becomes an operator.
 
@@ -344,14 +351,18 @@ def operator(
         name: by default the function's.
         revision: another number makes another version. Increment it for a change outside the operator's code: a new release of a package
             with other answers, a file that is read at run time.
+        key_groups: number of parts, 1 to 32,768, into which the keys of its stateful step are divided. A key group is the unit in which
+            state moves, so no more cores than that many work on the step. By default a stream keeps the number that it began with, and a new
+            stream begins with 128. No result depends on it, and another number makes no other version.
 
     Raises:
-        DefinitionError: DEFINITION-057 no function, DEFINITION-060..062, DEFINITION-152 no such revision, and those of the steps.
+        DefinitionError: DEFINITION-057 no function, DEFINITION-060..062, DEFINITION-152 no such revision, DEFINITION-310 no such
+            number of key groups, DEFINITION-311 key groups without a stateful step, and those of the steps.
         CapabilityError: CAPABILITY-001, more than one stateful step, or stateful and stateless results mixed.
     """
 
     def define(function: Body) -> Operator:
-        return _define(function, name or function.__name__, dict(inputs or {}), revision)
+        return _define(function, name or function.__name__, dict(inputs or {}), revision, key_groups)
 
     if body is not None and not isinstance(body, FunctionType):
         fix = (
@@ -363,7 +374,7 @@ def operator(
     return define if body is None else define(body)
 
 
-def _define(function: Body, name: str, bindings: dict[str, Binding], revision: int) -> Operator:
+def _define(function: Body, name: str, bindings: dict[str, Binding], revision: int, key_groups: int | None) -> Operator:
     where = f"operator '{name}'"
     check_name(name, where)
     count_as_own(function.__module__)
@@ -376,14 +387,27 @@ def _define(function: Body, name: str, bindings: dict[str, Binding], revision: i
         raise DefinitionError(where, "inputs named like its parameters", repr(unknown), fix, code="DEFINITION-060")
     hints = _hints(function)
     bound = tuple(_input(p, hints.get(p), bindings.get(p), where) for p in parameters)
-    graph = _graph(function, name, bound)
+    _check_key_groups(key_groups, where)
+    graph = _graph(function, name, bound, key_groups)
     code = function.__code__
     location = f"{code.co_filename}:{code.co_firstlineno}"
     description = inspect.cleandoc(function.__doc__ or "")
-    return Operator(name, bound, graph, description, location, revision, body=function)
+    return Operator(name, bound, graph, description, location, revision, body=function, key_groups=key_groups)
 
 
-def _graph(function: Body, name: str, inputs: tuple[Input, ...]) -> tuple[tuple[str, steps.Step], ...]:
+def _check_key_groups(key_groups: int | None, where: str) -> None:
+    if key_groups is None:
+        return
+    number = isinstance(key_groups, int) and not isinstance(key_groups, bool)
+    if not number or not 1 <= key_groups <= steps.MOST_KEY_GROUPS:
+        fix = "Some ten times the cores that a run has at most are plenty; leave it out for 128."
+        expected = f"1 to {steps.MOST_KEY_GROUPS:,} key groups"
+        raise DefinitionError(where, expected, shown(key_groups), fix, code="DEFINITION-310")
+
+
+def _graph(
+    function: Body, name: str, inputs: tuple[Input, ...], key_groups: int | None
+) -> tuple[tuple[str, steps.Step], ...]:
     """The steps between an operator's inputs and its results, from one call of its function."""
     where = f"operator '{name}'"
     result = function(*(Stream(steps.Read(i.name, i.schema), name) for i in inputs))
@@ -402,7 +426,14 @@ def _graph(function: Body, name: str, inputs: tuple[Input, ...]) -> tuple[tuple[
         streams[label] = stream
     graph = tuple((label, stream.step) for label, stream in streams.items())
     _check_stages(graph, inputs, where)
-    return graph
+    if key_groups is None:
+        return graph
+    if not any(isinstance(step, steps.STATEFUL) for _, result in graph for step in steps.walk(result)):
+        fix = "Leave key_groups out: without state no rows are divided by key."
+        raise DefinitionError(
+            where, "a stateful step", f"none, and key_groups={key_groups}", fix, code="DEFINITION-311"
+        )
+    return tuple((label, steps.divided(result, key_groups)) for label, result in graph)
 
 
 def _hints(function: Body) -> dict[str, Any]:

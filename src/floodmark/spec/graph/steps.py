@@ -38,6 +38,12 @@ RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
 PARENT = renamed("of")
+KEY_GROUPS = 128
+"""Key groups of a new stream whose operator does not declare a number, as in Flink."""
+MOST_KEY_GROUPS = 1 << 15
+"""Key groups at most, as in Flink."""
+FORMER_KEY_GROUPS = 64
+"""Key groups of every stream of earlier releases: of each checkpoint that records no number."""
 
 
 class _Node(Declared):
@@ -195,7 +201,8 @@ class _Keyed(_OfOne):
         order: in which rows are processed; None for the order that the inputs allow.
         on_error: what an exception in the user's code does.
         reduces: a function folds two rows into one.
-        groups: number of key groups, the unit of redistribution.
+        groups: number of key groups in effect, the unit of redistribution. Part of the identity of a stream's state, not of the version: no
+            result depends on it.
         only: the key groups of a sample; None for all. Not part of the version.
     """
 
@@ -211,8 +218,12 @@ class _Keyed(_OfOne):
     order: Order | None = field(default=None, metadata=OMITTED)
     on_error: OnError = field(default="stop", metadata=OMITTED)
     reduces: bool = field(default=False, metadata=SKIPPED)
-    groups: int = 64
+    groups: int = field(default=KEY_GROUPS, metadata=SKIPPED)
     only: tuple[int, ...] | None = field(default=None, metadata=SKIPPED)
+
+    def canonical(self) -> dict[str, Any]:
+        """As ``Declared.canonical``. ``groups`` is the same number in every version, as it was before it could be chosen."""
+        return super().canonical() | {"groups": FORMER_KEY_GROUPS}
 
     @property
     def computed(self) -> Sequence[int]:
@@ -480,15 +491,25 @@ def quarantining(step: Step) -> Step:
 
 def sampled(step: Step, groups: tuple[int, ...]) -> Step:
     """The step, its stateful step computing only these key groups."""
+    return _with_stateful(step, only=groups)
+
+
+def divided(step: Step, groups: int) -> Step:
+    """The step, its stateful step with that number of key groups."""
+    return _with_stateful(step, groups=groups)
+
+
+def _with_stateful(step: Step, **settings: Any) -> Step:
+    """The step, its stateful step with other settings."""
     match step:
         case Read():
             return step
         case Union():
-            return evolve(step, parents=tuple(sampled(parent, groups) for parent in step.parents))
+            return evolve(step, parents=tuple(_with_stateful(parent, **settings) for parent in step.parents))
         case WindowAggregate() | KeyedProcess() | IntervalJoin():
-            return evolve(step, only=groups)
+            return evolve(step, **settings)
         case _:
-            return evolve(step, parent=sampled(step.parent, groups))
+            return evolve(step, parent=_with_stateful(step.parent, **settings))
 
 
 def expressions(step: Step) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.checkpoint import Position
-from floodmark.lake.stream.sample import sampled
+from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lake.table.lost import found_lost
 from floodmark.lake.table.outputs import PROGRESS_SECONDS
@@ -88,7 +88,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         if from_scratch:
             with exclusive(lake, "operators", operator.name, "bounded run", file=BOUNDED):
                 tables.forget(operator, lake)
-        operator = sampled(lake, operator)
+        operator = in_effect(lake, operator)
         timeline = begin.begin(operator, lake)
         state = State(Checkpoint(timeline.folder(CHECKPOINT)))
         sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex, checkpointer)

@@ -34,7 +34,7 @@ from floodmark.engines.starting import check_engine, check_outputs, check_tables
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.tables import forget
-from floodmark.lake.stream.sample import sampled
+from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
 from floodmark.semantics.kernels.stage import stage_of
@@ -88,7 +88,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             with exclusive(lake, "operators", operator.name, "bounded run", file=BOUNDED):
                 forget(operator, lake)
             spark.catalog.clearCache()
-        operator = sampled(lake, operator)
+        operator = in_effect(lake, operator)
         ready = workers.started(spark) if operator.stateful is not None else None
         sink = _prepare(spark, operator, lake, stop, tell)
         if sink.timeline.identity.restates():
