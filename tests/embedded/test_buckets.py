@@ -16,7 +16,7 @@ import pytest
 from events import disorder
 from processes import paths
 from s3_server import Plan
-from streams import PLAIN, WINDOWED
+from streams import ONCE, PLAIN, WINDOWED
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
@@ -25,8 +25,13 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork, move
+from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.table import entries
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
@@ -82,13 +87,14 @@ def test_rows_are_exact_behind_a_store_that_fails(
     assert run_unbounded(sail, WINDOWED, lake, until_caught_up=True).micro_batches == 0
 
 
+@pytest.mark.feature("F12")
 @pytest.mark.parametrize("point", [p if p in _ALWAYS else pytest.param(p, marks=pytest.mark.soak) for p in _POINTS])
 def test_killed_at_a_write_it_resumes_exactly(s3: Server, s3_proxy: Proxy, point: str) -> None:
-    lake, log = _lake(s3), disorder(WINDOWED, 5, 240)
-    _landed(lake, WINDOWED, log, 10)
-    assert _process(lake, WINDOWED, f"{point}:2" if "merge" not in point else point) == -signal.SIGKILL
-    assert _process(lake, WINDOWED) == 0
-    _check(lake, WINDOWED, log)
+    lake, log = _lake(s3), disorder(ONCE, 5, 240)
+    _landed(lake, ONCE, log, 10)
+    assert _process(lake, ONCE, f"{point}:2" if "merge" not in point else point) == -signal.SIGKILL
+    assert _process(lake, ONCE) == 0
+    _check(lake, ONCE, log)
 
 
 def test_a_bounded_run_replaces_rows_in_a_bucket(s3: Server, s3_proxy: Proxy) -> None:
@@ -157,3 +163,85 @@ def test_the_log_of_a_table_has_one_entry_per_version(sail: Sail, s3: Server, s3
     run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1)
     s3_proxy.plan()
     assert entries.version_of(lake.output(PLAIN.outputs[0].table)) == 3
+
+
+def test_savepoints_share_their_state_and_bring_the_stream_back(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    """A second savepoint of unchanged state copies none of it."""
+    lake, log = _lake(s3), disorder(ONCE, 8, 240)
+    _landed(lake, ONCE, log, 8)
+    stop = threading.Event()
+    run_unbounded(sail, ONCE, lake, stop=stop, files_per_batch=1, on_batch=lambda info: info.batch_id < 3 or stop.set())
+    made = savepoints.create(ONCE.name, lake)
+    assert len(made.manifest.shared) >= 2 and not savepoints.verify(made)
+    s3_proxy.plan()
+    again = savepoints.create(ONCE.name, lake)
+    assert again.manifest.shared == made.manifest.shared
+    asked = [(method, path) for method, path, _ in s3_proxy.requests() if "/.objects/" in path]
+    assert len(asked) == len(made.manifest.shared) and {method for method, _ in asked} == {"HEAD"}
+    run_unbounded(sail, ONCE, lake, until_caught_up=True)
+    _check(lake, ONCE, log)
+    roll_back(lake, savepoints.find(lake, made.id))
+    run_unbounded(sail, ONCE, lake, until_caught_up=True, files_per_batch=1)
+    _check(lake, ONCE, log)
+
+
+@pytest.mark.soak
+def test_fork_export_import_and_upkeep_in_a_bucket(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    lake, log = _lake(s3), disorder(WINDOWED, 8, 240)
+    _landed(lake, WINDOWED, log, 12)
+    stop = threading.Event()
+    run_unbounded(
+        sail, WINDOWED, lake, stop=stop, files_per_batch=1, on_batch=lambda info: info.batch_id < 5 or stop.set()
+    )
+    made = savepoints.create(WINDOWED.name, lake)
+    forked_lake = fork(lake, savepoints.find(lake, made.id), f"{s3.bucket()}/fork")
+    run_unbounded(sail, WINDOWED, forked_lake, until_caught_up=True)
+    _check(forked_lake, WINDOWED, log)
+    exported = f"{s3.bucket()}/kept"
+    savepoints.export(made, exported)
+    savepoints.delete(made)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-031"):
+        savepoints.find(lake, made.id)
+    imported = savepoints.import_savepoint(lake, f"{exported}/{made.id}")
+    assert not savepoints.verify(imported)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    roll_back(lake, imported)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    _check(lake, WINDOWED, log)
+    maintain(lake, hours=0)
+    _check(lake, WINDOWED, log)
+
+
+@pytest.mark.soak
+def test_a_stream_moves_from_a_disk_into_a_bucket_and_back(
+    sail: Sail, s3: Server, s3_proxy: Proxy, tmp_path: Path
+) -> None:
+    lake, log = Lake(str(tmp_path / "lake")), disorder(WINDOWED, 9, 240)
+    half = len(log.entries) // 2
+    land(lake, WINDOWED, log, 0, half)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    there, _ = move(lake, WINDOWED.name, f"{s3.bucket()}/lake")
+    land(lake, WINDOWED, log, half, None)
+    run_unbounded(sail, WINDOWED, there, until_caught_up=True)
+    _check(there, WINDOWED, log)
+    back, _ = move(there, WINDOWED.name, str(tmp_path / "again"))
+    run_unbounded(sail, WINDOWED, back, until_caught_up=True)
+    _check(back, WINDOWED, log)
+
+
+def test_a_stale_driver_is_fenced_by_a_rollback(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    """The fence is an entry of the log, put under the condition that it is the next: what the old driver puts comes behind it, and is refused."""
+    lake, log = _lake(s3), disorder(PLAIN, 10, 120)
+    _landed(lake, PLAIN, log, 6)
+    fenced = list[str]()
+
+    def late(info: BatchInfo) -> None:
+        if info.batch_id == 2 and not fenced:
+            made = savepoints.create(PLAIN.name, lake, batch=0)
+            roll_back(lake, made)
+            fenced.append(made.id)
+
+    with pytest.raises(LifecycleError, match="LIFECYCLE-057"):
+        run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=late)
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True)
+    _check(lake, PLAIN, log)

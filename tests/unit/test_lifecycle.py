@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import bounded_run, micro_batch, properties, restored
 
-from floodmark.core.errors import CapabilityError, LifecycleError, SetupError, StateError
+from floodmark.core.errors import LifecycleError, SetupError, StateError
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.restore import rollback, savepoints
+from floodmark.lake.restore import rollback
 from floodmark.lake.restore.rollback import undone
 from floodmark.lake.stream import batch_state
 from floodmark.lake.stream.timeline import Timeline
@@ -247,14 +247,6 @@ def test_files_of_an_older_version_are_found_whatever_the_lake_is_called(tmp_pat
 def test_a_lake_whose_path_is_read_otherwise_by_each_is_refused(root: str) -> None:
     with pytest.raises(SetupError, match="SETUP-041"):
         Lake(root)
-
-
-def test_a_lake_in_a_bucket_makes_no_savepoint_and_says_so() -> None:
-    with (
-        pytest.raises(CapabilityError, match=r"CAPABILITY-007 .*a file system"),
-        savepoints.drafted("totals", Lake("s3a://bucket/lake")),
-    ):
-        pytest.fail("nothing is begun")
 
 
 def test_progress_is_found_behind_any_number_of_bounded_runs(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Manifest:
         code: origin of the code: ``package`` of a supervised stream, otherwise ``commit`` and ``dirty``.
         why: the user's note.
         files: path in the savepoint -> size and digest.
+        shared: the paths whose content lies among the shared files of the operator's savepoints, in a bucket.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Manifest:
     code: Mapping[str, Any]
     why: str
     files: Mapping[str, File]
+    shared: tuple[str, ...] = ()
 
     @property
     def deployed(self) -> Deployed:
@@ -112,7 +114,10 @@ class Manifest:
 
     def as_json(self) -> str:
         """The manifest as it is written."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        fields = asdict(self)
+        if not self.shared:
+            fields.pop("shared")
+        return json.dumps({"format": FORMAT, **fields}, indent=1)
 
     @staticmethod
     def parse(text: bytes, where: str) -> Manifest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.storage import file_system, folders
 
@@ -56,7 +57,15 @@ def contents(folder: str) -> Contents:
 
 
 def take_away(folder: str) -> None:
-    """Remove a folder atomically, by a rename and a deletion. ``clear`` removes what a killed process leaves."""
+    """Remove a folder atomically, by a rename and a deletion. ``clear`` removes what a killed process leaves.
+
+    In a bucket the files are deleted one after the other: what a killed process leaves is found, and removed, by the next upkeep.
+    """
+    if is_bucket(folder):
+        crash.point("removal.before_rename")
+        remove(folder)
+        crash.point("removal.after_rename")
+        return
     files, path = file_system(folder)
     crash.point("removal.before_rename")
     files.move(path, f"{path}{GOING}")

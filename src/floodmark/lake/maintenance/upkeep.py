@@ -87,6 +87,8 @@ def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[M
 
 def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[MaintenanceResult]:
     savepoints.all_readable(lake)
+    if not dry_run:
+        savepoints.collect(lake)
     try:
         needed, compared, why = needs(lake), bounded_reads(lake), ""
     except FloodmarkError as error:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError, closest
+from floodmark.lake.folder import storage
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.copies import copy, files_of, remove
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system, folders, open_hashed, read, write
-from floodmark.lake.restore import spared, versions
+from floodmark.lake.restore import shared, spared, versions
 from floodmark.lake.stream import marks, positions
 from floodmark.lake.stream.batch_state import began_with, is_there, state_at
 from floodmark.lake.stream.checkpoint import checkpoint_at, engine_of
@@ -63,6 +65,12 @@ class Savepoint:
         folder = f"{_VERSIONS}/{table}"
         return f"{self.path}/{folder}" if any(path.startswith(f"{folder}/") for path in self.manifest.files) else ""
 
+    def located(self, path: str) -> str:
+        """Path or URI of a file of the savepoint, which may be among those that savepoints share."""
+        if path not in self.manifest.shared:
+            return f"{self.path}/{path}"
+        return shared.location(self.path.rsplit("/", 1)[0], self.manifest.files[path].sha256)
+
     def put_back(self, lake: Lake) -> None:
         """Restore the log entries and files of the savepoint's output versions that clean-ups removed.
 
@@ -104,7 +112,7 @@ def create(
             raise error_not_started(operator, lake)
         timeline.checkpoint.check(last)
         crash.point("savepoint.before_copy")
-        _copy(timeline, last, draft.path)
+        together = _copy(timeline, last, draft.path)
         state, copied = state_at(timeline, last), checkpoint_at(f"{draft.path}/{CHECKPOINT}")
         crash.point("savepoint.before_versions")
         for output in state.outputs:
@@ -126,16 +134,13 @@ def create(
             engine=copied.engine(last),
             code=code or {},
             why=why,
-            files=digests(draft.path),
+            files=digests(draft.path) | together,
+            shared=tuple(together),
         )
         crash.point("savepoint.before_manifest")
         write(f"{draft.path}/{MANIFEST}", manifest.as_json().encode())
         crash.point("savepoint.after_manifest")
     return Savepoint(f"{_home(lake, operator)}/{draft.name}", manifest)
-
-
-_BUCKETS = {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"}
-"""URI schemes of object stores, which cannot rename a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +170,23 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
     Raises:
         LifecycleError: LIFECYCLE-003, another savepoint of the operator is being created.
         ExecutionError: EXECUTION-009, the disk is full or cannot be written.
-        CapabilityError: CAPABILITY-007, the lake is in an object store, where a folder cannot appear atomically.
     """
     home = _home(lake, operator)
-    if home.partition("://")[0] in _BUCKETS:
-        fix = "Keep the lake on a file system. Streams run without savepoints there; upgrades, rollbacks and moves need them."
-        where = f"savepoint of '{operator}' in {lake.root}"
-        raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
     with exclusive(lake, "savepoints", operator, "savepoint"):
         clock, taken = time.time_ns() // 1_000_000, folders(home)
+        ending = "" if is_bucket(home) else _DRAFT  # in a bucket a savepoint is there once its manifest is
         for folder in (folder for folder in taken if folder.endswith(_DRAFT)):
             if lake.is_local or latest_of([folder.removesuffix(_DRAFT)]) < clock - _ABANDONED_MS:
                 remove(f"{home}/{folder}")  # left by a killed process
         now = max(clock, latest_of(folder.removesuffix(_DRAFT) for folder in taken) + 1)
         name = name or new_id(operator, now)
-        draft = Draft(name, f"{home}/{name}{_DRAFT}", now)
+        draft = Draft(name, f"{home}/{name}{ending}", now)
         try:
             yield draft
-            remove(f"{home}/{name}")  # at most a folder without a manifest
-            files, path = file_system(draft.path)
-            files.move(path, path.removesuffix(_DRAFT))
+            if ending:
+                remove(f"{home}/{name}")  # at most a folder without a manifest
+                files, path = file_system(draft.path)
+                files.move(path, path.removesuffix(_DRAFT))
             crash.point("savepoint.after_rename")
         except OSError as error:
             remove(draft.path)
@@ -203,14 +205,21 @@ def error_not_started(operator: str, lake: Lake) -> LifecycleError:
     return LifecycleError(where, "a stream that has begun", "none", fix, code="LIFECYCLE-030")
 
 
-def _copy(timeline: Timeline, batch: int, draft: str) -> None:
-    timeline.checkpoint.copy_to(f"{draft}/{CHECKPOINT}", batch)
+def _copy(timeline: Timeline, batch: int, draft: str) -> dict[str, File]:
+    """Copy what a timeline holds of a micro-batch. Returns the files that savepoints share, by their paths in the savepoint."""
+    together, home = timeline.checkpoint.copy_to(f"{draft}/{CHECKPOINT}", batch), draft.rsplit("/", 1)[0]
+    for name, file in together.items():
+        try:
+            shared.put(home, f"{timeline.folder(CHECKPOINT)}/{name}", file)
+        except FileNotFoundError as error:
+            raise broken(f"checkpoint {timeline.folder(CHECKPOINT)}", f"one without '{name}'") from error
     read, deployed = checkpoint_at(f"{draft}/{CHECKPOINT}").positions(batch), timeline.identity.deployed()
     if deployed and (starts := positions.of_starts(deployed.graph, read)):
         marks.copied(timeline.folder(STARTS), f"{draft}/{STARTS}", max(starts).version)
     path = timeline.folder(TICKS)
     if entries.is_table(path):
         marks.copied(path, f"{draft}/{TICKS}", marks.ticked(path, batch))
+    return {f"{CHECKPOINT}/{name}": file for name, file in together.items()}
 
 
 def digests(folder: str) -> dict[str, File]:
@@ -290,8 +299,9 @@ def all_readable(lake: Lake) -> list[Savepoint]:
 
 
 def names(lake: Lake) -> set[str]:
-    """Names of all savepoint folders of a lake, including damaged and incomplete savepoints."""
-    return {path.rsplit("/", 1)[-1] for path in _folders(lake, None)}
+    """Names of all savepoint folders of a lake, including damaged savepoints; on a disk also folders without a manifest."""
+    folders_of_all = (path for path, _ in _manifests(lake, None)) if is_bucket(lake.root) else _folders(lake, None)
+    return {path.rsplit("/", 1)[-1] for path in folders_of_all}
 
 
 def _manifests(lake: Lake, operator: str | None) -> Iterator[tuple[str, bytes]]:
@@ -381,7 +391,15 @@ def _opened(path: str, content: bytes) -> Savepoint:
 
 def verify(savepoint: Savepoint) -> list[str]:
     """The damage of a savepoint's files, one sentence per fault; empty if all match the manifest."""
-    return list(damage(savepoint.manifest, digests(savepoint.path)))
+    return list(damage(savepoint.manifest, digests(savepoint.path) | dict(_shared_digests(savepoint))))
+
+
+def _shared_digests(savepoint: Savepoint) -> Iterator[tuple[str, File]]:
+    """(path, size and digest) of the shared files of a savepoint that exist."""
+    for path in savepoint.manifest.shared:
+        with suppress(FileNotFoundError):
+            size, digest = open_hashed(savepoint.located(path)).finish()
+            yield path, File(sha256=digest, size=size)
 
 
 def check(savepoint: Savepoint) -> None:
@@ -416,10 +434,36 @@ def delete(savepoint: Savepoint | Unreadable) -> None:
     if savepoint.pinned:
         fix = f"Take the pin off first: floodmark savepoint pin {name} --off"
         raise LifecycleError(f"savepoint '{name}'", "one that is not pinned", "a pinned one", fix, code="LIFECYCLE-032")
+    if is_bucket(savepoint.path):
+        storage.remove(f"{savepoint.path}/{MANIFEST}")  # from here on it is no savepoint
+        crash.point("savepoint.deleting")
+        remove(savepoint.path)
+        return
     files, path = file_system(savepoint.path)
     files.move(path, f"{path}{_DRAFT}")
     crash.point("savepoint.deleting")
     remove(f"{savepoint.path}{_DRAFT}")
+
+
+def collect(lake: Lake) -> int:
+    """Remove what killed processes have left of savepoints in a bucket, and the shared files that no savepoint names any more.
+
+    Returns:
+        Number of shared files removed; 0 for a lake on a disk.
+
+    Raises:
+        LifecycleError: LIFECYCLE-060, a manifest cannot be read.
+    """
+    if not is_bucket(lake.root):
+        return 0
+    before = time.time_ns() // 1_000_000 - _ABANDONED_MS
+    for path in list(_folders(lake, None)):
+        if latest_of([path.rsplit("/", 1)[-1]]) < before and read(f"{path}/{MANIFEST}") is None:
+            remove(path)
+    needed = {
+        savepoint.manifest.files[path].sha256 for savepoint in all_readable(lake) for path in savepoint.manifest.shared
+    }
+    return sum(shared.collect(lake, operator, needed) for operator in folders(lake.internal("savepoints")))
 
 
 def export(savepoint: Savepoint, target: str) -> None:
@@ -434,8 +478,12 @@ def export(savepoint: Savepoint, target: str) -> None:
     """
     check(savepoint)
     folder = f"{target.rstrip('/')}/{savepoint.manifest.id}"
-    for path in [*savepoint.manifest.files, MANIFEST]:
-        copy(f"{savepoint.path}/{path}", f"{folder}/{path}", link=False)
+    for path in savepoint.manifest.files:
+        copy(savepoint.located(path), f"{folder}/{path}", link=False)
+    if savepoint.manifest.shared:
+        write(f"{folder}/{MANIFEST}", replace(savepoint.manifest, shared=()).as_json().encode())
+    else:
+        copy(f"{savepoint.path}/{MANIFEST}", f"{folder}/{MANIFEST}", link=False)
 
 
 def opened(folder: str) -> Savepoint:
@@ -501,7 +549,12 @@ def restore(savepoint: Savepoint, folder: str, *, fresh: bool = False) -> None:
     held = [
         path.removeprefix(f"{CHECKPOINT}/") for path in savepoint.manifest.files if path.startswith(f"{CHECKPOINT}/")
     ]
-    checkpoint_at(target, engine_of(source)).restore_from(source, [path for path in held if path != IDENTITY])
+    apart = {path.removeprefix(f"{CHECKPOINT}/"): savepoint.located(path) for path in savepoint.manifest.shared}
+    for path, location in apart.items():
+        copy(location, f"{target}/{path}")
+    checkpoint_at(target, engine_of(source)).restore_from(
+        source, [path for path in held if path != IDENTITY and path not in apart]
+    )
     if fresh:
         Identity(checkpoint_at(source)).hand_over(Identity(checkpoint_at(target)))
     else:

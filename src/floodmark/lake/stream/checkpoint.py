@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 from floodmark.core.errors import StateError, shown
 from floodmark.lake.folder.storage import folders, read
+from floodmark.lifecycle.savepoint import File
 
 ENGINE = "engine.json"
 """Name of the file in a checkpoint's folder that names its engine. Spark's checkpoints have no such file."""
@@ -88,8 +89,11 @@ class Checkpoint(Protocol):
         """
         ...
 
-    def copy_to(self, target: str, batch: int) -> None:
+    def copy_to(self, target: str, batch: int) -> Mapping[str, File]:
         """Copy the checkpoint as of a committed micro-batch into a folder. The stream may keep running.
+
+        Returns:
+            Path -> file, of the files that are not copied but are to be shared by savepoints in a bucket.
 
         Raises:
             StateError: STATE-021, the checkpoint lacks files of the micro-batch.

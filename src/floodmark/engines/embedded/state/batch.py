@@ -48,6 +48,7 @@ class Batch:
         next_merge: number of the next merged file.
         tick: recorded clock; None for an operator that does not wait for processing time.
         behind: input name -> last ``_sequence`` that was read before the stream changed to reading the input's files in their order.
+        digests: file of ``segments`` -> (SHA-256, bytes), for a checkpoint in a bucket.
     """
 
     number: int
@@ -60,10 +61,14 @@ class Batch:
     next_merge: int = 0
     tick: Recorded | None = None
     behind: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain values for JSON."""
-        return {"format": 1, **asdict(self), "positions": [list(one) for one in self.positions]}
+        fields = {"format": 1, **asdict(self), "positions": [list(one) for one in self.positions]}
+        if not self.digests:
+            fields.pop("digests")
+        return fields
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Batch:
@@ -76,6 +81,7 @@ class Batch:
         positions = tuple(Position(*one) for one in value["positions"])
         tick = Recorded(**value["tick"]) if value.get("tick") else None
         fields["segments"], fields["behind"] = tuple(value["segments"]), value.get("behind", {})
+        fields["digests"] = {file: (digest, size) for file, (digest, size) in value.get("digests", {}).items()}
         return Batch(**fields, owed=owed, positions=positions, tick=tick)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -20,10 +20,10 @@ from floodmark.engines.embedded.state import files, segment
 from floodmark.engines.embedded.state.batch import Batch, file_of, rewritten
 from floodmark.lake.folder import bucket
 from floodmark.lake.folder.copies import copy, files_of
-from floodmark.lake.folder.storage import exists, remove, write
+from floodmark.lake.folder.storage import exists, open_hashed, remove, write
 from floodmark.lake.folder.storage import files as file_names
 from floodmark.lake.stream.checkpoint import ENGINE, Position
-from floodmark.lifecycle.savepoint import broken
+from floodmark.lifecycle.savepoint import File, broken
 
 NAME: Final = "embedded"
 KEPT = 100
@@ -118,8 +118,10 @@ class Checkpoint:
         """Set the version, of the table with this id, after which an input resumes. No stream may run on the checkpoint."""
         rewritten(self.path, batch, {source: Position(version, -1, table)})
 
-    def copy_to(self, target: str, batch: int) -> None:
+    def copy_to(self, target: str, batch: int) -> Mapping[str, File]:
         """Copy the checkpoint as of a committed micro-batch into a folder; its stream may run meanwhile.
+
+        In a bucket, the files of state before the micro-batch's own are left to be shared.
 
         Raises:
             StateError: STATE-021, the checkpoint lacks files.
@@ -127,7 +129,12 @@ class Checkpoint:
         recorded = self.batch(batch)
         if recorded is None:
             raise broken(f"checkpoint {self.path}", f"one without micro-batch {batch}")
-        for file in (*recorded.segments, file_of(batch), f"commits/{batch}", ENGINE):
+        shares = bucket.is_bucket(self.path)
+        if shares:
+            copied: tuple[str, ...] = (file_of(batch), ENGINE)
+        else:
+            copied = (*recorded.segments, file_of(batch), f"commits/{batch}", ENGINE)
+        for file in copied:
             try:
                 copy(f"{self.path}/{file}", f"{target}/{file}")
             except FileNotFoundError as error:
@@ -135,6 +142,24 @@ class Checkpoint:
         for file in files_of(self.path):
             if "/" not in file and file != ENGINE:
                 copy(f"{self.path}/{file}", f"{target}/{file}")
+        if not shares:
+            return {}
+        Checkpoint(target).mark(batch)
+        return {file: self._file(file, recorded.digests.get(file)) for file in recorded.segments}
+
+    def _file(self, name: str, known: tuple[str, int] | None) -> File:
+        """Digest and size of a file of state; read only if no micro-batch has recorded them.
+
+        Raises:
+            StateError: STATE-021, the file does not exist.
+        """
+        if known is not None:
+            return File(sha256=known[0], size=known[1])
+        try:
+            size, digest = open_hashed(f"{self.path}/{name}").finish()
+        except FileNotFoundError as error:
+            raise broken(f"checkpoint {self.path}", f"one without '{name}'") from error
+        return File(sha256=digest, size=size)
 
     def restore_from(self, source: str, files: Iterable[str]) -> None:
         """Fill the empty folder of this checkpoint from a savepoint: ``files`` below ``source``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,12 @@ def replace(checkpoint: str, folder: str, name: str) -> None:
     """Send a file that no stream writes at the same time; nothing for a local checkpoint."""
     if checkpoint != folder:
         bucket.write(f"{checkpoint}/{name}", Path(folder, name))
+
+
+def digest(folder: str, name: str) -> tuple[str, int]:
+    """(SHA-256, bytes) of a file in the local folder."""
+    with Path(folder, name).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest(), stream.tell()
 
 
 def create(checkpoint: str, folder: str, name: str) -> None:

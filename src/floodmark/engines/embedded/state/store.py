@@ -140,7 +140,12 @@ class State:
         """Make a micro-batch and its changes durable. From then on, a restart resumes after this micro-batch."""
         merged, segments = self._merged()
         last = self.batch
-        whole = replace(batch, segments=segments, next_merge=(last.next_merge if last else 0) + merged)
+        whole = replace(
+            batch,
+            segments=segments,
+            digests=self._digested(segments),
+            next_merge=(last.next_merge if last else 0) + merged,
+        )
         crash.point("embedded.before_state")
         header = whole.as_json() | self._owner()
         written = segment.write(self._folder, file_of(batch.number), header, self._changes)
@@ -176,6 +181,13 @@ class State:
         if self._unmarked is not None and self._folder != self.checkpoint.path:
             self.checkpoint.mark(self._unmarked)
         self._unmarked = None
+
+    def _digested(self, segments: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """``Batch.digests``: each file is read once."""
+        if self._folder == self.checkpoint.path:
+            return {}
+        known = {} if self.batch is None else self.batch.digests
+        return {file: known.get(file) or files.digest(self._folder, file) for file in segments}
 
     def _owner(self) -> dict[str, str]:
         """What makes a micro-batch's file in a bucket differ from that of another process."""

@@ -21,7 +21,7 @@ from floodmark.lake.restore.canonical import BatchMetadata, Passed
 from floodmark.lake.stream.carrier import progress_of
 from floodmark.lake.stream.checkpoint import Position, garbage
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.lifecycle.savepoint import broken
+from floodmark.lifecycle.savepoint import File, broken
 
 HERE = "floodmark-checkpoint:"
 """Replaces, in a savepoint, the one absolute path that Spark keeps in a checkpoint."""
@@ -314,7 +314,7 @@ class Checkpoint:
             raise garbage(self.path, f"{log}/{batch}", content)
         return lines
 
-    def copy_to(self, target: str, batch: int) -> None:
+    def copy_to(self, target: str, batch: int) -> Mapping[str, File]:
         """Copy the checkpoint as of a committed micro-batch into a folder; its stream may run meanwhile.
 
         The state of a micro-batch is written before its commit and never again, so commits are copied first. Files that vanish meanwhile
@@ -341,6 +341,7 @@ class Checkpoint:
         missing = Checkpoint(target).missing_state(batch)
         if missing:
             raise broken(f"checkpoint {self.path}", f"one without the state '{missing}' of micro-batch {batch}")
+        return {}
 
     def restore_from(self, source: str, files: Iterable[str]) -> None:
         """Fill the empty folder of this checkpoint from a savepoint: ``files`` below ``source``. Its query gets a new id."""
