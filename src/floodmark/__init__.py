@@ -4,6 +4,7 @@ from floodmark.spec.assets.alert import Alert, Change, Email, Env, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
+from floodmark.spec.assets.store import SecretFile, Store
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
@@ -127,10 +128,12 @@ __all__ = [
     "Rollout",
     "Rows",
     "Savepoints",
+    "SecretFile",
     "Session",
     "Settings",
     "Sliding",
     "Source",
+    "Store",
     "Stream",
     "TimeFormat",
     "Timer",

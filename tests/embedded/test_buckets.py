@@ -6,24 +6,28 @@ import os
 import signal
 import sys
 import threading
+import uuid
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import forked
+import psutil
 import pytest
 from events import disorder
 from processes import paths
 from s3_server import Plan
 from streams import ONCE, PLAIN, WINDOWED
 
+from floodmark import Env, Settings, Store
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder import bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.restore import savepoints
@@ -245,3 +249,63 @@ def test_a_stale_driver_is_fenced_by_a_rollback(sail: Sail, s3: Server, s3_proxy
         run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=late)
     run_unbounded(sail, PLAIN, lake, until_caught_up=True)
     _check(lake, PLAIN, log)
+
+
+def test_a_stream_waits_while_its_credentials_are_expired_and_says_so(
+    sail: Sail, s3: Server, s3_proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, log = _lake(s3), disorder(PLAIN, 11, 120)
+    _landed(lake, PLAIN, log, 3)
+
+    def expire(info: BatchInfo) -> None:
+        if info.batch_id == 0:
+            s3_proxy.plan(Plan(fault="refused", times=3))
+
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=expire)
+    assert s3_proxy.faults() == {"refused": 3}
+    assert capsys.readouterr().err.count("the store refuses the credentials") == 3
+    _check(lake, PLAIN, log)
+
+
+def test_a_bucket_that_disappears_ends_the_stream_with_its_name(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    lake, log = _lake(s3), disorder(PLAIN, 12, 120)
+    _landed(lake, PLAIN, log, 3)
+    with pytest.raises(SetupError, match=f"SETUP-057 .*{lake.root}.*NoSuchBucket.*Make the bucket"):
+        run_unbounded(
+            sail,
+            PLAIN,
+            lake,
+            until_caught_up=True,
+            files_per_batch=1,
+            on_batch=lambda _: s3.remove(lake.root.split("/")[2]),
+        )
+
+
+def test_a_secret_is_in_no_object_no_output_and_no_command(
+    sail: Sail, s3: Server, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Plans, manifests, records and state are objects of the bucket; a driver and its server are processes."""
+    secret, commands = uuid.uuid4().hex, set[str]()
+    monkeypatch.setenv("LAKE_SECRET", secret)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+    root = f"{s3.bucket()}/lake"
+    settings = Settings(lake=root, store=Store(secret_key=Env("LAKE_SECRET")))
+    lake, log = Lake.of(settings), disorder(ONCE, 13, 120)
+    _landed(lake, ONCE, log, 2)
+
+    def look(_: BatchInfo) -> None:
+        commands.update(" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True))
+
+    fresh = Sail(memory=300)
+    try:
+        run_bounded(fresh, ONCE, Lake(f"{root}-other", logs=root))
+        run_unbounded(fresh, ONCE, lake, until_caught_up=True, on_batch=look)
+    finally:
+        fresh.close()
+    savepoints.create(ONCE.name, lake, code={"settings": repr(settings)})
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == secret and any("child.py" in command for command in commands)
+    objects = [f"s3://{root.split('/')[2]}/{stat.path}" for stat in bucket.below(root)]
+    assert len(objects) > 20
+    texts = [bucket.read(location) or b"" for location in objects]
+    texts += [text.encode() for text in (*commands, *capfd.readouterr())]
+    assert not any(secret.encode() in text for text in texts)

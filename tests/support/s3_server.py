@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Literal
 
-Fault = Literal["503", "409", "slow", "lost", "refused"]
-"""An answer in the server's place; ``lost``: the server has done its work, and the connection ends without its answer."""
+Fault = Literal["503", "409", "slow", "lost", "refused", "region", "501", "unconditional"]
+"""An answer in the server's place; ``lost``: the server has done its work, and the connection ends without its answer; ``unconditional``: the server does
+not see the condition of a put."""
 REGION = "us-east-1"
 _SLOW_SECONDS = 0.05
 _LOOK_SECONDS = 0.05
@@ -53,6 +55,16 @@ class Server:
         connection.close()
         assert answer.status == 200, answer.status
         return f"s3://{name}"
+
+    def remove(self, name: str) -> None:
+        """Remove a bucket and all that is in it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("GET", f"/{name}?list-type=2", headers={"Authorization": _SIGNED})
+        keys = re.findall(r"<Key>([^<]+)</Key>", connection.getresponse().read().decode())
+        for path in [*(f"/{name}/{key}" for key in keys), f"/{name}"]:
+            connection.request("DELETE", path, headers={"Authorization": _SIGNED})
+            connection.getresponse().read()
+        connection.close()
 
 
 _SIGNED = f"AWS4-HMAC-SHA256 Credential=key/20260101/{REGION}/s3/aws4_request, SignedHeaders=host, Signature=0"
@@ -108,6 +120,7 @@ class Plan:
         method: of these.
         path: part of their paths.
         times: how many of them; by default all.
+        key: access key of requests that meet no fault.
     """
 
     seed: int = 0
@@ -116,6 +129,7 @@ class Plan:
     method: str = ""
     path: str = ""
     times: int = 1 << 30
+    key: str = ""
 
 
 class Faults:
@@ -125,10 +139,12 @@ class Faults:
         self.plan, self.left, self.drawn = plan, plan.times, random.Random(plan.seed)
         self.lock = threading.Lock()
 
-    def next(self, method: str, path: str) -> Fault | None:
+    def next(self, method: str, path: str, signed: str) -> Fault | None:
         """The fault of the next request."""
         plan = self.plan
         with self.lock:
+            if plan.key and f"Credential={plan.key}/" in signed:
+                return None
             if plan.fault is not None:
                 meets = plan.method in {"", method} and plan.path in path and self.left > 0
                 self.left -= meets
@@ -196,6 +212,8 @@ _ERRORS = {
     "503": (503, "SlowDown"),
     "409": (409, "ConditionalRequestConflict"),
     "refused": (403, "ExpiredToken"),
+    "region": (400, "AuthorizationHeaderMalformed"),
+    "501": (501, "NotImplemented"),
 }
 
 
@@ -213,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
                 type(self).faults = Faults(Plan(**json.loads(body)))
                 self.requests.clear()
             return self._answer(200, {}, json.dumps(self.requests).encode())
-        fault = self.faults.next(self.command, self.path)
+        fault = self.faults.next(self.command, self.path, self.headers.get("Authorization", ""))
         if fault == "409" and "If-None-Match" not in self.headers:
             fault = "503"
         self.requests.append((self.command, self.path, fault or ""))
@@ -221,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, code = _ERRORS[fault]
             content = f"<Error><Code>{code}</Code></Error>".encode()
             return self._answer(status, {"Content-Type": "application/xml"}, content)
+        if fault == "unconditional":
+            del self.headers["If-None-Match"]
         if fault == "slow":
             threading.Event().wait(_SLOW_SECONDS)
         connection = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=60)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,8 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from s3_server import Fault, Plan, Proxy
 
-from floodmark.lake.folder import bucket, copies, storage
+from floodmark import Env, SecretFile, Settings, Store
+from floodmark.core import machine
+from floodmark.core.errors import CapabilityError, ConnectorError, DefinitionError
+from floodmark.engines.spark.setup.bucket import refuse_bucket
+from floodmark.lake.folder import bucket, copies, credentials, storage
 from floodmark.lake.folder.bucket import StoreError
+from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
     from s3_server import Server
@@ -92,3 +101,80 @@ def test_what_a_store_refuses_is_told_from_a_file_that_is_not_there(s3: Server, 
     s3_proxy.plan(Plan(fault="refused"))
     with pytest.raises(PermissionError, match="ExpiredToken"):
         bucket.read(f"{root}/none")
+
+
+def test_a_secret_in_a_file_is_read_again_once_the_store_refuses_it(
+    s3: Server, s3_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request waits until the file is renewed, and goes through."""
+    (tmp_path / "key").write_text("old")
+    monkeypatch.setenv("FLOODMARK_STORE_FILES", "")
+    credentials.reach(Store(access_key=SecretFile(str(tmp_path / "key"))))
+    file, told = f"{s3.bucket()}/file", list[str]()
+    s3_proxy.plan(Plan(fault="refused", key="new"))
+    with pytest.raises(PermissionError, match="ExpiredToken"):
+        bucket.write(file, b"1")
+
+    def wait(message: str, _: float) -> bool:
+        told.append(message)
+        (tmp_path / "key").write_text("new" if len(told) == 2 else "old")
+        return True
+
+    with bucket.patient(wait):
+        bucket.write(file, b"2")
+    assert len(told) == 2 and "ExpiredToken" in told[0]
+    assert bucket.read(file) == b"2"
+
+
+@pytest.mark.parametrize("fault", ["unconditional", "501"])
+def test_a_store_without_conditional_writes_is_refused_when_it_is_opened(
+    s3: Server, s3_proxy: Proxy, fault: Fault
+) -> None:
+    root = f"{s3.bucket()}/lake"
+    s3_proxy.plan(Plan(fault=fault, method="PUT"))
+    with pytest.raises(ConnectorError, match=r"CONNECTOR-216 .*a store with conditional writes"):
+        Lake.of(Settings(lake=root))
+    s3_proxy.plan()
+    assert not list(bucket.below(root))
+    Lake.of(Settings(lake=root))
+    s3_proxy.plan(Plan(fault="501", method="PUT"))
+    Lake.of(Settings(lake=root))  # it is looked once
+
+
+def test_a_secret_is_a_reference_and_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "FLOODMARK_STORE_FILES"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("LAKE_SECRET", "hush-hush")
+    settings = Settings(store=Store(secret_key=Env("LAKE_SECRET"), region="eu-central-1"))
+    Lake.of(replace(settings, lake=str(tmp_path)))
+    assert (os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AWS_REGION"]) == ("hush-hush", "eu-central-1")
+    assert "hush" not in repr(settings) + json.dumps(asdict(settings))
+    with pytest.raises(DefinitionError, match=r"DEFINITION-298 Store\(secret_key=...\)") as raised:
+        Store(secret_key="hush-hush")  # type: ignore[arg-type]  # noqa: S106 - refused
+    assert "hush" not in str(raised.value)
+    with pytest.raises(DefinitionError, match=r"DEFINITION-298 Store\(endpoint=...\)"):
+        Store(endpoint="s3.example.com")
+    with pytest.raises(DefinitionError, match="DEFINITION-298 SecretFile"):
+        SecretFile("hush-hush")
+    with pytest.raises(ConnectorError, match="CONNECTOR-215 variable NONE_OF_THEM"):
+        Lake.of(Settings(lake=str(tmp_path), store=Store(access_key=Env("NONE_OF_THEM"))))
+
+
+@pytest.mark.parametrize(
+    ("fault", "fix"), [("region", "Set AWS_REGION"), ("refused", "Renew the credentials"), (None, "Make the bucket")]
+)
+def test_what_is_wrong_with_a_store_is_said_with_what_mends_it(
+    s3: Server, s3_proxy: Proxy, fault: Fault | None, fix: str
+) -> None:
+    root = "s3://no-such-bucket/lake" if fault is None else f"{s3.bucket()}/lake"
+    s3_proxy.plan(Plan(fault=fault))
+    with pytest.raises(OSError, match=root) as raised:
+        bucket.write(f"{root}/file", b"")
+    refusal = machine.refused(raised.value, "landing")
+    assert refusal is not None and refusal.code == "SETUP-057" and refusal.fix.startswith(fix)
+
+
+def test_spark_is_refused_where_its_commits_would_be_lost() -> None:
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-045 .*floodmark land flights --engine embedded"):
+        refuse_bucket(Lake("s3://bucket/lake"), "landing of 'flights'", "floodmark land flights")
+    refuse_bucket(Lake("/lake"), "landing of 'flights'", "floodmark land flights")

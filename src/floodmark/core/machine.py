@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -92,8 +92,23 @@ _NO_MEMORY = _Refusal(
     "Give it more, Settings(memory=MEGABYTES) in resources/settings.py, or run it on Spark: --engine spark.",
 )
 _OF_SAIL = re.compile(r"[^\n]*Failed to allocate additional [^\n]*memory pool[^\n]*")
-_OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure)[^\n]*")
-"""Arrow's message about a bucket, which has no errno."""
+_OF_STORE = re.compile(
+    r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure|Generic S3 error|Generic GCS error)[^\n]*"
+    r"|(?:s3|s3a|gs|gcs|abfss?|az|wasbs?)://\S+: [^\n]*"
+)
+"""A message about a bucket, which has no errno: floodmark's own begins with the URI."""
+_OF_CODE = MappingProxyType(
+    {
+        "NoSuchBucket": "Make the bucket, or correct its name: --lake, or lake and logs in resources/settings.py.",
+        "Expired": "Renew the credentials.",
+        "InvalidAccessKeyId": "Correct the credentials.",
+        "SignatureDoesNotMatch": "Correct the credentials.",
+        "RequestTimeTooSkewed": "Set the clock of this machine.",
+        "AuthorizationHeaderMalformed": "Set AWS_REGION, or Store(region=...) in resources/settings.py, to the region of the bucket.",
+        "PermanentRedirect": "Set AWS_REGION, or Store(region=...) in resources/settings.py, to the region of the bucket.",
+    }
+)
+"""A store's name of a refusal, or the beginning of one -> the user's next step."""
 _DRAWN = re.compile(r"\x1b\[[\d;]*m|\u21b3 ?")
 """Colours and arrows in messages of delta-rs."""
 _OF_RUST = re.compile(r"[^\n]*(?:\(os error (\d+)\)|Os \{ code: (\d+),[^\n]*)")
@@ -118,6 +133,8 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
         refusal = _REFUSALS.get(number)
         if isinstance(cause, OSError) and cause.errno is None and (store := _OF_STORE.search(str(cause))):
             refusal, path = _UNREACHABLE, store[0].strip()
+            step = next((step for code, step in _OF_CODE.items() if code in str(cause)), None)
+            refusal = refusal if step is None else replace(refusal, fix=step)
         if pool := _OF_SAIL.search(str(cause)):
             refusal, path = _NO_MEMORY, pool[0].strip()
         if refusal is not None:

@@ -17,6 +17,7 @@ from floodmark.spec.assets.alert import Alert, check_alerts
 from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
 from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
+from floodmark.spec.assets.store import Store
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
 
@@ -46,6 +47,7 @@ class Settings:
             replaced without reading others; costs a file per partition and commit.
         kept_days: retention of unreferenced packages, ended timelines, logs of drivers and rows of the control store.
         upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
+        store: how the store of a lake in a bucket is reached; by default by the variables ``AWS_...`` of the environment.
         streams: ``shared``: supervised streams of one package run in one process, each in a thread; ``isolated``: in a process each.
     """
 
@@ -63,6 +65,7 @@ class Settings:
     kept_days: float = 30
     upkeep_minutes: float = 60
     streams: Hosting = "shared"
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown engine, and values that a later run would stumble over.
@@ -114,6 +117,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType
         "divided": (lambda value: isinstance(value, bool), "True or False"),
         "kept_days": (_is_length, "a number of 0 or more"),
         "upkeep_minutes": (_is_length, "a number of 0 or more"),
+        "store": (lambda value: value is None or isinstance(value, Store), "a Store or None"),
         "streams": (lambda value: value in get_args(Hosting), " or ".join(get_args(Hosting))),
     }
 )

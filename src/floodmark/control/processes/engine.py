@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.sail.server import check_installed
+from floodmark.engines.spark.setup.bucket import refuse_bucket
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.spec.graph import steps
@@ -169,6 +171,7 @@ class OnSpark:
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """As ``Computing``."""
+        refuse_bucket(lake, f"landing of '{source.name}'", f"floodmark land {source.name}")
         spark = self.spark
         _share(spark, source.name)
         from floodmark.engines.spark.landing.run import land
@@ -183,6 +186,7 @@ class OnSpark:
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
         """As ``Computing``."""
+        refuse_bucket(lake, f"replay of '{source.name}'", f"floodmark quarantine replay {source.name}")
         spark = self.spark
         from floodmark.engines.spark.landing.run import replay
 
@@ -190,6 +194,7 @@ class OnSpark:
 
     def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
         """As ``Computing``."""
+        refuse_bucket(lake, f"bounded run of '{operator.name}'", f"floodmark run {operator.name}")
         spark = self.spark
         from floodmark.engines.spark.bounded.run import run_bounded
 
@@ -276,13 +281,14 @@ class OnEmbedded:
         """The Sail server of this process; started by the first call.
 
         Args:
-            operators: operators that will run on the server. Operators with functions inside the server get a server of their own.
+            operators: operators that will run on the server. Operators with functions inside the server get a server of their own, as all in a bucket do.
 
         Raises:
             SetupError: SETUP-070 and 071, pysail is missing or of another version.
         """
         check_installed()  # before modules that need pysail are imported
-        alone = self.alone or any(_has_functions(operator) for operator in operators)
+        # a server reads a bucket with the secrets of the process that has started it
+        alone = self.alone or is_bucket(self.settings.lake) or any(_has_functions(operator) for operator in operators)
         with nullcontext() if self._used else self.step("starting the embedded engine"):
             from floodmark.engines.embedded.sail.session import shared
 

@@ -7,17 +7,24 @@ content with its own, so callers put an id of their own into the content.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from floodmark.core.errors import ConnectorError
+from floodmark.lake.folder.credentials import refreshed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -35,8 +42,13 @@ _TOGETHER = 8
 _REQUEST_SECONDS = 30
 FRONT = 8 << 20
 """Bytes that ``front`` reads: files up to this size are read by one request."""
+_LONGEST_WAIT_SECONDS = 15.0
+"""Between two looks whether credentials were renewed."""
+_PATIENCE: ContextVar[Callable[[str, float], bool] | None] = ContextVar("patience", default=None)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 """The store's name of a refusal, in its answer."""
+_UNKNOWN = ("NotImplemented", "501", "not supported", "not implemented")
+"""Words of a store that does not know conditional puts."""
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_")
 
 
@@ -77,9 +89,8 @@ def read(location: str) -> bytes | None:
     """The content of a file; None if it does not exist."""
     import obstore  # noqa: PLC0415 - only lakes in buckets need it
 
-    store, key = _opened(location)
     try:
-        return _asked(location, lambda: bytes(obstore.get(store, key).bytes()))
+        return _asked(location, lambda store, key: bytes(obstore.get(store, key).bytes()))
     except FileNotFoundError:
         return None
 
@@ -92,17 +103,15 @@ def read_range(location: str, start: int, length: int) -> bytes:
     """
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-    return _asked(location, lambda: bytes(obstore.get_range(store, key, start=start, length=length)))
+    return _asked(location, lambda store, key: bytes(obstore.get_range(store, key, start=start, length=length)))
 
 
 def stat(location: str) -> Stat | None:
     """Size and date of a file; None if it does not exist."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
     try:
-        return _stat(_asked(location, lambda: obstore.head(store, key)))
+        return _stat(_asked(location, obstore.head))
     except FileNotFoundError:
         return None
 
@@ -116,9 +125,7 @@ def front(location: str) -> tuple[bytes, int]:
     import obstore  # noqa: PLC0415 - as above
     from obstore.exceptions import BaseError  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-
-    def ask() -> tuple[bytes, int]:
+    def ask(store: ObjectStore, key: str) -> tuple[bytes, int]:
         try:
             answer = obstore.get(store, key, options={"range": (0, FRONT)})
         except BaseError as error:
@@ -134,26 +141,21 @@ def holds(location: str) -> bool:
     """True if there is a file below a folder."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-    prefix = f"{key}/" if key else None
-    return _asked(location, lambda: any(obstore.list(store, prefix, chunk_size=1)))
+    return _asked(location, lambda store, key: any(obstore.list(store, f"{key}/" if key else None, chunk_size=1)))
 
 
 def write(location: str, content: bytes | Path) -> None:
     """Create or replace a file. Readers see the old content or the new."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-    _asked(location, lambda: obstore.put(store, key, content))
+    _asked(location, lambda store, key: obstore.put(store, key, content))
 
 
 def write_stream(location: str, content: IO[bytes]) -> None:
     """``write`` for a seekable file of this process."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-
-    def attempt() -> None:
+    def attempt(store: ObjectStore, key: str) -> None:
         content.seek(0)
         obstore.put(store, key, content)
 
@@ -173,9 +175,7 @@ def create(location: str, content: bytes) -> bool:
     import obstore  # noqa: PLC0415 - as above
     from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-
-    def attempt() -> bool:
+    def attempt(store: ObjectStore, key: str) -> bool:
         try:
             obstore.put(store, key, content, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
@@ -199,9 +199,7 @@ def swap(location: str, content: bytes, tag: str | None) -> bool:
     import obstore  # noqa: PLC0415 - as above
     from obstore.exceptions import NotFoundError, PreconditionError  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-
-    def attempt() -> bool:
+    def attempt(store: ObjectStore, key: str) -> bool:
         try:
             obstore.put(store, key, content, mode={"e_tag": tag}, use_multipart=False)
         except (PreconditionError, NotFoundError):  # S3 answers 404 for a key that is gone
@@ -215,9 +213,7 @@ def tagged(location: str) -> tuple[bytes, str] | None:
     """(content, ETag) of a file; None if it does not exist."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-
-    def ask() -> tuple[bytes, str]:
+    def ask(store: ObjectStore, key: str) -> tuple[bytes, str]:
         answer = obstore.get(store, key)
         return bytes(answer.bytes()), str(answer.meta["e_tag"])
 
@@ -232,9 +228,8 @@ def remove(locations: Iterable[str]) -> None:
     import obstore  # noqa: PLC0415 - as above
 
     for location in locations:
-        store, key = _opened(location)
         try:
-            _asked(location, lambda store=store, key=key: obstore.delete(store, key))  # type: ignore[misc]
+            _asked(location, obstore.delete)
         except FileNotFoundError:
             continue
 
@@ -247,9 +242,9 @@ def copy(source: str, target: str) -> None:
     """
     import obstore  # noqa: PLC0415 - as above
 
-    (store, key), (other, to) = _opened(source), _opened(target)
-    if store is other:
-        _asked(source, lambda: obstore.copy(store, key, to, overwrite=True))
+    (*origin, _), (*goal, to) = split(source), split(target)
+    if origin == goal:
+        _asked(source, lambda store, key: obstore.copy(store, key, to, overwrite=True))
         return
     content = read(source)
     if content is None:
@@ -261,8 +256,7 @@ def below(location: str) -> Iterator[Stat]:
     """All files below a folder."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-    listed = _asked(location, lambda: list(itertools.chain.from_iterable(obstore.list(store, f"{key}/"))))
+    listed = _asked(location, lambda store, key: list(itertools.chain.from_iterable(obstore.list(store, f"{key}/"))))
     return map(_stat, listed)
 
 
@@ -270,8 +264,7 @@ def beside(location: str) -> tuple[list[Stat], list[str]]:
     """(files, names of the subfolders) of a folder."""
     import obstore  # noqa: PLC0415 - as above
 
-    store, key = _opened(location)
-    listed = _asked(location, lambda: obstore.list_with_delimiter(store, f"{key}/" if key else None))
+    listed = _asked(location, lambda store, key: obstore.list_with_delimiter(store, f"{key}/" if key else None))
     folders = [str(prefix).rstrip("/").rsplit("/", 1)[-1] for prefix in listed["common_prefixes"]]
     return list(map(_stat, listed["objects"])), folders
 
@@ -287,7 +280,7 @@ def send(files: Iterable[tuple[Path, str]]) -> None:
         write(pairs[0][1], pairs[0][0].read_bytes())
         return
     with ThreadPoolExecutor(_TOGETHER) as threads:
-        for sent in [threads.submit(write, location, file) for file, location in pairs]:
+        for sent in [threads.submit(copy_context().run, write, location, file) for file, location in pairs]:
             sent.result()
 
 
@@ -309,8 +302,38 @@ def fetch(files: Iterable[tuple[str, Path]]) -> None:
         file.write_bytes(content)
 
     with ThreadPoolExecutor(_TOGETHER) as threads:
-        for fetched in [threads.submit(fetch_one, location, file) for location, file in files]:
+        for fetched in [threads.submit(copy_context().run, fetch_one, location, file) for location, file in files]:
             fetched.result()
+
+
+def check_store(root: str) -> None:
+    """Check once for a lake that its store creates a file only if it does not exist; the lake then has a file that says so.
+
+    Args:
+        root: root of the lake.
+
+    Raises:
+        ConnectorError: CONNECTOR-216, the store ignores or refuses the condition.
+    """
+    checked = f"{root}/_floodmark/store.json"
+    if read(checked) is not None:
+        return
+    probe, own, other = f"{root}/_floodmark/probe-{uuid.uuid4().hex}", uuid.uuid4().bytes, uuid.uuid4().bytes
+    try:
+        conditional = create(probe, own) and not create(probe, other) and read(probe) == own
+        got = "one that replaces a file although the request forbids it"
+    except StoreError as error:
+        if not any(word in str(error) for word in _UNKNOWN):
+            raise
+        conditional, got = False, f"one that refuses the condition: {error}"
+    remove([probe])
+    if not conditional:
+        fix = (
+            "Keep the lake in a store with conditional writes (If-None-Match: *), such as Amazon S3, MinIO, Ceph or R2, or on a disk. Nothing was written: "
+            "without them two writers of one table lose commits."
+        )
+        raise ConnectorError(f"lake {root}", "a store with conditional writes", got, fix, code="CONNECTOR-216")
+    write(checked, json.dumps({"conditional": True}).encode())
 
 
 def _stat(meta: Any) -> Stat:
@@ -318,12 +341,12 @@ def _stat(meta: Any) -> Stat:
     return Stat(str(meta["path"]), int(meta["size"]), modified, str(meta["e_tag"] or ""))
 
 
-def _asked(location: str, ask: Callable[[], Result], again: tuple[type[Exception], ...] = ()) -> Result:
+def _asked(location: str, ask: Callable[[ObjectStore, str], Result], again: tuple[type[Exception], ...] = ()) -> Result:
     """The answer of a store. A request without a clear answer is repeated after a pause.
 
     Args:
         location: URI, for errors.
-        ask: the request; safe to repeat.
+        ask: (store, key) -> the answer to the request; safe to repeat.
         again: further exceptions that are no answer.
 
     Raises:
@@ -335,9 +358,11 @@ def _asked(location: str, ask: Callable[[], Result], again: tuple[type[Exception
 
     unclear: tuple[type[Exception], ...] = (exceptions.GenericError, *again)
     pause = _FIRST_PAUSE_SECONDS
-    for left in reversed(range(_TRIES)):
+    left = _TRIES
+    while True:
+        store, key = _opened(location)
         try:
-            return ask()
+            return ask(store, key)
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
                 message = f"{location}: {_short(error)}"
@@ -345,8 +370,12 @@ def _asked(location: str, ask: Callable[[], Result], again: tuple[type[Exception
             raise FileNotFoundError(location) from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             message = f"{location}: {_short(error)}"
-            raise PermissionError(message) from error
+            if not refreshed() and not _waits(message, pause):
+                raise PermissionError(message) from error
+            pause = min(pause * 2, _LONGEST_WAIT_SECONDS)
+            continue
         except unclear as error:
+            left -= 1
             if not left:
                 message = f"{location}: {_short(error)}"
                 raise StoreError(message) from error
@@ -355,7 +384,25 @@ def _asked(location: str, ask: Callable[[], Result], again: tuple[type[Exception
             raise StoreError(message) from error
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-    raise AssertionError
+
+
+@contextmanager
+def patient(wait: Callable[[str, float], bool]) -> Iterator[None]:
+    """Context manager in which a request waits while the store refuses the credentials, which may just be renewed.
+
+    Args:
+        wait: (message, seconds) -> True once the time has passed; False to give up.
+    """
+    token = _PATIENCE.set(wait)
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(token)
+
+
+def _waits(message: str, seconds: float) -> bool:
+    wait = _PATIENCE.get()
+    return wait is not None and wait(message, seconds)
 
 
 def _short(error: Exception) -> str:

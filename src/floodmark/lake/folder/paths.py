@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.core.errors import SetupError
-from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.bucket import check_store, is_bucket
+from floodmark.lake.folder.credentials import reach
 from floodmark.lake.folder.storage import folders, read, write
 from floodmark.spec.graph.operator import Input
 from floodmark.spec.workspace import Settings
@@ -50,7 +51,15 @@ class Lake:
 
     @staticmethod
     def of(settings: Settings) -> Lake:
-        """The lake of a workspace. A forked lake reads the logs and outputs of its original."""
+        """The lake of a workspace. A forked lake reads the logs and outputs of its original. The store of a lake in a bucket is checked once.
+
+        Raises:
+            ConnectorError: CONNECTOR-215 a secret of the store is missing, CONNECTOR-216 the store has no conditional writes.
+        """
+        if settings.store is not None:
+            reach(settings.store)
+        if is_bucket(settings.lake):
+            check_store(settings.lake.rstrip("/"))
         return Lake.forked(settings.lake) or Lake(settings.lake, logs=settings.logs)
 
     @staticmethod

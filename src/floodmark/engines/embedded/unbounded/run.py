@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +29,7 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.outcome import Tally, explained
+from floodmark.lake.folder import bucket
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
@@ -107,7 +110,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             for reader in stream.readers.values():
                 reader.end_here()
         try:
-            with found_lost(operator, lake, _again(operator)):
+            with found_lost(operator, lake, _again(operator)), bucket.patient(partial(_wait, operator, stop)):
                 stream.restate()
                 stream.run_timer_batch()
                 while not stop.is_set():
@@ -301,6 +304,14 @@ class Clock:
         tick = ticks.Recorded(at, before, self.reached, max(self.reached, evaluated.position))
         self.reached, self.due = tick.reached, evaluated.due
         return tick
+
+
+def _wait(operator: Operator, stop: threading.Event, refusal: str, seconds: float) -> bool:
+    """Wait while a store refuses the credentials of a stream, and say so; False once the stream is to stop."""
+    sys.stderr.write(
+        f"{operator.name}: the store refuses the credentials ({refusal}). The stream waits, and goes on once they are renewed.\n"
+    )
+    return not stop.wait(seconds)
 
 
 def _again(operator: Operator) -> str:

@@ -23,6 +23,7 @@ from floodmark.engines.outcome import explained
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.session import workers
+from floodmark.engines.spark.setup.bucket import refuse_bucket
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
@@ -123,10 +124,12 @@ def check_start(
         filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
+        CapabilityError: CAPABILITY-045, the lake is in a bucket.
         ExecutionError: EXECUTION-002, a table is missing.
         LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
+    refuse_bucket(lake, f"unbounded run of '{operator.name}'", f"floodmark run {operator.name} --unbounded")
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
