@@ -15,8 +15,10 @@ from hypothesis import settings
 
 from floodmark.spec.workspace import Settings
 
-# a busy machine is no failure, and what fails is what a change has broken: make test draws the same each time, make soak other examples
-settings.register_profile("floodmark", deadline=None, derandomize="FLOODMARK_SEEDS" not in os.environ)
+SOAKS = "FLOODMARK_SEEDS" in os.environ
+"""Whether this is ``make soak``."""
+# a busy machine is no failure, and what fails is what a change has broken: make test draws the same examples each time, make soak others and more
+settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 40)
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:
@@ -148,10 +150,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What a test costs follows from the fixtures it asks for; one with a browser is repeated once where a page was late, and only there.
 
+    A test that draws examples is one of ``make soak`` too, which draws others.
+
     The mark ``engines`` of a parameter says which engine of the test's is one of ``make soak`` for that parameter.
     """
     for item in items:
         if _engine(item) in {name for mark in item.iter_markers("engines") for name in mark.kwargs.get("soak", ())}:
+            item.add_marker(pytest.mark.soak)
+        if SOAKS and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.soak)
         names = set(getattr(item, "fixturenames", ()))
         if not names.isdisjoint(_STARTS_SPARK):

@@ -199,9 +199,15 @@ def _interpreted(group: str) -> bool:
 
 
 def _compile() -> None:
-    """Also where processes write no compiled code, as PYTHONDONTWRITEBYTECODE has it, they read what is there."""
+    """Also where processes write no compiled code, as PYTHONDONTWRITEBYTECODE has it, they read what is there.
+
+    pytest compiles Hypothesis by itself, a second in each process that finds it not compiled.
+    """
     for name in COMPILED:
         compileall.compile_dir(ROOT / name, quiet=1, workers=0)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "tests/docs/test_parity_page.py"]
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
 @contextmanager

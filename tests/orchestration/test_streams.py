@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import forked
 import psutil
 import pytest
+from borrowed import lend
 from browser import launch, picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
@@ -62,9 +63,12 @@ def shop(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(engine_name: str, shop: Path) -> Iterator[Server]:
-    """Its streams run on the engine of the test."""
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE=engine_name) as found:
+def server(engine_name: str, shop: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Its streams run on the engine of the test; those on Spark work, one after the other, on the Java of the test."""
+    variables = {"FLOODMARK_ENGINE": engine_name}
+    if engine_name == "spark":
+        variables |= lend(request.getfixturevalue("spark"))
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, **variables) as found:
         yield found
 
 

@@ -94,6 +94,7 @@ def test_it_begins_with_what_is_there_and_goes_on_with_what_comes(
         assert comparison.differences == 0, comparison.examples
 
 
+@pytest.mark.soak
 def test_it_reads_the_files_that_are_there_at_first_and_when_it_is_far_behind(
     spark: SparkSession, embedded: Computing, flights_inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

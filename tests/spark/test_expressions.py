@@ -78,8 +78,7 @@ def rows(tables):
     [
         pytest.param("compiled", stateless, marks=pytest.mark.soak),
         ("compiled", stateful),
-        pytest.param("interpreted", stateless, marks=pytest.mark.soak),
-        ("interpreted", stateful),
+        *(pytest.param("interpreted", operator, marks=pytest.mark.soak) for operator in (stateless, stateful)),
     ],
     indirect=["planned"],
     ids=lambda value: getattr(value, "name", value),

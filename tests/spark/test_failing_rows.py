@@ -147,6 +147,7 @@ def reasons(quarantine: list[dict[str, object]]) -> dict[str, str]:
     return {row: "" if text == "no value for this row" else text for row, text in said.items()}
 
 
+@pytest.mark.soak
 def test_the_same_rows_are_set_aside_as_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(7)
     assert compared(spark, tmp_path, chance, 60) > 5

@@ -19,9 +19,15 @@ STATELESS = expecting(warm, between("quarantine", "celsius"))
 MODES = ("bounded", "unbounded")
 
 
-@pytest.mark.feature("Z8")
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("code", [ASIDE, STATELESS], ids=["windows", "stateless"])
+@pytest.mark.parametrize(
+    ("code", "mode"),
+    [
+        pytest.param(ASIDE, "unbounded", marks=pytest.mark.feature("Z8"), id="windows-unbounded"),
+        pytest.param(STATELESS, "bounded", marks=pytest.mark.feature("Z8"), id="stateless-bounded"),
+        pytest.param(ASIDE, "bounded", marks=pytest.mark.soak, id="windows-bounded"),
+        pytest.param(STATELESS, "unbounded", marks=pytest.mark.soak, id="stateless-unbounded"),
+    ],
+)
 def test_rows_are_set_aside_as_on_the_embedded_engine(spark: SparkSession, code: Operator, mode: str) -> None:
     del spark
     assert Run("spark", mode)(code, ODD) == Run("memory", "bounded")(code, ODD)

@@ -123,7 +123,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-40, 90)), max_size
 
 @pytest.mark.feature("W8", "W11", "B9")
 @pytest.mark.parametrize("name", OPERATORS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows=ROWS, seed=st.integers(0, 10**6), ended=st.booleans())
 def test_panes_do_not_depend_on_micro_batches_or_restarts(name, rows, seed, ended):
     rng, operator = random.Random(seed), OPERATORS[name]

@@ -1,13 +1,15 @@
 """Python imports this where it starts: Dagster's daemon looks often, and the process of a run is forked from one that has imported Dagster.
 
 30 seconds between two looks at backfills, and 15 between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
-definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it.
+definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it. Drivers of streams on Spark
+work on the Java of a test that has lent it (``borrowed``).
 """
 
 import os
 import sys
 from pathlib import Path
 
+DRIVER = "floodmark.control.processes.driver"
 PRELOADED = [
     "dagster._grpc.server",
     "deltalake",
@@ -42,3 +44,20 @@ elif {"api", "grpc"} <= set(sys.orig_argv) and sys.platform == "linux":
 
     multiprocessing.set_forkserver_preload(PRELOADED)
     multiprocessing.get_context = forking
+elif "floodmark.cli.main" in sys.orig_argv and "FLOODMARK_TEST_JAVA" in os.environ:
+    import subprocess
+
+    begin = subprocess.Popen.__init__
+
+    def begun(self, command, *arguments, env=None, **named):
+        """As ``Popen``; a driver of a stream imports this file too."""
+        if env is not None and DRIVER in command:
+            env = {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], str(Path(__file__).parent)])}
+        begin(self, command, *arguments, env=env, **named)
+
+    subprocess.Popen.__init__ = begun
+elif DRIVER in sys.orig_argv and "FLOODMARK_TEST_JAVA" in os.environ:
+    sys.path.append(str(Path(__file__).parents[2] / "crash"))
+    from borrowed import borrow
+
+    borrow()
