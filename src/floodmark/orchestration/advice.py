@@ -1,8 +1,17 @@
-"""Advice on errors inside Dagster, in place of the command line's advice where that does not fit."""
+"""Advice inside Dagster: on errors, in place of the command line's advice where that does not fit; and links to the jobs that act on a stream."""
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import dagster as dg
+
 from floodmark.core.errors import FloodmarkError
+
+if TYPE_CHECKING:
+    from floodmark.control.state.records import Deployment
 
 _REBUILD = "launch the job upgrade with rebuild: true, which computes everything beside the stream and switches"
 _FIXES = {
@@ -51,3 +60,50 @@ def advice(error: FloodmarkError, operator: str) -> str:
     if fix is None or not operator or not error.fix.startswith(_ONLY.get(error.code, "")):
         return error.fix
     return (_LANDS if error.where.startswith("source ") else fix).format(name=operator)
+
+
+# ---- links to launchpads, as Dagster knows no actions on assets
+
+_OPS = {
+    "start": ("start_streams", "streams"),
+    "restart": ("restart_streams", "streams"),
+    "stop": ("stop_streams", "streams"),
+    "savepoint": ("save_stream", "operator"),
+    "upgrade": ("upgrade_stream", "operator"),
+}
+"""Job -> its step, and the field of the step's config that names the stream."""
+
+
+def repository_of_run(run: dg.DagsterRun) -> str:
+    """Where the definitions of a run are, as in Dagster's addresses; empty if the run was not launched by a server."""
+    if run.remote_job_origin is None:
+        return ""
+    repository = run.remote_job_origin.repository_origin
+    return f"{repository.repository_name}@{repository.code_location_origin.location_name}"
+
+
+def repository_of_sensor(context: dg.SensorEvaluationContext) -> str:
+    """Where the definitions of a sensor are, as in Dagster's addresses; empty if no daemon evaluates it."""
+    origin = context.code_location_origin
+    return "" if origin is None else f"{context.repository_name}@{origin.location_name}"
+
+
+def links(repository: str, stream: Deployment) -> dict[str, Any]:
+    """Metadata of a stream's asset: a link to the launchpad of each job that fits the stream now.
+
+    Args:
+        repository: of the definitions; empty for none, so that there are no links.
+        stream: of the asset.
+    """
+    if not repository:
+        return {}
+    jobs = ["start"] if stream.desired == "stopped" else ["restart", "stop"]
+    jobs += ["savepoint", "upgrade"] if stream.kind == "operator" else []
+    return {f"job {job}": dg.MetadataValue.url(_address(repository, job, stream.operator)) for job in jobs}
+
+
+def _address(repository: str, job: str, name: str) -> str:
+    step, field = _OPS[job]
+    value = json.dumps([name] if field == "streams" else name)
+    text = quote(f"ops:\n  {step}:\n    config:\n      {field}: {value}\n", safe="")
+    return f"/locations/{quote(repository, safe='@')}/jobs/{job}/playground/setup?config={text}"

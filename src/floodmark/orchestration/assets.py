@@ -25,7 +25,7 @@ from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, merge_results
 from floodmark.orchestration.conditions import condition
 from floodmark.orchestration.config import OperatorConfig, check_wait, defaults, landing_defaults
-from floodmark.orchestration.freshness import freshness_policy
+from floodmark.orchestration.metadata import freshness_policy
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset

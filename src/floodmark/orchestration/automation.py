@@ -17,10 +17,11 @@ from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing, MicroBatch
 from floodmark.observe.partitions import passed
 from floodmark.orchestration import partitions
+from floodmark.orchestration.advice import repository_of_sensor
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
-from floodmark.orchestration.freshness import REPORTED_SECONDS
+from floodmark.orchestration.freezing import freezing, thawing
 from floodmark.orchestration.health import reports
 from floodmark.orchestration.jobs import (
     KEY,
@@ -33,6 +34,7 @@ from floodmark.orchestration.jobs import (
     readable,
     relisted,
 )
+from floodmark.orchestration.metadata import REPORTED_SECONDS
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
@@ -55,7 +57,7 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         return dg.Definitions()
     names = operator_names(workspace)
     built = jobs(streams, names)
-    built |= {"plan": planning(streams, names)}
+    built |= {one.name: one for one in (planning(streams, names), freezing(streams, names), thawing(streams, names))}
     what = (
         "Savepoints of streams: a materialization for each savepoint, and for each deletion. Never materialized while there is no savepoint. "
         "The job rollback restores a savepoint, and lists the savepoints as its partitions."
@@ -179,7 +181,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
                 progress = list(_progress(asset, streams.location, known))
                 events += progress
                 _note(unchecked, asset, progress)
-        events += reports(workspace, streams, known.setdefault(_HEALTH, {}))
+        events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
         runs = _checks(context.instance, unchecked, checking)
         return dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs

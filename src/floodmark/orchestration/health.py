@@ -17,6 +17,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import describe
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.usage import Usage
+from floodmark.orchestration.advice import links, repository_of_run
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.jobs import Streams
 from floodmark.spec.workspace import Workspace
@@ -82,7 +83,7 @@ def health_checks(workspace: Workspace, streams: Streams) -> list[dg.AssetChecks
                 {"state": refusal or "no stream was started"},
             )
             if seen is not None:
-                passed, severity, about = _verdict(seen, streams)
+                passed, severity, about = _verdict(seen, streams, repository_of_run(context.run))
             yield dg.AssetCheckResult(
                 asset_key=chosen.asset_key, check_name=NAME, passed=passed, severity=severity, metadata=about
             )
@@ -109,8 +110,15 @@ def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[
     return {name: Seen(keys[name], verdicts[fleet.stream(name)]) for name in names}
 
 
-def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> Iterator[Any]:
-    """Evaluations and observations that are due. Updates ``known``: stream -> what was reported of it last, and when."""
+def reports(workspace: Workspace, streams: Streams, known: dict[str, Any], repository: str = "") -> Iterator[Any]:
+    """Evaluations and observations that are due. Updates ``known``: stream -> what was reported of it last, and when.
+
+    Args:
+        workspace: of the streams.
+        streams: what acts on them.
+        known: of each stream what the last look kept.
+        repository: of the definitions, for links to jobs.
+    """
     looked = look(workspace, streams, known)
     for name, seen in looked.items():
         state: list[str] = [seen.health.level, seen.health.condition]
@@ -118,7 +126,7 @@ def reports(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> It
         check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now, len(looked))
         known[name] = after | {"crash": -1 if crash is None else crash.id}
         if check:
-            passed, severity, about = _verdict(seen, streams)
+            passed, severity, about = _verdict(seen, streams, repository)
             yield dg.AssetCheckEvaluation(
                 asset_key=seen.key, check_name=NAME, passed=passed, severity=severity, metadata=about
             )
@@ -155,7 +163,7 @@ def _keys(workspace: Workspace) -> dict[str, dg.AssetKey]:
     return keys | {asset.operator.name: output_key(asset.operator.outputs[0]) for asset in workspace.operator_assets}
 
 
-def _verdict(seen: Seen, streams: Streams) -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
+def _verdict(seen: Seen, streams: Streams, repository: str = "") -> tuple[bool, dg.AssetCheckSeverity, dict[str, Any]]:
     """(whether the check is passed, its severity, its metadata)."""
     from floodmark.control.serving.server import page_of  # noqa: PLC0415 - definitions load without Spark
 
@@ -170,6 +178,7 @@ def _verdict(seen: Seen, streams: Streams) -> tuple[bool, dg.AssetCheckSeverity,
         about["end of its log"] = dg.MetadataValue.md(f"```\n{tail}\n```")
     if (page := page_of(streams.fleet(print).store, seen.observed.deployment.stream)) is not None:
         about["page"] = dg.MetadataValue.url(page)
+    about |= links(repository, seen.observed.deployment)
     severity = dg.AssetCheckSeverity.ERROR if health.level == "error" else dg.AssetCheckSeverity.WARN
     return health.level == "ok", severity, about
 

@@ -1,4 +1,4 @@
-"""Metadata that Dagster shows of an asset: columns from its definition; rows, lateness, coverage and a chart from each materialization."""
+"""Metadata that Dagster shows of an asset: columns from its definition; rows, lateness, coverage and a chart from each materialization; and its freshness policy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +23,12 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
 from floodmark.observe import coverage as states
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, Column, Schema
+from floodmark.spec.windowing.partitions import Daily
 from floodmark.spec.workspace import Workspace
 
 _MOST_ROWS = 50
@@ -204,3 +207,26 @@ def picture(rows: Mapping[str, int], title: str) -> dict[str, Any]:
     if len(shown) < 2:  # noqa: PLR2004 - one bar says no more than its number
         return {}
     return {"plot": dg.MetadataValue.md(_image(title, charts.bars(shown, "rows")))}
+
+
+# ---- freshness as Dagster's own policy, which is judged by the age of the newest materialization; the check `stream` judges the watermark itself
+
+REPORTED_SECONDS = 300
+"""Least time between two materializations that the sensor `streams` reports of an asset that is not divided."""
+_LOOK_SECONDS = 60
+"""Longest time until a sensor that is due has looked."""
+
+
+def freshness_policy(asset: SourceAsset | OperatorAsset) -> dg.FreshnessPolicy | None:
+    """Dagster's policy for the freshness of an asset; None without one.
+
+    A materialization is reported for each completed partition, or of an asset that is not divided every five minutes: so much longer than the freshness is the
+    window, so that the policy fails only where the check fails too.
+    """
+    if asset.freshness is None:
+        return None
+    pause = timedelta(seconds=REPORTED_SECONDS)
+    if isinstance(asset, OperatorAsset) and asset.partitions is not None:
+        pause = timedelta(hours=25 if isinstance(asset.partitions, Daily) else 1)
+    window = timedelta(milliseconds=asset.freshness, seconds=_LOOK_SECONDS) + pause
+    return dg.FreshnessPolicy.time_window(fail_window=window)

@@ -9,8 +9,8 @@ import click
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
-from floodmark.core.time import describe, parse_instant
-from floodmark.spec.windowing.partitions import named
+from floodmark.core.time import describe
+from floodmark.spec.windowing.partitions import instant_of
 
 
 @click.command()
@@ -61,8 +61,4 @@ def thaw(invocation: Invocation, *, operator: str, since: str | None) -> None:
 
 
 def _instant(opened: LoadedWorkspace, operator: str, text: str, where: str) -> int:
-    """The instant of a day: the start of an asset partition, or any instant of an operator without partitions."""
-    partitions = opened.workspace.asset(operator).partitions
-    if partitions is None:
-        return parse_instant(text, where)
-    return named(partitions, text, where).start
+    return instant_of(opened.workspace.asset(operator).partitions, text, where)

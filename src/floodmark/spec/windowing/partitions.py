@@ -182,6 +182,15 @@ def named(partitions: Partitions, text: str, where: str) -> Interval:
     return Interval(start=parts[0].start, end=parts[1].end)
 
 
+def instant_of(partitions: Partitions | None, text: str, where: str) -> int:
+    """The instant, ms, that a text names: the start of an asset partition, or any instant of what is not divided.
+
+    Raises:
+        LifecycleError: as ``named``.
+    """
+    return parse_instant(text, where) if partitions is None else named(partitions, text, where).start
+
+
 def _beginning(partitions: Partitions, text: str, where: str) -> Interval:
     moment = parse_instant(_iso(text) or text, where, partitions.timezone)
     if _begins(partitions, moment) and first(partitions) <= moment < end(partitions):
