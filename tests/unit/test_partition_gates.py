@@ -21,8 +21,8 @@ from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state.records import Deployment, Driver, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core import crash
-from floodmark.core.time import Interval
-from floodmark.lake.results import gates
+from floodmark.core.time import Interval, iso
+from floodmark.lake.results import gates, verdicts
 
 DAY, SECONDS = 86_400_000, 120
 HERE = StreamId("totals", "/lake")
@@ -84,6 +84,61 @@ def test_a_check_that_passes_releases_its_own_gates_inside_what_it_has_seen(tmp_
     assert gates.passed(path, "many", Interval()) == [later]
     gates.close(path, other)
     assert gates.closed(path) == [other], "closed again, it is one gate"
+
+
+RECORD = """
+import sys
+from floodmark.core.time import Interval, iso
+from floodmark.lake.results import verdicts
+path, start, end = sys.argv[1:]
+verdicts.record(path, "many", Interval(start=int(start), end=int(end)))
+"""
+
+
+@pytest.mark.feature("Z8")
+@pytest.mark.parametrize("point", crash.POINTS["verdict"])
+def test_a_killed_process_leaves_a_verdict_or_none_and_can_be_repeated(tmp_path: Path, point: str) -> None:
+    path, days = str(tmp_path / "hourly"), [(DAY, 2 * DAY), (3 * DAY, 4 * DAY), (2 * DAY, 3 * DAY)]
+
+    def record(day: tuple[int, int], point: str = "") -> int:
+        command = [sys.executable, "-c", RECORD, path, *map(str, day)]
+        return forked.run(command, env=os.environ | {crash.VARIABLE: point}).returncode
+
+    def unjudged() -> list[bool]:
+        return [bool(verdicts.unjudged(path, ["many"], Interval(start=start, end=end))) for start, end in days]
+
+    assert record(days[0]) == 0
+    assert record(days[1], point) == -signal.SIGKILL
+    assert unjudged() == [False, point.endswith("before_write"), True]
+    assert [record(day) for day in days] == [0, 0, 0]
+    assert unjudged() == [False] * 3
+    assert verdicts.unjudged(path, ["many", "few"], Interval(start=DAY, end=4 * DAY)) == ["few"]
+    verdicts.cut(path, 3 * DAY - 1)
+    assert unjudged() == [False, True, False], "a table that was restored has passed nothing behind its progress"
+    verdicts.forget(path)
+    assert unjudged() == [True] * 3
+
+
+def test_a_stream_that_waits_for_a_verdict_is_gated_and_at_fault_once_nobody_judges(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/control.db")
+    about = {"root": "/", "lake": "/lake", "environment": "dev", "package": "p", "version": "totals@1"}
+    store.deploy(Deployment(operator="totals", desired="running", **about))
+    (deployment,) = store.deployments()
+    driver, now = store.begin(deployment, "/logs"), store.now()
+
+    def health(reason: str) -> tuple[str, str, str]:
+        store.update(driver.id, state="running", reason=reason)
+        observed = Observed(deployment=deployment, drivers=store.drivers(HERE), supervised=True, now=now)
+        verdict = observed.judge()
+        return verdict.level, verdict.condition, verdict.mend
+
+    incomplete = f"{verdicts.HELD}partition 1970-01-02 of 'hourly', which is not complete yet"
+    assert health(incomplete) == ("ok", "gated", "")
+    judged = f"{verdicts.HELD}partition 1970-01-02 of 'hourly', which is complete, and not judged since "
+    assert health(judged + iso(int(now * 1000) - 10_000)) == ("ok", "gated", "")
+    level, condition, mend = health(judged + iso(int(now * 1000) - 300_000))
+    assert (level, condition) == ("warning", "gated")
+    assert "floodmark gate release hourly --partition" in mend
 
 
 @pytest.mark.feature("Z8")

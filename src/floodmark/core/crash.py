@@ -206,6 +206,10 @@ POINTS = MappingProxyType(
             "gate.after_record",
             "gate.after_release",
         ),
+        "verdict": (
+            "verdict.before_write",
+            "verdict.after_write",
+        ),
         "move": (
             "step.leave",
             "step.fork",

@@ -3,20 +3,24 @@
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, describe
 from floodmark.engines.outcome import described
-from floodmark.lake.results import gates
+from floodmark.lake.results import gates, verdicts
+from floodmark.lake.results.parts import complete
 from floodmark.observe.data_docs import rows_of
 from floodmark.observe.drift import drifts, longest, split_off
 from floodmark.observe.expectations import evaluate, plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
+from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
@@ -34,6 +38,10 @@ _APART = 31
 
 Rows = Callable[["SparkSession", Interval], "DataFrame"]
 """(session, interval of event time) -> the rows to check, without stamps."""
+
+
+def _never(_: Interval) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,49 +65,55 @@ class Checked:
         key: the asset key.
         rows: (session, interval of event time) -> rows of the asset.
         expectations: expectations of the rows.
+        stream: name of the source or operator.
         table: path of the output's table, whose gates blocking expectations close; None for a source.
         divided: rows with their partition, and how they are divided; None for a source and an asset that is not divided.
+        complete: (interval of event time) -> whether all of its asset partitions are complete.
     """
 
     key: dg.AssetKey
     rows: Rows
     expectations: tuple[Expectation, ...]
+    stream: str
     table: str | None = None
     divided: Divided | None = None
+    complete: Callable[[Interval], bool] = _never
 
 
-def source_checks(asset: SourceAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
+def source_checks(asset: SourceAsset, streams: Streams) -> dg.AssetChecksDefinition | None:
     """Checks of the rows of the newest landing; None if the asset has no expectations."""
     if not asset.expectations:
         return None
-    name = asset.source.name
+    name, location = asset.source.name, streams.location
 
     def rows(session: "SparkSession", _: Interval) -> "DataFrame":
         low, high = landed_last(location, name)
         log = session.read.format("delta").load(location.lake.log(name))
         return plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
 
-    checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations)
-    return _definition(f"check_{name}", [checked], None, location, f"source_{name}")
+    checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations, stream=name)
+    return _definition(f"check_{name}", [checked], None, streams, f"source_{name}")
 
 
-def operator_checks(asset: OperatorAsset, location: StepWorkspace) -> dg.AssetChecksDefinition | None:
+def operator_checks(asset: OperatorAsset, streams: Streams) -> dg.AssetChecksDefinition | None:
     """Checks of an operator's outputs, per asset partition; None if the asset has no expectations."""
     if not asset.expectations:
         return None
-    operator = asset.operator
+    operator, location = asset.operator, streams.location
     checked = [
         Checked(
             key=output_key(operator.output(name)),
             rows=_output_rows(asset, name, location),
             expectations=some,
+            stream=operator.name,
             table=location.lake.output(operator.output(name).table),
             divided=Divided(rows_of(asset, name, location.lake), asset.partitions) if asset.partitions else None,
+            complete=partial(complete, operator, asset.partitions, location.lake) if asset.partitions else _never,
         )
         for name, some in asset.expectations.items()
     ]
     divided_by = partitions.definition(asset.partitions) if asset.partitions else None
-    return _definition(f"check_{operator.name}", checked, divided_by, location, f"operator_{operator.name}")
+    return _definition(f"check_{operator.name}", checked, divided_by, streams, f"operator_{operator.name}")
 
 
 def check_jobs(workspace: Workspace) -> dict[str, Any]:
@@ -131,7 +145,7 @@ def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Ro
 
 
 def _definition(
-    name: str, checked: Sequence[Checked], divided_by: partitions.Definition | None, location: StepWorkspace, pool: str
+    name: str, checked: Sequence[Checked], divided_by: partitions.Definition | None, streams: Streams, pool: str
 ) -> dg.AssetChecksDefinition:
     specs = {
         (checked_asset.key, expectation.name): dg.AssetCheckSpec(
@@ -147,7 +161,7 @@ def _definition(
 
     @dg.multi_asset_check(specs=list(specs.values()), name=name, pool=pool)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
-        computing = location.computing
+        computing = streams.location.computing
         for checked_asset in checked:
             for key, interval in _pieces(context, checked_asset.key, divided_by):
                 context.log.info(f"{checked_asset.key.to_user_string()}, {key or interval}")
@@ -159,6 +173,7 @@ def _definition(
                     if expectation.blocking and checked_asset.table is not None and (passed or not whole):
                         with failing():
                             numbers |= _gated(checked_asset, expectation, key, interval, passed=passed, numbers=numbers)  # noqa: PLW2901 - and its gate
+                    _tell_alerts(streams, checked_asset, expectation, key, interval, passed=passed, numbers=numbers)
                     yield dg.AssetCheckEvaluation(
                         asset_key=checked_asset.key,
                         check_name=expectation.name,
@@ -199,6 +214,40 @@ def _pieces(
     return [(None, Interval(start=pieces[0][1].start, end=pieces[-1][1].end))]
 
 
+def _tell_alerts(
+    streams: Streams,
+    checked: Checked,
+    expectation: Expectation,
+    key: str | None,
+    interval: Interval,
+    *,
+    passed: bool,
+    numbers: dict[str, Any],
+) -> None:
+    """Tell the alerts of the stream; a store that is unreachable is no reason for a check to fail."""
+    if not streams.any:
+        return
+    from floodmark.control.health.expecting import tell  # noqa: PLC0415 - definitions load without Spark
+
+    asset = checked.key.to_user_string() if checked.table is None else checked.table.rsplit("/", 1)[-1]
+    with suppress(FloodmarkError):
+        fleet = streams.fleet(print)
+        tell(
+            fleet.store,
+            fleet.stream(checked.stream),
+            expectation,
+            asset=asset,
+            partition=_name(key, interval),
+            interval=interval,
+            passed=passed,
+            numbers=numbers,
+        )
+
+
+def _name(key: str | None, interval: Interval) -> str:
+    return key or ("all" if interval.everything else f"{describe(interval.start)}...{describe(interval.end)}")
+
+
 def _gated(
     checked: Checked,
     expectation: Expectation,
@@ -211,9 +260,11 @@ def _gated(
     """Close the gate of asset partitions that do not meet a blocking expectation, release it if they do. Returns what was done, as metadata."""
     assert checked.table is not None
     if passed:
+        if expectation.strict and checked.complete(interval):
+            verdicts.record(checked.table, expectation.name, interval)
         released = gates.passed(checked.table, expectation.name, interval)
         return {"gate": f"released: {', '.join(one.partition for one in released)}"} if released else {}
-    name = key or ("all" if interval.everything else f"{describe(interval.start)}...{describe(interval.end)}")
+    name = _name(key, interval)
     table = checked.table.rsplit("/", 1)[-1]
     closing = gates.gate(table, name, interval, expectation.name, described(numbers))
     gates.close(checked.table, closing)

@@ -57,8 +57,8 @@ def build_definitions(
             warnings.simplefilter("ignore", category)
         assets = [source_assets(asset, location) for asset in workspace.source_assets]
         assets += [operator_assets(asset, location, tables) for asset in workspace.operator_assets]
-        checks = [source_checks(asset, location) for asset in workspace.source_assets]
-        checks += [operator_checks(asset, location) for asset in workspace.operator_assets]
+        checks = [source_checks(asset, there) for asset in workspace.source_assets]
+        checks += [operator_checks(asset, there) for asset in workspace.operator_assets]
         asset_definitions = dg.Definitions(
             assets=assets,
             asset_checks=[*(check for check in checks if check is not None), *health_checks(workspace, there)],

@@ -18,7 +18,7 @@ from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, che
 from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.store import Store
-from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.operator import Audit, Operator
 from floodmark.spec.rows.source import Source
 
 Engine = Literal["spark", "embedded"]
@@ -163,6 +163,13 @@ class Workspace:
         )
         if not settings.divided:
             run = tuple(replace(one, operator=replace(one.operator, partitions=None)) for one in run)
+        audits = {
+            asset.operator.output(name).table: Audit(checks, asset.partitions)
+            for asset in run
+            for name, some in asset.expectations.items()
+            if asset.partitions is not None and (checks := tuple(one.name for one in some if one.strict))
+        }
+        run = tuple(_audited(one, audits) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
         names = [*(asset.source.name for asset in landed), *(asset.operator.name for asset in run)]
         ordered = tuple(sorted(run, key=lambda one: order[id(one.operator)]))
@@ -376,6 +383,12 @@ def _named(
     hint = f"{verb} {name}. " if is_other else closest(name, names)
     fix = hint + f"There are: {', '.join(names) or 'none'}."
     raise DefinitionError("workspace", f"the name of one of its {kind}s", repr(name), fix, code="DEFINITION-074")
+
+
+def _audited(asset: OperatorAsset, audits: Mapping[str, Audit]) -> OperatorAsset:
+    """The asset, whose operator waits for the verdicts about its inputs."""
+    own = {one.table: audits[one.table] for one in asset.operator.inputs if one.table in audits}
+    return replace(asset, operator=replace(asset.operator, audits=own)) if own or asset.operator.audits else asset
 
 
 def _in_order(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:

@@ -93,7 +93,7 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
     supervised = there.supervised
     for stream in vitals(there.store, there.here):
         deployment, health, state = stream.deployment, stream.health, stream.text
-        if deployment.run_when == "data":
+        if deployment.run_when != "always":
             state += f"; {_last_hour(there.store.drivers(deployment.stream, _MOST_DRIVERS))}"
         if health.level != "ok":
             state += f"; {health}" + (f"; {health.mend}" if health.mend else "")
@@ -113,7 +113,7 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
 
 
 def _last_hour(drivers: Sequence[Driver]) -> str:
-    """What the drivers of a stream that runs while there is data have cost in the last hour, for people."""
+    """What the drivers of a stream that does not always have a process have cost in the last hour, for people."""
     from floodmark.lifecycle.usage import Usage
 
     recent = [one for one in drivers if one.started_at > time.time() - _HOUR_SECONDS]

@@ -31,10 +31,10 @@ def gate() -> None:
 @shared
 @pass_invocation
 def list_gates(invocation: Invocation, operator: str | None) -> None:
-    """Show the closed gates of OPERATOR, or of all operators."""
+    """Show the closed gates of OPERATOR, or of all operators, and asset partitions that readers do not read before they are judged."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.control.streams.gating import closed
+    from floodmark.control.streams.gating import closed, unjudged
     from floodmark.lake.folder.paths import Lake
 
     workspace, lake = opened.workspace, Lake.of(opened.workspace.settings)
@@ -43,8 +43,11 @@ def list_gates(invocation: Invocation, operator: str | None) -> None:
     if not gates:
         console.say("no gate is closed")
     rows = [(one.table, one.partition, one.check, iso(int(one.at * 1000)), one.reason) for one in gates]
+    waiting = [one for asset in assets for one in unjudged(asset, lake)]
+    rows += [(table, partition, check, "", "not judged") for table, partition, check in waiting]
     console.table(("table", "partition", "check", "closed", "reason"), rows)
-    console.document({"lake": opened.lake, "gates": [asdict(one) for one in gates]})
+    unread = [dict(zip(("table", "partition", "check"), one, strict=True)) for one in waiting]
+    console.document({"lake": opened.lake, "gates": [asdict(one) for one in gates], "not_judged": unread})
 
 
 @gate.command()

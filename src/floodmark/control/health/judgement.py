@@ -18,6 +18,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.gates import Gate, release_fix
+from floodmark.lake.results.verdicts import HELD, overdue
 from floodmark.observe.standing import Standing, standing
 from floodmark.spec.assets.alert import Level
 from floodmark.spec.workspace import Workspace
@@ -164,11 +165,20 @@ class Observed:
             return self._health("error", "crashed", f"{before.reason}; it is starting again as process {driver.pid}")
         if driver.state == "starting":
             return self._starting(driver.reason or "its process is starting", driver.started_at)
+        if driver.reason and driver.reason.startswith(HELD):
+            return self._held(driver.reason)
         if driver.reason:
             return self._health("error", "waiting", driver.reason.removeprefix("waiting: "))
         if stale := self._stale():
             return self._health("error", "stale", stale)
         return self._running(driver)
+
+    def _held(self, reason: str) -> Health:
+        """Of a stream that waits for the verdict about a partition: a fault only once that is complete, and not judged for long."""
+        fix = overdue(reason, self.now, LAG_SECONDS)
+        if stale := self._stale():
+            return self._health("error", "stale", f"it {reason}; {stale}", fix)
+        return self._health("warning" if fix else "ok", "gated", f"it {reason}", fix)
 
     def _starting(self, reason: str, since: float) -> Health:
         seconds = self.now - since

@@ -105,7 +105,7 @@ class OperatorStream:
     Args:
         operator: the operator.
         settings: settings of the workspace, with absolute paths.
-        run_when: ``"data"``: the job ends once its inputs have brought nothing new for ``LINGER_SECONDS``.
+        run_when: ``"data"``: the job ends once its inputs have brought nothing new for ``LINGER_SECONDS``; a cron expression: once it has read what is there.
     """
 
     operator: Operator
@@ -152,7 +152,6 @@ class OperatorStream:
         self, stop: threading.Event, on_commit: Callable[[Committed], None], on_wait: Callable[[str], None]
     ) -> Mapping[str, int] | None:
         """As ``Job``."""
-        del on_wait
         assert self._engine is not None
 
         def record_batch(batch: BatchInfo) -> None:
@@ -166,27 +165,46 @@ class OperatorStream:
             )
 
         try:
-            if self.run_when == "data":
-                return self._drain(self._engine, stop, record_batch)
-            self._engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=record_batch)
+            if self.run_when != "always":
+                return self._drain(self._engine, stop, record_batch, on_wait)
+            self._engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=record_batch, on_wait=on_wait)
         except ExecutionError as error:
             raise supervised(error, self.operator.name) from error
         return None
 
     def _drain(
-        self, engine: Computing, stop: threading.Event, on_batch: Callable[[BatchInfo], None]
+        self,
+        engine: Computing,
+        stop: threading.Event,
+        on_batch: Callable[[BatchInfo], None],
+        on_wait: Callable[[str], None],
     ) -> Mapping[str, int] | None:
-        """Catch up again and again, until nothing was committed to an input for ``LINGER_SECONDS``. Returns the versions that were read by then."""
+        """Catch up again and again, until nothing was committed to an input for ``LINGER_SECONDS``. Returns the versions that were read by then.
+
+        A stream that waits for a verdict stays: a verdict is no commit by which a supervisor would wake it. One of a cron expression does not.
+        """
+        from floodmark.lake.results.verdicts import Waiting
+
+        waiting = Waiting(on_wait)
         while not stop.is_set():
-            there = self._versions()  # before the run, which reads at least these
-            engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=on_batch, until_caught_up=True)
+            there, judged = self._versions(), self._judged()  # before the run, which reads at least these
+            result = engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=on_batch, until_caught_up=True)
+            waiting.tell([result.waits_for])
+            if self.run_when != "data":  # the next time of its cron expression comes
+                return None if stop.is_set() else there
             waited = 0.0
-            while not stop.is_set() and self._versions() == there:
-                if waited >= LINGER_SECONDS:
+            while not stop.is_set() and (self._versions(), self._judged()) == (there, judged):
+                if waited >= LINGER_SECONDS and not result.waits_for:
                     return there
                 stop.wait(_LOOK_SECONDS)
                 waited += _LOOK_SECONDS
         return None
+
+    def _judged(self) -> list[str]:
+        """Changes with the verdicts about its inputs."""
+        from floodmark.lake.results.verdicts import Hold
+
+        return [hold.known for hold in Hold.of(self.operator, self._lake).values()] if self.operator.audits else []
 
     def missed(self, history: str, number: int) -> list[Measure]:
         """As ``Job``."""

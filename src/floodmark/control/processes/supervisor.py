@@ -31,6 +31,7 @@ from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
+from floodmark.spec.values.cron import fires
 
 LEASE = "supervisor"
 LEASE_SECONDS = 15.0
@@ -256,7 +257,7 @@ class Supervisor:
 
     def _start(self, deployment: Deployment) -> None:
         drivers = self.store.drivers(deployment.stream)  # read again, with the ends recorded since
-        if sleeps(deployment, next(iter(drivers), None)):
+        if sleeps(deployment, next(iter(drivers), None), self.clock()):
             return
         strategy = deployment.restart or self.restart
         crashes = crashed(drivers, deployment.changed_at, strategy)
@@ -474,15 +475,18 @@ def crashed(drivers: Sequence[Driver], since: float, restart: Restart = DEFAULT)
     return crashes
 
 
-def sleeps(deployment: Deployment, driver: Driver | None) -> bool:
-    """True if a stream that runs while there is data has none to read.
+def sleeps(deployment: Deployment, driver: Driver | None, now: float) -> bool:
+    """True if a stream that runs while there is data has none to read, or if the next time of its cron expression has not come.
 
     Args:
         deployment: deployment of the stream.
         driver: its newest driver; None for none.
+        now: s since 1970.
     """
     if driver is None or driver.read_to is None or driver.started_at < deployment.changed_at:
         return False
+    if deployment.run_when not in {"always", "data"}:
+        return not fires(deployment.run_when, driver.started_at, now)
     try:
         read = all(version_of(path) == version for path, version in driver.read_to.items())
     except (DeltaError, OSError):  # the stream says what is wrong with its input

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from floodmark.control.state.records import StreamId
 from floodmark.control.state.store import Store
-from floodmark.control.state.tables import HEALTH, MESSAGES
+from floodmark.control.state.tables import HEALTH, MESSAGES, UNMET
 from floodmark.core.fingerprint import digest
+from floodmark.core.time import Interval
 from floodmark.spec.assets.alert import Change, Level
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 10.0, 3600.0
@@ -80,11 +81,37 @@ class Messages:
         with self.store.transaction() as connection:
             connection.execute(HEALTH.delete().where(*_of(HEALTH, stream)))
             connection.execute(HEALTH.insert().values(operator=stream.operator, lake=stream.lake, **asdict(health)))
-            for alert in alerts if change is not None else ():
-                assert change is not None
-                values = {"key": f"{change.key}-{alert}", "alert": alert, "change": asdict(change), "at": change.at}
-                values |= {"state": "due", "tries": 0, "due": change.at, "error": ""}
-                connection.execute(MESSAGES.insert().values(operator=stream.operator, lake=stream.lake, **values))
+            if change is not None:
+                _insert(connection, stream, change, alerts)
+
+    def judged(self, stream: StreamId, change: Change, interval: Interval, alerts: Iterable[int]) -> bool:
+        """Record whether rows meet an expectation, with a message of each alert if that has changed. Returns whether it has.
+
+        Args:
+            stream: of the operator.
+            change: the verdict; its ``before`` and ``level_before`` are filled in.
+            interval: event time of the rows. A verdict that they meet it holds for all intervals inside.
+            alerts: indexes of the alerts.
+        """
+        mine = (*_of(UNMET, stream), UNMET.c.asset == change.asset, UNMET.c.expectation == change.expectation)
+        with self.store.transaction() as connection:
+            if change.level == "ok":
+                inside = (*mine, UNMET.c.start >= interval.start, UNMET.c.end <= interval.end)
+                before = connection.execute(sa.select(UNMET.c.level).where(*inside)).scalars().all()
+                if not before:
+                    return False
+                connection.execute(UNMET.delete().where(*inside))
+                levels: list[Level] = ["error" if "error" in before else "warning"]
+                change = replace(change, level_before=levels[0], before="unmet")
+            else:
+                same = (*mine, UNMET.c.start == interval.start, UNMET.c.end == interval.end)
+                if connection.execute(sa.select(UNMET.c.level).where(*same)).scalar_one_or_none() is not None:
+                    return False
+                bounds = {"start": interval.start, "end": interval.end, "level": change.level}
+                about = {"asset": change.asset, "expectation": change.expectation}
+                connection.execute(UNMET.insert().values(operator=stream.operator, lake=stream.lake, **about, **bounds))
+            _insert(connection, stream, change, alerts)
+        return True
 
     def due(self) -> list[tuple[int, StreamId, int]]:
         """(id, stream, index of the alert) of the messages that are to be sent now, oldest first."""
@@ -130,6 +157,14 @@ class Messages:
 def key_of(stream: StreamId, changes: int) -> str:
     """The key of a change: of one stream of one lake no two are the same."""
     return digest([stream.operator, stream.lake, str(changes)])[:16]
+
+
+def _insert(connection: sa.Connection, stream: StreamId, change: Change, alerts: Iterable[int]) -> None:
+    """Insert a message of each alert about a change."""
+    for alert in alerts:
+        values = {"key": f"{change.key}-{alert}", "alert": alert, "change": asdict(change), "at": change.at}
+        values |= {"state": "due", "tries": 0, "due": change.at, "error": ""}
+        connection.execute(MESSAGES.insert().values(operator=stream.operator, lake=stream.lake, **values))
 
 
 def _message(row: Any) -> Message:

@@ -157,6 +157,18 @@ HEALTH = sa.Table(
     sa.Column("since", sa.Float, nullable=False),
     sa.Column("crash", sa.Integer, nullable=False),
 )
+UNMET = sa.Table(
+    "floodmark_unmet",
+    METADATA,
+    sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("lake", sa.String, primary_key=True),
+    sa.Column("asset", sa.String, primary_key=True),
+    sa.Column("expectation", sa.String, primary_key=True),
+    sa.Column("start", sa.BigInteger, primary_key=True),
+    sa.Column("end", sa.BigInteger, primary_key=True),
+    sa.Column("level", sa.String, nullable=False),
+)
+"""Table of the asset partitions that do not meet an expectation, used by ``control.state.messages``."""
 MESSAGES = sa.Table(
     "floodmark_messages",
     METADATA,

@@ -9,13 +9,13 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import Interval, describe
+from floodmark.core.time import NEVER, Interval, describe
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.locks import BOUNDED, data_files, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system, read, write
 from floodmark.lake.restore import savepoints
-from floodmark.lake.results import frozen
+from floodmark.lake.results import frozen, verdicts
 from floodmark.lake.stream import fence, last_values, positions
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
@@ -404,6 +404,8 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
     if committed(path, app) is not None:
         return
     if not target.source:
+        reached = history.progress(path, wanted.version)
+        verdicts.cut(path, NEVER if reached is None else reached)
         Writer(path).restore(wanted.version, record, (app, 1), fences)
         return
     origin, version, also = _replacement(timeline, target, wanted)

@@ -17,6 +17,7 @@ from floodmark.core.fingerprint import digest
 from floodmark.core.time import END, Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import files, read, remove, write
+from floodmark.lake.results import verdicts
 from floodmark.lake.results.needs import reads
 from floodmark.lake.results.own_stream import Shortfall
 from floodmark.lake.table.entries import beside
@@ -122,26 +123,31 @@ def touching(operator: Operator, lake: Lake, interval: Interval) -> list[Gate]:
 
 
 def shortfalls(operator: Operator, lake: Lake, interval: Interval) -> list[Shortfall]:
-    """The closed gates that affect an interval, as shortfalls of the inputs."""
+    """The closed gates that affect an interval, and the rows that wait for a verdict, as shortfalls of the inputs."""
     return [
-        Shortfall(table=one.table, reached=-END, missing=(one.interval,), text=one.describe())
-        for one in touching(operator, lake, interval)
+        *verdicts.held(operator, lake, interval),
+        *(
+            Shortfall(table=one.table, reached=-END, missing=(one.interval,), text=one.describe())
+            for one in touching(operator, lake, interval)
+        ),
     ]
 
 
 def check_open(operator: Operator, lake: Lake, intervals: Iterable[Interval]) -> None:
-    """Check that no gate of an input is closed for some results.
+    """Check that no gate of an input is closed for some results, and that none of their rows waits for a verdict.
 
     Raises:
-        LifecycleError: LIFECYCLE-197, one is.
+        LifecycleError: LIFECYCLE-197 one is closed, LIFECYCLE-207 some rows wait.
     """
-    for interval in intervals:
+    chosen = list(intervals)
+    for interval in chosen:
         for gate_of_input in touching(operator, lake, interval)[:1]:
             where = f"operator '{operator.name}' over {interval}"
             expected = f"inputs without a closed gate, such as that of {gate_of_input.table}"
             raise LifecycleError(
                 where, expected, gate_of_input.describe(), release_fix(gate_of_input), code="LIFECYCLE-197"
             )
+    verdicts.check_judged(operator, lake, chosen)
 
 
 def release_fix(closed_gate: Gate) -> str:

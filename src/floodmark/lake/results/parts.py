@@ -94,6 +94,14 @@ def parts(
         yield Part(key=key, interval=inner, state=state, open=may_change, frozen=held, gated=gated)
 
 
+def complete(operator: Operator, partitions: Partitions, lake: Lake, interval: Interval) -> bool:
+    """True if the asset partitions of an interval are complete: the stream has passed them, or bounded runs have computed them from complete inputs."""
+    if interval.everything:
+        return False
+    every = parts(operator, partitions, lake, interval)
+    return all(one.state == "stream" or (one.state == "covered" and not one.open) for one in every)
+
+
 def unready(
     operator: Operator, lake: Lake, interval: Interval, late_rows: LateRows, since: Mapping[str, int]
 ) -> list[Shortfall]:

@@ -16,7 +16,7 @@ from floodmark.core.errors import PlanError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results import frozen, readiness
+from floodmark.lake.results import frozen, readiness, verdicts
 from floodmark.lake.stream import last_values
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
@@ -182,6 +182,7 @@ def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], Non
     tables = [output.current for output in operator.outputs if output.current is not None]
     for output in (*tables, *operator.outputs):
         path = lake.output(output.table)
+        verdicts.forget(path)
         if output.table not in staying and entries.is_table(path) and history.holds_files(path):
             clear(path)
     for output in operator.outputs:

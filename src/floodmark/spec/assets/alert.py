@@ -109,7 +109,7 @@ class Email:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of the health of a stream, as an alert tells it.
+    """A change of the health of a stream, or of whether an asset partition meets an expectation, as an alert tells it.
 
     Args:
         key: the same at every try: a receiver that knows the key has the alert already.
@@ -117,12 +117,16 @@ class Change:
         lake: root of the lake.
         environment: name of the environment.
         level: ``ok``, ``warning`` or ``error``, after the change.
-        condition: what the stream does: ``running``, ``crashed``, ``failed`` ...
+        condition: what the stream does: ``running``, ``crashed``, ``failed`` ...; of an expectation ``met`` or ``unmet``.
         reason: why.
         mend: what a person can do; empty if there is nothing to do.
         level_before: the level before the change.
         before: the condition before the change.
         at: time of the change, s since 1970.
+        asset: table of an expectation; this and those that follow are empty for a change of health.
+        partition: name of the asset partition, ``first...last`` of several that were judged together.
+        expectation: name of the expectation.
+        sample: some values that do not meet it.
     """
 
     key: str
@@ -136,6 +140,10 @@ class Change:
     level_before: Level
     before: str
     at: float
+    asset: str = ""
+    partition: str = ""
+    expectation: str = ""
+    sample: str = ""
 
     def __str__(self) -> str:
         """One line for people."""
@@ -148,14 +156,15 @@ Hook = Callable[[Change], Any]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Who is told when the health of a supervised stream changes, once per change.
+    """Who is told when the health of a supervised stream changes, or whether its output meets an expectation, once per change.
 
     Each message is sent by a process of its own, which is killed after ``deadline``: a hook that hangs or raises holds up neither streams nor other alerts.
     A message that was not received is sent again, with the same key, after 10 seconds, and after twice as long each time, up to an hour.
 
     Args:
         to: ``Webhook``, ``Email``, or a function of a ``Change``, which runs from the package of the stream.
-        on: ``"error"``: a stream is at fault, or no longer so. ``"warning"``: also one that lags while it catches up, or whose input was stopped.
+        on: ``"error"``: a stream is at fault, a blocking expectation is not met, or no longer so. ``"warning"``: also a stream that lags while it catches up, or
+            whose input was stopped, and other expectations.
         streams: names of operators and sources; empty: all.
         deadline: longest time of one try.
         tries: most tries of one message.

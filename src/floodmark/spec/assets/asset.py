@@ -25,7 +25,8 @@ from floodmark.spec.windowing.windows import Calendar
 
 Behind = Literal["fail", "wait"]
 Incomplete = Literal["fail", "wait"]
-RunWhen = Literal["always", "data"]
+RunWhen = str
+"""When a supervised stream has a process: ``always``, while there is ``data``, or at the times of a cron expression."""
 _SHORTEST_POLL = 10
 """Shortest time between two looks at a source, ms."""
 
@@ -120,7 +121,7 @@ class OperatorAsset:
         rollout: how a changed version runs beside the stream before it replaces it; None: in place only.
         savepoints: when a schedule creates savepoints of its stream; None: only a person does.
         restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
-        run_when: when its supervised stream has a process: ``"always"``, or while there is ``"data"``.
+        run_when: when its supervised stream has a process: ``"always"``, while there is ``"data"``, or at the times of a cron expression.
         freshness: longest time by which the watermark of its stream may be behind the clock, ms; None: any.
         automation: when Dagster materializes it by itself: ``"complete"``, a condition of Dagster's, or None for never.
     """
@@ -279,7 +280,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             crash. The default is ``Restart.exponential()``.
         run_when: ``"always"``: its supervised stream has a process from start to stop. ``"data"``: the process ends once the inputs have brought nothing new
             for 30 seconds, and the supervisor starts it again within a second of the next commit to an input, which then waits for the start of the
-            engine (1.6 s embedded). For operators whose state does not wait for processing time.
+            engine (1.6 s embedded). A cron expression such as ``"0 * * * *"``, in UTC: at these times it is started, reads what is there, and ends.
+            Both for operators whose state does not wait for processing time.
         freshness: ``"5 minutes"``: its supervised stream is at fault while its watermark is further behind the clock (docs/dagster.md#health).
         automation: when Dagster materializes the assets by itself, as a bounded run. ``"complete"``: each asset partition once its inputs are complete up to its end, if
             nothing has computed it and its own stream will not; a partition whose run failed waits for a person. Or one of Dagster's conditions, such as
@@ -291,7 +293,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     Raises:
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
             expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind``, ``isolation`` or ``run_when``, a negative span, or upgrades beside a rollout;
-            098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has; 001 and 296, a freshness that is no duration or
+            304, a strict expectation without partitions; 098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has; 001 and 296, a freshness that is no duration or
             shorter than a minute; 301, no automation, or ``"complete"`` without partitions.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
@@ -325,6 +327,10 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             expectation.check(operator.output(name).schema, where)
             check_on_fail(expectation, operator.output(name).schema, where)
             check_drift(expectation, operator.output(name).schema, where, divided=divided_by is not None)
+            if expectation.strict and divided_by is None:
+                fix = "Give it partitions, such as partitions=Daily(...), or leave strict out."
+                got = f"'{expectation.name}', strict, over all rows"
+                raise DefinitionError(where, "strict expectations of asset partitions", got, fix, code="DEFINITION-304")
             if expectation.on_fail == "quarantine" and operator.output(name).side:
                 fix = f'Write on_fail="stop" or "warn", or expect it of an output: {", ".join(map(repr, results))}.'
                 expected = 'an output of results, for on_fail="quarantine"'
@@ -366,13 +372,15 @@ def _check_automation(automation: Any, where: str, *, divided: bool | None = Non
 
 
 def _check_run_when(operator: Operator, run_when: Any, where: str) -> None:
-    if run_when not in get_args(RunWhen):
-        fix = 'run_when is "always" or "data".'
-        raise DefinitionError(where, "valid settings", f"run_when={run_when!r}", fix, code="DEFINITION-097")
-    if run_when == "data" and operator.stateful is not None and operator.stateful.clocked:
+    if run_when not in {"always", "data"}:
+        if not isinstance(run_when, str) or len(run_when.split()) <= 1:
+            fix = 'run_when is "always", "data", or a cron expression such as "0 * * * *".'
+            raise DefinitionError(where, "valid settings", f"run_when={run_when!r}", fix, code="DEFINITION-097")
+        check_cron(run_when, f"{where}, run_when", 'run_when="0 3 * * sun"')
+    if run_when != "always" and operator.stateful is not None and operator.stateful.clocked:
         fix = 'Leave run_when out, or let it be "always".'
         got = "one that waits for processing time, which passes without data"
-        expected = 'an operator that only rows make move, for run_when="data"'
+        expected = f'an operator that only rows make move, for run_when="{run_when}"'
         raise DefinitionError(where, expected, got, fix, code="DEFINITION-097")
 
 

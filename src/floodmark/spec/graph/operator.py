@@ -33,6 +33,19 @@ from floodmark.spec.windowing.windows import Global, global_per
 
 
 @dataclass(frozen=True, slots=True)
+class Audit:
+    """What an output has to pass before its readers read a row of it.
+
+    Args:
+        checks: names of its strict expectations.
+        partitions: how it is divided into what is judged.
+    """
+
+    checks: tuple[str, ...]
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
 class OutputRef:
     """One output of an operator, to bind another operator's input to: ``hourly_departures["late"]``."""
 
@@ -117,6 +130,8 @@ class Operator:
     """Output name -> expectations with ``on_fail="stop"`` or ``"warn"``. Affect no row, so they are not fingerprinted."""
     key_groups: int | None = field(default=None, compare=False)
     """Number of key groups that the operator declares; None for that of its stream, and for a new stream ``steps.KEY_GROUPS``."""
+    audits: Mapping[str, Audit] = field(default_factory=dict, compare=False)
+    """Input table -> what its rows have to pass before they are read. Decides when rows are read alone, so it is not fingerprinted."""
     declared: Operator | None = field(default=None, compare=False)
     """The operator as it was before ``expecting`` added steps: what other operators are bound to. None if it has no such steps."""
 

@@ -91,6 +91,7 @@ class Expectation:
         kind: as in the gallery, with or without ``expect_``: ``"column_mean_to_be_between"``, ``"table_row_count_to_be_between"``.
         name: of the check; by default the kind and its columns.
         blocking: a failure keeps downstream assets from running.
+        strict: streams and bounded runs read rows of an asset partition only once it is complete and has met this; needs ``blocking``.
         on_fail: judged by the stream too, before each micro-batch is committed, and by bounded runs before they commit: ``"stop"`` ends the run
             with an error that names the rows, ``"quarantine"`` moves the rows to ``<operator>__quarantine``, ``"warn"`` counts them. None: by
             checks alone.
@@ -104,6 +105,7 @@ class Expectation:
     blocking: bool
     on_fail: OnFail | None
     arguments: str
+    strict: bool = False
 
     def __init__(
         self,
@@ -111,6 +113,7 @@ class Expectation:
         *,
         name: str | None = None,
         blocking: bool = False,
+        strict: bool = False,
         on_fail: OnFail | None = None,
         **arguments: Any,
     ) -> None:
@@ -119,6 +122,10 @@ class Expectation:
             fix = 'on_fail is "stop", "quarantine" or "warn"; leave it out for checks alone.'
             where = f"expectation '{kind}'"
             raise DefinitionError(where, "a way to treat rows", repr(on_fail), fix, code="DEFINITION-290")
+        if strict and not blocking:
+            fix = "Write blocking=True beside it, or leave strict out."
+            where, got = f"expectation '{kind}'", "strict=True without it"
+            raise DefinitionError(where, "blocking=True", got, fix, code="DEFINITION-303")
         try:
             text = json.dumps(arguments, sort_keys=True)
         except TypeError as error:
@@ -126,7 +133,7 @@ class Expectation:
             where = f"expectation '{kind}'"
             expected = "arguments that are JSON"
             raise DefinitionError(where, expected, repr(arguments), fix, code="DEFINITION-093") from error
-        self.__attrs_init__(kind, name or "_".join([kind, *_columns(arguments)]), blocking, on_fail, text)
+        self.__attrs_init__(kind, name or "_".join([kind, *_columns(arguments)]), blocking, on_fail, text, strict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -135,7 +142,8 @@ class Expectation:
 
     def named(self, name: str) -> Expectation:
         """The same expectation with another name."""
-        return Expectation(self.kind, name=name, blocking=self.blocking, on_fail=self.on_fail, **self.values)
+        settings: dict[str, Any] = {"blocking": self.blocking, "strict": self.strict, "on_fail": self.on_fail}
+        return Expectation(self.kind, name=name, **settings, **self.values)
 
     def describe(self) -> str:
         """``column_values_to_be_between(column='mean', max_value=40)``."""

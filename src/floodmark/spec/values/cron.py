@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from datetime import UTC, datetime
 
 from floodmark.core.errors import DefinitionError
 
@@ -34,18 +35,51 @@ def check_cron(text: str, where: str, example: str) -> None:
     fields = text.split() if isinstance(text, str) else []
     wrong = "" if len(fields) == len(_FIELDS) else repr(text)
     if not wrong:
-        field_values = list[set[int]]()
-        for field_text, (name, low, high, names) in zip(fields, _FIELDS, strict=True):
-            field_values.append(set())
-            for part in field_text.lower().split(","):
-                if not (numbers := _numbers(part, low, high, names)):
-                    wrong = wrong or f"{text!r}, whose {name} is {field_text!r}"
-                field_values[-1] |= numbers
+        field_values = _values(text)
+        for field_text, numbers, (name, *_) in zip(fields, field_values, _FIELDS, strict=True):
+            if not numbers:
+                wrong = wrong or f"{text!r}, whose {name} is {field_text!r}"
         if not wrong and min(field_values[2]) > max(monthrange(_LEAP, month)[1] for month in field_values[3]):
             wrong = f"{text!r}, a day that no month of it has"
     if wrong:
         fix = f"Minute, hour, day of month, month, day of week: {example} is three at night on Sundays."
         raise DefinitionError(where, "a cron expression", wrong, fix, code="DEFINITION-098")
+
+
+def fires(text: str, since: float, until: float) -> bool:
+    """True if a cron expression, in UTC, names a minute after one time and not after another, s since 1970.
+
+    A day fits if its day of the month or of the week does, where both are restricted, as everywhere with cron.
+    """
+    minutes, hours, days, months, weekdays = _values(text)
+    first, last = int(since // 60) + 1, int(until // 60)
+    moment = first
+    while moment <= last:
+        at = datetime.fromtimestamp(moment * 60, UTC)
+        until_midnight = 24 * 60 - at.hour * 60 - at.minute
+        if at.month in months and _is_day(text, at, days, weekdays):
+            begin = at.hour * 60 + at.minute
+            named = (hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes))
+            following = next((one for one in named if one >= begin), None)
+            if following is not None:
+                return moment + following - begin <= last
+        moment += until_midnight
+    return False
+
+
+def _is_day(text: str, at: datetime, days: set[int], weekdays: set[int]) -> bool:
+    _, _, of_month, _, of_week = text.split()
+    by_month, by_week = at.day in days, (at.isoweekday() % 7) in {one % 7 for one in weekdays}
+    return by_month or by_week if "*" not in {of_month[0], of_week[0]} else by_month and by_week
+
+
+def _values(text: str) -> list[set[int]]:
+    """The numbers of each field; empty for a field with an invalid part."""
+    every = []
+    for field_text, (_, low, high, names) in zip(text.split(), _FIELDS, strict=True):
+        parts = [_numbers(part, low, high, names) for part in field_text.lower().split(",")]
+        every.append(set().union(*parts) if all(parts) else set())
+    return every
 
 
 def _numbers(part: str, low: int, high: int, names: tuple[str, ...]) -> set[int]:

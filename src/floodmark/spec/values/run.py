@@ -31,6 +31,7 @@ class RunResult:
         skipped: intervals that were covered already, for which nothing was committed.
         reasons: why intervals were skipped or computed again, for people.
         warnings: problems that need a person, each with the remedy.
+        waits_for: the verdict for which an unbounded run has left rows unread, in words; empty if it has left none.
     """
 
     operator: str
@@ -47,6 +48,7 @@ class RunResult:
     skipped: tuple[Interval, ...] = ()
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    waits_for: str = ""
 
     def as_json(self) -> dict[str, object]:
         """Plain values, for ``--json``."""
@@ -65,6 +67,7 @@ class RunResult:
             "skipped": [str(interval) for interval in self.skipped],
             "reasons": list(self.reasons),
             "warnings": list(self.warnings),
+            "waits_for": self.waits_for,
         }
 
 

@@ -7,10 +7,12 @@ of its files is gone, or a start is far behind, the stream resumes from the file
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -21,13 +23,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from floodmark.core.errors import ExecutionError
-from floodmark.core.time import NEVER
+from floodmark.core.time import NEVER, Interval
 from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.restore.ending import reopened_since
 from floodmark.lake.results.tables import sql_type
+from floodmark.lake.results.verdicts import Hold, times_in, times_of
 from floodmark.lake.stream.batch_state import check_inputs
 from floodmark.lake.stream.checkpoint import Position
 from floodmark.lake.stream.timeline import REACHED, Timeline
@@ -60,6 +63,8 @@ class File(NamedTuple):
     """Bytes of the file."""
     values: Mapping[str, str | None]
     """Partition column -> value."""
+    times: Interval | None = None
+    """Event time of its rows, if somebody waits for verdicts; None for no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,10 @@ class Reader:
     behind: int = -1
     last: int | None = None
     """The last version of the table to read; None for no end."""
+    hold: Hold | None = None
+    """How far the table may be read; None for all of it."""
+    settled: int = NEVER
+    """Progress up to which the reader has read all there is, though it is held inside of a commit that tells of it."""
     path: str = field(init=False)
     """Folder of the table."""
     _table: str = ""
@@ -133,10 +142,18 @@ class Reader:
             LifecycleError: LIFECYCLE-038, the table was made anew.
         """
         if at is None or not at.table:
-            return self._first()
-        if at.snapshot is not None:
-            return self._of_snapshot(at)
-        return self._of_commits(at)
+            take = self._first()
+        elif at.snapshot is not None:
+            take = self._of_snapshot(at)
+        else:
+            take = self._of_commits(at)
+        waits = take is not None and not take.files and bool(self.waits_for)
+        return None if waits else take
+
+    @property
+    def waits_for(self) -> str:
+        """The verdict that the reader waits for, in words; empty if it does not."""
+        return "" if self.hold is None else self.hold.waits_for
 
     def rows(self, take: Take) -> pa.Table:
         """The rows of files: the columns of the input, then the stamps.
@@ -164,6 +181,10 @@ class Reader:
         if history.rewritten(self.path):  # the files have no order: one micro-batch reads them all
             newest = DeltaTable(self.path)
             all_files = tuple(_file_of(action) for action in pa.table(newest.get_add_actions()).to_pylist())
+            if self.hold is not None and not all(
+                self._admits(times) for times in times_of(newest, self.hold.audit.partitions).values()
+            ):
+                return None
             return Take(all_files, Position(newest.version(), -1, self.table), restated=True)
         return self._of_commits(Position(-1, -1, self.table))
 
@@ -182,7 +203,7 @@ class Reader:
 
     def _taken(self, files: list[SequencedFile], at: Position) -> Take:
         # lazily, as of very many files only the chosen ones are needed
-        ahead = map(files.__getitem__, range(at.file + 1, len(files)))
+        ahead = takewhile(self._admitted(at), map(files.__getitem__, range(at.file + 1, len(files))))
         chosen = self._chosen(File(unquote(file.path), file.size, {}) for file in ahead)
         last = at.file + len(chosen)
         if last + 1 >= len(files):
@@ -202,16 +223,32 @@ class Reader:
         version, done = at.version, at.file
         while (entry := self._entry(version + 1)) is not None:
             added = list(self._added(entry))[done + 1 :]
-            chosen = self._chosen(added, before=files)
+            chosen = self._chosen(takewhile(self._admits_file, added), before=files)
             files += chosen
             if len(chosen) < len(added):
                 done += len(chosen)
+                if self.waits_for:
+                    self.settled = max(self.settled, self._settled(entry, added[len(chosen) :]))
                 break
             version, done = version + 1, -1
         if not files and version == at.version:
+            if self.waits_for:
+                return None
             return self._over(at) if self._asks_again() and self._gone(at) else None
         take = Take(tuple(files), Position(version, done, at.table))
         return take if self._there(files) else self._nearer(at, self._last_read(at)) or take
+
+    def _settled(self, entry: entries.Entry, unread: Sequence[File]) -> int:
+        """Progress that is safe while a commit is held at the first of some files: that of the commit, but not into a partition with unread rows.
+
+        Rows before that in later commits are late, as they are for a reader that is not held.
+        """
+        assert self.hold is not None
+        around = self.hold.audit.partitions.around
+        begins = min((around(file.times.start).start for file in unread if file.times is not None), default=NEVER)
+        adds = (one["add"] for one in entries.actions(entry) if "add" in one)
+        reached = (json.loads(add.get("stats") or "{}").get("maxValues", {}).get("_progress", NEVER) for add in adds)
+        return min(begins - 1, max(reached, default=NEVER))
 
     def _over(self, at: Position) -> Take:
         """The files of the newest version with unread rows, in order; for a next commit that is gone or held an end of input taken back.
@@ -283,7 +320,21 @@ class Reader:
             return
         for add in (one["add"] for one in actions if "add" in one):
             if add.get("dataChange", True):
-                yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {})
+                times = None if self.hold is None else times_in(add, self.hold.audit.partitions)
+                yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {}, times)
+
+    def _admits_file(self, file: File) -> bool:
+        return self._admits(file.times)
+
+    def _admits(self, times: Interval | None) -> bool:
+        return self.hold is None or self.hold.admits(times)
+
+    def _admitted(self, at: Position) -> Callable[[SequencedFile], bool]:
+        """(file of a version) -> whether it may be read."""
+        if self.hold is None:
+            return lambda _: True
+        times = times_of(DeltaTable(self.path, version=at.snapshot), self.hold.audit.partitions)
+        return lambda file: self._admits(times[file.path])
 
     def _chosen(self, files: Iterable[File], before: Sequence[File] = ()) -> list[File]:
         count, size = len(before), sum(file.size for file in before)
@@ -337,6 +388,8 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     by_name = {input_.name: input_ for input_ in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)
     by_input = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
+    for name, hold in Hold.of(operator, lake).items():
+        by_input[name].hold = hold
     for name, reader in by_input.items():
         types = {column: sql_type(field["type"]) for column, field in entries.fields_of(reader.path).items()}
         check_columns(types, operator, by_name[name])

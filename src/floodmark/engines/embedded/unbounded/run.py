@@ -33,6 +33,7 @@ from floodmark.lake.folder import bucket
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
+from floodmark.lake.results.verdicts import Waiting
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.checkpoint import Position
 from floodmark.lake.stream.sample import in_effect
@@ -60,6 +61,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     trigger_seconds: float | None = None,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
+    on_wait: Callable[[str], None] | None = None,
     clock: int | None = None,
 ) -> RunResult:
     """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
@@ -74,6 +76,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         trigger_seconds: pause between looks for new rows; by default 0.1 on a local disk, where a look opens a file, and 1 in a bucket.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
+        on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
         clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
 
     Raises:
@@ -85,6 +88,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     pause = (0.1 if lake.is_local else 1.0) if trigger_seconds is None else trigger_seconds
+    waiting = Waiting(on_wait or (lambda _: None))
     role = stream_role(until_caught_up=until_caught_up)
     with exclusive(lake, "operators", operator.name, "run", role=role), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
@@ -117,6 +121,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                     took = stream.step()
                     if not took:
                         state.settle()
+                    waiting.tell(reader.waits_for for reader in stream.readers.values())
                     sink.publish_progress(PROGRESS_SECONDS)
                     if not took and (until_caught_up or stop.wait(pause)):
                         break
@@ -126,7 +131,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             raise explained(operator, error, _again(operator)) from error
         sink.followed()
     stream.warn()
-    return stream.result(time.monotonic() - began)
+    return waiting.noted(stream.result(time.monotonic() - began))
 
 
 @dataclass(slots=True)
@@ -184,15 +189,22 @@ class _Stream:
             if (take := reader.next(self.positions[name])) is not None
         }
         woken = self.clock is not None and self.clock.waits_no_longer()
-        if not takes and not woken:
+        settles = self._settles()
+        if not takes and not woken and not settles:
             return False
         watch, began = Stopwatch(), time.monotonic()
         self.positions |= {name: take.position for name, take in takes.items()}
         rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
         watch.lap("read")
-        if woken or any(table.num_rows for table in rows.values()):
+        if woken or settles or any(table.num_rows for table in rows.values()):
             self._batch(rows, began, watch)
         return bool(takes)
+
+    def _settles(self) -> bool:
+        """Whether an input that is held has settled more than the last micro-batch knew."""
+        last = self.compute.state.batch
+        known = last.reached if last is not None else {}
+        return any(reader.settled > known.get(name, NEVER) for name, reader in self.readers.items())
 
     def _rows(self, name: str, take: Take | None) -> pa.Table:
         reader = self.readers[name]
@@ -203,7 +215,8 @@ class _Stream:
         number, reached = (0 if last is None else last.number + 1), dict(last.reached if last is not None else {})
         for name, table in rows.items():
             most = pc.max(table["_progress"]).as_py()
-            reached[name] = max(reached.get(name, NEVER), NEVER if most is None else most)
+            read = NEVER if most is None else most
+            reached[name] = max(reached.get(name, NEVER), read, self.readers[name].settled)
         before, progress = progress_of(last), min(reached.values())
         now = time.time_ns() // 1_000_000
         at = now if self.clock is None else self.clock.at(last)

@@ -28,6 +28,7 @@ from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
+from floodmark.engines.spark.unbounded.holding import Holding
 from floodmark.engines.spark.unbounded.progress import checkpointed
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
@@ -35,6 +36,7 @@ from floodmark.engines.starting import check_engine, check_outputs, check_tables
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.tables import forget
+from floodmark.lake.results.verdicts import Waiting
 from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
@@ -60,6 +62,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     trigger_seconds: float = 1.0,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
+    on_wait: Callable[[str], None] | None = None,
     clock: int | None = None,
 ) -> RunResult:
     """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
@@ -74,6 +77,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         trigger_seconds: pause between looks for new rows.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
+        on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
         clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
 
     Raises:
@@ -96,20 +100,26 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             _restate(spark, operator, sink, files_per_batch)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
-        for tries in range(_TRIES, 0, -1):
+        waiting, tries = Waiting(on_wait or (lambda _: None)), _TRIES
+        if operator.audits:
+            sink.holding = Holding(operator, sink.timeline, waiting, waits=not until_caught_up)
+        while tries:
             markers.begin(spark, operator, sink.timeline)
             try:
                 _run(
                     spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds
                 )
-                break
             except ExecutionError as error:
-                if _NO_WORKER not in error.got or tries == 1:
+                tries -= 1
+                if _NO_WORKER not in error.got or not tries:
                     raise
+                continue
+            if sink.holding is None or stop.is_set() or not sink.holding.again():
+                break
         watermark = sink.timeline.checkpoint.final_progress(sink.timeline.checkpoint.last_committed())
         if ready is not None:
             ready.result()
-    return sink.done.result(operator, watermark=watermark, seconds=time.monotonic() - began)
+    return waiting.noted(sink.done.result(operator, watermark=watermark, seconds=time.monotonic() - began))
 
 
 def check_start(
@@ -305,7 +315,7 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
             idle = not query.status["isTriggerActive"]
             pause = min(pause + 0.1, _IDLE_SECONDS) if idle and sink.ticks is None else 0.0
             last = sink.timeline.checkpoint.last_committed() if idle else published
-            if idle and sink.stop.is_set():
+            if idle and (sink.stop.is_set() or (sink.holding is not None and sink.holding.lifts)):
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
                 markers.wake(spark, sink.operator, sink.timeline)
@@ -316,7 +326,8 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
                 published = last
             sink.stop.wait(pause)
     except StreamingQueryException:
-        if isinstance(sink.failure, BaseException) or not sink.stop.is_set():
+        held = sink.holding is not None and sink.holding.held
+        if isinstance(sink.failure, BaseException) or not (sink.stop.is_set() or held):
             raise
 
 
@@ -333,7 +344,11 @@ def _explained(operator: Operator, sink: Sink, error: PySparkException) -> Flood
 
 
 def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> DataFrame:
-    streams = {input_.name: inputs.read(spark, operator, sink.timeline, input_, files) for input_ in operator.inputs}
+    fewer = {} if sink.holding is None else sink.holding.files
+    streams = {
+        input_.name: inputs.read(spark, operator, sink.timeline, input_, fewer.get(input_.name, files))
+        for input_ in operator.inputs
+    }
     if sink.stage is None:
         return inputs.tagged(operator, streams)
     rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, streams))

@@ -33,6 +33,7 @@ from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.engines.spark.unbounded.holding import Holding
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import frozen
 from floodmark.lake.results.own_stream import drops_late
@@ -79,6 +80,7 @@ class Sink:
         on_batch: called after each micro-batch.
         ticks: recorded clock, for a stage that waits for processing time.
         early: output table -> a repeatable function that is called with its rows before they are committed.
+        holding: what a micro-batch waits for; None for nothing.
         checkpointed: (number) -> the checkpoint of a micro-batch that has ended; None if Spark has not told of it.
     """
 
@@ -95,6 +97,7 @@ class Sink:
     ticks: Ticks | None = None
     early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
     checkpointed: Callable[[int], CheckpointInfo | None] = lambda _: None
+    holding: Holding | None = None
     done: Tally = field(default_factory=Tally)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -106,6 +109,8 @@ class Sink:
         """Write one micro-batch; called by ``foreachBatch``."""
         if self.stop.is_set():
             raise Stopped
+        if self.holding is not None:
+            self.holding.admit(number, self.stop)
         try:
             self._write(batch, number)
         except BaseException as error:
@@ -190,6 +195,8 @@ class Sink:
             checkpoint=self.checkpointed(number - 1),
         )
         self.done.add(info)
+        if self.holding is not None:
+            self.holding.committed()
         self.on_batch(info)
 
     def _parts(self, batch: DataFrame, number: int, progress: int, total: Mapping[str, int]) -> list[_Part]:
