@@ -14,6 +14,7 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.verification import Verification, verify
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.results.verdicts import HELD
 
 AT_ONCE = Verification(patience=0, soak=0)
 
@@ -50,6 +51,10 @@ def test_a_version_that_leaves_rows_unread_does_not_count(restarted: tuple[Fleet
     DeltaTable(fleet.lake.log(LOG)).optimize.compact()
     write_deltalake(fleet.lake.log(LOG), pa.table({"value": [2]}), mode="append")
     assert verdict(fleet, made) == "no micro-batch of it within 0 s"
+    driver = fleet.driver("totals")
+    assert driver is not None
+    fleet.store.update(driver.id, reason=f"{HELD}partition 2020-01-01 of 'hourly', which is not complete yet")
+    assert verdict(fleet, made) is None, "a strict gate holds it: there is nothing that it may read"
 
 
 def test_what_an_earlier_driver_did_does_not_count(restarted: tuple[Fleet, Savepoint]) -> None:

@@ -12,6 +12,7 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.core.time import span
 from floodmark.lake.restore import cuts
 from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.results.verdicts import HELD
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import MicroBatch
@@ -88,7 +89,8 @@ def verify(
         if drivers and (drivers[0].state == "running" or drivers[0].read_to is not None):
             begun = begun or time.monotonic()
             batch = drivers[0].batch
-            further = (batch is not None and batch > savepoint.manifest.batch) or _caught_up(fleet, name)
+            held = (drivers[0].reason or "").startswith(HELD)  # by a strict gate: there is nothing that it may read
+            further = (batch is not None and batch > savepoint.manifest.batch) or held or _caught_up(fleet, name)
             if further and time.monotonic() - begun >= wanted.soak:
                 break
         if time.monotonic() > until:
