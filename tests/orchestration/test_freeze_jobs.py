@@ -14,10 +14,11 @@ from events import Event, row, source
 from floodmark import Hourly, Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
 from floodmark.control.processes.engine import Computing
 from floodmark.control.state.records import Deployment
+from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import frozen
-from floodmark.orchestration import build_definitions
+from floodmark.orchestration import StepWorkspace, build_definitions
 from floodmark.orchestration.advice import links
 
 
@@ -65,6 +66,35 @@ def test_what_a_job_has_frozen_nothing_rewrites_until_a_job_thaws_it(embedded: C
         assert launch("thaw", "thaw_results") == ""
         assert frozen.frozen(lake, "per_hour") is None
         assert "LIFECYCLE-203" in launch("thaw", "thaw_results")
+
+
+def test_an_asset_of_a_user_reads_outputs_by_the_resource(embedded: Computing, tmp_path: Path) -> None:
+    found = workspace(tmp_path)
+    lake = Lake.of(found.settings)
+    embedded.land(found.source("events"), lake, end=True)
+    embedded.run_bounded(found.operator("per_hour"), lake, Interval())
+    read = list[list[dict[str, Any]]]()
+
+    @dg.asset(deps=["per_hour"])
+    def report(floodmark: dg.ResourceParam[StepWorkspace]) -> None:
+        read.append(floodmark.rows("per_hour", "2020-01-01-01:00").to_pylist())
+        read.append(floodmark.rows("per_hour").to_pylist())
+        read.append(floodmark.rows("events").to_pylist())
+        with pytest.raises(DefinitionError, match="DEFINITION-071 resource floodmark: .* got 'per_huor'"):
+            floodmark.rows("per_huor")
+        with pytest.raises(LifecycleError, match="LIFECYCLE-190 rows of 'events'"):
+            floodmark.rows("events", "2020-01-01")
+
+    definitions = dg.Definitions.merge(build_definitions(found, root=tmp_path), dg.Definitions(assets=[report]))
+    assert (
+        definitions.resolve_implicit_global_asset_job_def()
+        .execute_in_process(asset_selection=[dg.AssetKey("report")])
+        .success
+    )
+    hour, every, events = read
+    assert sorted((one["key"], one["n"]) for one in hour) == [("a", 30), ("b", 30)]
+    assert set(hour[0]) == {"key", "window_start", "window_end", "n"}
+    assert (len(every), len(events)) == (8, 200)
 
 
 @pytest.mark.feature("Z7")

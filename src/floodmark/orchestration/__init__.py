@@ -2,5 +2,6 @@
 
 from floodmark.orchestration.component import FloodmarkComponent
 from floodmark.orchestration.definitions import build_definitions
+from floodmark.orchestration.session import StepWorkspace
 
-__all__ = ["FloodmarkComponent", "build_definitions"]
+__all__ = ["FloodmarkComponent", "StepWorkspace", "build_definitions"]

@@ -63,6 +63,7 @@ def build_definitions(
             assets=assets,
             asset_checks=[*(check for check in checks if check is not None), *health_checks(workspace, there)],
             executor=executor or dg.in_process_executor,
+            resources={"floodmark": location},
         )
         streams, rollouts = stream_definitions(workspace, there), rollout_definitions(workspace, there)
         further = [version_definitions(workspace, location), automation_definitions(automatic)]
