@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import uuid
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -23,6 +25,7 @@ from streams import ONCE, PLAIN, WINDOWED
 from floodmark import Env, Settings, Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, SetupError
+from floodmark.engines import upgrading
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
@@ -214,6 +217,18 @@ def test_fork_export_import_and_upkeep_in_a_bucket(sail: Sail, s3: Server, s3_pr
     _check(lake, WINDOWED, log)
     maintain(lake, hours=0)
     _check(lake, WINDOWED, log)
+
+
+@pytest.mark.soak
+def test_a_rebuild_beside_the_stream_takes_its_place_in_a_bucket(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    lake, log, wide = _lake(s3), disorder(WINDOWED, 14, 240), replace(WINDOWED.grouped(1 << 10), key_groups=1 << 10)
+    half = len(log.entries) // 2
+    land(lake, WINDOWED, log, 0, half)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    land(lake, WINDOWED, log, half)
+    upgrading.rebuild(partial(run_unbounded, sail), wide, lake)
+    run_unbounded(sail, wide, lake, until_caught_up=True)
+    _check(lake, wide, log)
 
 
 @pytest.mark.soak

@@ -165,8 +165,13 @@ class OnSpark:
         return self.session is not None and has_ended()
 
     def start(self, *operators: Operator) -> None:
-        """As ``Computing``."""
-        del operators
+        """As ``Computing``.
+
+        Raises:
+            CapabilityError: CAPABILITY-045, the lake is in a bucket.
+        """
+        name = " ".join(["floodmark", "run" if operators else "land", *(operator.name for operator in operators)])
+        refuse_bucket(Lake(self.settings.lake), "a run on Spark" if operators else "a landing on Spark", name)
         _ = self.spark
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:

@@ -386,6 +386,15 @@ def _asked(location: str, ask: Callable[[ObjectStore, str], Result], again: tupl
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
+def attempts() -> Iterator[bool]:
+    """Whether a further attempt is left, for each attempt of a request without a clear answer; with a growing pause before each but the first."""
+    pause = _FIRST_PAUSE_SECONDS
+    for left in reversed(range(_TRIES)):
+        yield bool(left)
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
 @contextmanager
 def patient(wait: Callable[[str, float], bool]) -> Iterator[None]:
     """Context manager in which a request waits while the store refuses the credentials, which may just be renewed.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
 
-from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.bucket import attempts, is_bucket
 from floodmark.lake.table import entries
 
 _ID = "floodmark"
@@ -24,6 +24,7 @@ def confirmed(
     *,
     metadata: Mapping[str, str] | None = None,
     transactions: Sequence[Transaction] = (),
+    repeatable: bool = True,
 ) -> None:
     """Make a commit.
 
@@ -33,6 +34,7 @@ def confirmed(
         commit: (properties of the commit) -> anything; commits with delta-rs.
         metadata: further fields of the commit's information.
         transactions: of the commit.
+        repeatable: True if ``commit`` may be called again after a failure; by default True.
 
     Raises:
         CommitFailedError: another writer has committed since the version of ``table``. In a bucket this is so also if both commits could stand.
@@ -48,11 +50,16 @@ def confirmed(
         app_transactions=list(transactions) or None,
         max_commit_retries=0,
     )
-    try:
-        commit(properties)
-    except (DeltaError, OSError):
-        if not _is_there(path, version + 1, own):
-            raise
+    for again in attempts():
+        try:
+            commit(properties)
+        except (DeltaError, OSError):
+            if _is_there(path, version + 1, own):
+                return
+            if not (again and repeatable) or entries.entry(path, version + 1) is not None:
+                raise
+        else:
+            return
 
 
 def create_table(
@@ -75,22 +82,28 @@ def create_table(
     Raises:
         DeltaError: the table exists and ``must_be_new``, or delta-rs could not create it.
     """
-    once = (
-        CommitProperties(max_commit_retries=0) if is_bucket(path) else None
-    )  # a second commit is another table's metadata
-    try:
-        DeltaTable.create(
-            path,
-            columns,
-            mode="error" if must_be_new else "ignore",
-            partition_by=list(partition_by),
-            configuration=dict(properties or {}),
-            raise_if_key_not_exists=False,
-            commit_properties=once,
-        )
-    except (DeltaError, OSError):
-        if once is None or must_be_new or entries.newest(path) is None:
-            raise
+    # a second commit of the creation would be another table's metadata
+    once = CommitProperties(max_commit_retries=0) if is_bucket(path) else None
+    for again in attempts():
+        try:
+            DeltaTable.create(
+                path,
+                columns,
+                mode="error" if must_be_new else "ignore",
+                partition_by=list(partition_by),
+                configuration=dict(properties or {}),
+                raise_if_key_not_exists=False,
+                commit_properties=once,
+            )
+        except (DeltaError, OSError):
+            if once is None or must_be_new:
+                raise
+            if entries.newest(path) is not None:
+                return
+            if not again:
+                raise
+        else:
+            return
 
 
 def _is_there(path: str, version: int, own: str) -> bool:

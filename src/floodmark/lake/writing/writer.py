@@ -153,6 +153,7 @@ class Writer:
                 commit,
                 metadata={"userMetadata": encode(record)},
                 transactions=[Transaction(*once)],
+                repeatable=False,  # the rows are read once
             )
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error

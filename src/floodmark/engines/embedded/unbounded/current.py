@@ -25,8 +25,19 @@ def latest(rows: pa.Table, output: Output) -> pa.Table:
     return values.take(last)
 
 
-def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows: pa.Table) -> None:
-    """Merge the last values of rows of an output into its table of last values."""
+def merge(
+    operator: Operator, lake: Lake, output: Output, current: Output, rows: pa.Table, opened: dict[str, DeltaTable]
+) -> None:
+    """Merge the last values of rows of an output into its table of last values.
+
+    Args:
+        operator: of the output.
+        lake: of the tables.
+        output: whose rows these are.
+        current: its table of last values.
+        rows: of a micro-batch.
+        opened: path -> table that an earlier call has opened in a bucket, where to open a table takes requests for all of its log.
+    """
     values = latest(rows, output)
     if not values.num_rows:
         return
@@ -37,7 +48,7 @@ def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows:
     same = " AND ".join(_same(values, key) for key in output.keys)
 
     def attempt() -> None:
-        table = DeltaTable(path)
+        table = _opened(path, opened)
         written = unmeasured(values.schema)
 
         def commit(properties: CommitProperties) -> None:
@@ -55,6 +66,16 @@ def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows:
         confirmed(table, path, commit)
 
     conflicts.retried(attempt, path)
+
+
+def _opened(path: str, opened: dict[str, DeltaTable]) -> DeltaTable:
+    if not is_bucket(path):
+        return DeltaTable(path)
+    if path in opened:
+        opened[path].update_incremental()
+    else:
+        opened[path] = DeltaTable(path)
+    return opened[path]
 
 
 def _same(values: pa.Table, key: str) -> str:

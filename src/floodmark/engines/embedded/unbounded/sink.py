@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
@@ -66,6 +67,8 @@ class Sink:
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
     _committed: dict[str, int] = field(init=False, default_factory=dict)
     """Output table -> progress in its last commit."""
+    _opened: dict[str, DeltaTable] = field(init=False, default_factory=dict)
+    """Tables of last values in a bucket."""
     _published_at: float = field(init=False, default=float("-inf"))
 
     def write(self, batch: Batch, evaluated: Evaluated, ingested: int, watch: Stopwatch) -> dict[str, int]:
@@ -194,7 +197,8 @@ class Sink:
         """Merge rows of an output into its table of last values, if it has one."""
         if output.current is not None:
             crash.point("micro_batch.before_current")
-            current.merge(self.operator, self.lake, output, output.current, division.divided(rows, output))
+            values = division.divided(rows, output)
+            current.merge(self.operator, self.lake, output, output.current, values, self._opened)
             crash.point("micro_batch.after_current")
 
     def followed(self) -> None:
