@@ -50,8 +50,7 @@ POINTS = {
 }
 """Of every run; of Spark, which takes ten times as long, those between two tables. ``make soak`` tries all of them."""
 WHOLE = {"micro_batch.after_main"}
-"""Points at which Java is killed too; at the others only its driver, and Java lives on. ``make soak`` kills it everywhere; the Java of a bounded run is
-killed in tests/orchestration."""
+"""Points at which Java is killed too; at the others only its driver, and Java lives on. ``make soak`` kills it everywhere."""
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
 """Points at which dying in the second micro-batch says more, as there is state to go on from."""
 

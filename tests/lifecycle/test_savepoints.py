@@ -454,6 +454,7 @@ def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
     assert values(begun, "totals__current") == values(truth, "totals__current")
 
 
+@pytest.mark.soak
 @pytest.mark.engines("spark")
 @pytest.mark.feature("K11")
 def test_a_micro_batch_that_only_spark_knows_nothing_of_is_left_to_the_new_version(

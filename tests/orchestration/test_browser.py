@@ -40,6 +40,7 @@ def lineage(server: Server) -> str:
     return f"{server.url}/locations/{LOCATION}/asset-groups/departures/lineage"
 
 
+@pytest.mark.soak
 @pytest.mark.feature("N6")
 def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_run(
     engine, page, server, lake, landed_log, tmp_path

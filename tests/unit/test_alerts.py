@@ -280,8 +280,18 @@ Alerting(Store(os.environ["FLOODMARK_CONTROL_STORE"]), Path(sys.argv[1]), lambda
 """
 
 
-@pytest.mark.feature("Z7")
-@pytest.mark.parametrize("point", crash.POINTS["alert"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("alert.before_change", marks=pytest.mark.feature("Z7")),
+        pytest.param("alert.after_send", marks=pytest.mark.feature("Z7")),
+        *(
+            pytest.param(point, marks=pytest.mark.soak)
+            for point in crash.POINTS["alert"]
+            if point not in {"alert.before_change", "alert.after_send"}
+        ),
+    ],
+)
 def test_a_change_is_told_whoever_is_killed_and_recorded_once(place: Callable[..., Place], point: str) -> None:
     """Killed before it has recorded that a message was received, a sender sends it again, with the same key."""
     shop = place("Alert(written)")

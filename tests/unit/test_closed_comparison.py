@@ -175,7 +175,9 @@ def test_files_and_sums_do_not_grow_with_the_number_of_steps(tmp_path: Path, mon
     assert DeltaTable(str(folder / "windows")).to_pyarrow_table().num_rows == 9
 
 
-@pytest.mark.parametrize("point", [None, *crash.POINTS["comparison_merge"]])
+@pytest.mark.parametrize(
+    "point", [None, "comparison.after_merge", pytest.param("comparison.before_merge", marks=pytest.mark.soak)]
+)
 def test_files_of_the_windows_are_merged_and_superseded_rows_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str | None
 ) -> None:
@@ -245,8 +247,19 @@ PROGRAM = (
 )
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("point", crash.POINTS["comparison"])
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        ("comparison.before_commit", 2),
+        ("comparison.after_commit", 2),
+        *(
+            pytest.param(point, number, marks=pytest.mark.soak)
+            for point in crash.POINTS["comparison"]
+            for number in (1, 2)
+            if (point, number) not in {("comparison.before_commit", 2), ("comparison.after_commit", 2)}
+        ),
+    ],
+)
 def test_a_step_that_is_killed_anywhere_counts_once(tmp_path: Path, point: str, number: int) -> None:
     left, right = pair(tmp_path)
     folder = str(tmp_path / "comparison")

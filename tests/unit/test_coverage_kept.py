@@ -56,7 +56,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(steps=STEPS)
 def test_what_is_kept_is_what_the_whole_log_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]

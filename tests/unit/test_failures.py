@@ -164,7 +164,7 @@ rows = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2, 3, BAD])
 
 @pytest.mark.parametrize("name", OPERATORS)
 @given(rows=rows, seed=st.integers(0, 1000), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_row_that_fails_leaves_no_trace_but_its_place_in_the_quarantine(name, rows, seed, data):
     operator = OPERATORS[name]
     log = log_of(rows, seed)

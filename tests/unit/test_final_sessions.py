@@ -123,7 +123,7 @@ def test_one_loop_gives_the_rows_and_the_state_of_the_general_kernel(keys, order
     assert isinstance(stage, ElementStage)
     stage = ElementStage(stage.step, by_time)
     assert type(kernel_of(stage, MemoryStore())) is SessionKernel
-    for seed in range(12):
+    for seed in range(6):
         rng = random.Random(f"{keys} {orderly} {by_time} {seed}")
         batches = list(boundaries(rows_of(stage, rng, orderly=orderly), rng, ended=seed % 2))
         assert advanced(SessionKernel, stage, batches) == advanced(RecordWindowKernel, stage, batches)
@@ -131,7 +131,7 @@ def test_one_loop_gives_the_rows_and_the_state_of_the_general_kernel(keys, order
 
 def test_a_state_of_the_general_kernel_is_resumed_and_the_other_way_round():
     stage = stage_of(build(("text",)))
-    for seed in range(12):
+    for seed in range(6):
         rng = random.Random(seed)
         batches = list(boundaries(rows_of(stage, rng, orderly=True), rng, ended=True))
         stores = [MemoryStore(), MemoryStore()]

@@ -129,7 +129,7 @@ def told(rows: list[dict]) -> Counter:
 
 @pytest.mark.feature("J1", "J2", "J6")
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=STREAMS, cuts=st.lists(st.integers(0, 60), max_size=5), lower=st.integers(-8, 4), width=st.integers(0, 10))
 def test_an_interval_join_gives_the_pairs_of_its_definition(kind, rows, cuts, lower, width):
     operator = interval(kind, lower, lower + width)
@@ -285,7 +285,7 @@ def windows_of(window, rows: list[int]) -> dict[int, set[tuple[int, int]]]:
 @pytest.mark.feature("J3")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [fm.Tumbling("10ms"), fm.Sliding("12ms", "4ms"), fm.Session("5ms")], ids=repr)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=STREAMS, cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_a_window_join_gives_the_pairs_of_each_window(kind, window, rows, cuts):
     """Rows in order of event time, so that none is late; what is late is the windows' business, tested with them."""
@@ -342,7 +342,7 @@ def test_a_co_group_sees_the_rows_of_both_also_where_one_has_none():
 
 @pytest.mark.feature("J5")
 @pytest.mark.parametrize("kind", ["inner", "left"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=STREAMS, cuts=st.lists(st.integers(0, 60), max_size=5), lateness=st.integers(0, 5))
 def test_a_temporal_join_finds_the_version_valid_at_the_rows_time(kind, rows, cuts, lateness):
     """A version counts from when it could be known: its effective time, max(event time, its stamp + 1)."""

@@ -184,8 +184,13 @@ KILLED = [
 ]
 
 
-@pytest.mark.feature("V1", "V4")
-@pytest.mark.parametrize("point", KILLED)
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(pytest.param(point, marks=pytest.mark.feature("V1", "V4")) for point in KILLED[::3]),
+        *(pytest.param(point, marks=pytest.mark.soak) for n, point in enumerate(KILLED) if n % 3),
+    ],
+)
 def test_a_rebuild_killed_anywhere_leaves_each_reader_the_old_or_the_new_and_ends_with_the_new(
     lake: Lake, tmp_path: Path, point: str
 ) -> None:
@@ -207,8 +212,20 @@ def test_a_rebuild_killed_anywhere_leaves_each_reader_the_old_or_the_new_and_end
     assert pending(lake) is None
 
 
-@pytest.mark.feature("V1", "V4")
-@pytest.mark.parametrize("point", crash.POINTS["switch"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(
+            pytest.param(point, marks=pytest.mark.feature("V1", "V4"))
+            for point in ("step.restore_values", "switch.after_journal")
+        ),
+        *(
+            pytest.param(point, marks=pytest.mark.soak)
+            for point in crash.POINTS["switch"]
+            if point not in {"step.restore_values", "switch.after_journal"}
+        ),
+    ],
+)
 def test_a_rollback_killed_anywhere_leaves_last_values_of_the_old_or_the_new_state(lake: Lake, point: str) -> None:
     made = savepoints.create("totals", lake)
     batch(lake, 2, [row("b", 7, 7)])
