@@ -338,6 +338,7 @@ def test_what_is_asked_of_a_fork_does_not_reach_the_original(tmp_path):
     assert len(mine.store.deployments()) == 2
 
 
+@ON_SQLITE
 def test_the_next_supervisor_takes_over_what_lives(store, supervisor):
     deploy(store)
     driver = until(supervisor("one"), running)
@@ -531,6 +532,7 @@ def test_one_that_was_never_started_makes_room(store, supervisor):
     assert store.driver(driver.id).reason == "its supervisor died before it was started"
 
 
+@ON_SQLITE
 def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_supervisors_own(
     store, supervisor, monkeypatch
 ):
@@ -549,6 +551,7 @@ def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_sup
     assert store.drivers(HERE)[0].id == other.id
 
 
+@ON_SQLITE
 def test_one_that_is_stopped_while_it_starts_is_killed_and_started_again(store, supervisor, monkeypatch):
     monkeypatch.setattr(supervising, "SILENT_SECONDS", 0.5)
     deploy(store)
@@ -785,6 +788,7 @@ def test_a_package_gives_its_workspace_and_not_that_of_the_folder_it_is_called_f
     assert done.stdout.split() == ["3", str(root)]
 
 
+@ON_SQLITE
 def test_what_a_driver_left_behind_is_killed_and_a_later_process_with_its_number_is_not(store):
     deploy(store)
     driver = store.begin(store.deployment(HERE), "/log")
