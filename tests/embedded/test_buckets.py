@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING
 import forked
 import psutil
 import pytest
+from deltalake import DeltaTable
 from events import disorder
 from processes import paths
 from s3_server import Plan
 from streams import ONCE, PLAIN, WINDOWED
 
-from floodmark import Env, Settings, Store
+from floodmark import Ascending, Contract, Env, EventTime, Files, Settings, Source, Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.engines import upgrading
 from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.landing import run as embedded_landing
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
@@ -39,6 +41,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.table import entries
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo
+from floodmark.spec.values.schema import ROW
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
@@ -92,6 +95,35 @@ def test_rows_are_exact_behind_a_store_that_fails(
     s3_proxy.plan()
     _check(lake, WINDOWED, log)
     assert run_unbounded(sail, WINDOWED, lake, until_caught_up=True).micro_batches == 0
+
+
+class Reading(Contract):
+    at: EventTime
+    value: int
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 11))])
+def test_files_land_once_behind_a_store_that_fails(s3: Server, s3_proxy: Proxy, tmp_path: Path, seed: int) -> None:
+    """Each landing has a file more; some rows break the contract. The quarantine and the list of landed files are tables of their own."""
+    lake, inbox = _lake(s3), tmp_path / "inbox"
+    inbox.mkdir()
+    files = Files(str(inbox), format="csv", min_age="0 s")
+    source = Source("readings", contract=Reading, connector=files, watermark=Ascending(), max_quarantine_share=1)
+    s3_proxy.plan(Plan(seed=seed, share=0.1))
+    for number in range(4):
+        lines = [f"2001-01-01T00:0{number}:{n:02d},{n if n else 'none'}" for n in range(20)]
+        (inbox / f"{number}.csv").write_text("\n".join(["at,value", *lines]))
+        embedded_landing.land(_no_server, source, lake)
+    assert s3_proxy.faults()
+    s3_proxy.plan()
+    rows = [row for row in DeltaTable(lake.log("readings")).to_pyarrow_table().to_pylist() if row["_kind"] == ROW]
+    assert sorted(row["value"] for row in rows) == sorted(list(range(1, 20)) * 4)
+    assert DeltaTable(lake.quarantine("readings")).to_pyarrow_table().num_rows == 4
+    assert embedded_landing.land(_no_server, source, lake).rows == 0
+
+
+def _no_server() -> Sail:
+    raise AssertionError
 
 
 @pytest.mark.feature("F12")

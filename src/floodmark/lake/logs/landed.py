@@ -18,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from floodmark.core import crash
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.logs import log
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landed, Landing, Status
+from floodmark.lake.writing.confirmed import confirmed, create_table
 from floodmark.lake.writing.conflicts import interrupted
 
 _NUMBERS = ("size", "modified", "ordinal")
@@ -145,14 +147,21 @@ class LandedUnits(Mapping[str, Landed]):
         record = CommitProperties(app_transactions=[Transaction(_APP, self._reached)])
         if self._unwritten:
             crash.point("landing.before_files")
-            write_deltalake(
-                self._path,
+            rows, groups = (
                 _sorted(_table(self._unwritten.values()), "name"),
-                mode="append",
-                configuration=_PROPERTIES,
-                commit_properties=record,
-                writer_properties=WriterProperties(max_row_group_size=_GROUP),
+                WriterProperties(max_row_group_size=_GROUP),
             )
+            if is_bucket(self._path):
+                self._append_confirmed(rows, groups)
+            else:
+                write_deltalake(
+                    self._path,
+                    rows,
+                    mode="append",
+                    configuration=_PROPERTIES,
+                    commit_properties=record,
+                    writer_properties=groups,
+                )
             crash.point("landing.after_files")
             self._unwritten.clear()
             self._recorded = self._reached
@@ -162,6 +171,20 @@ class LandedUnits(Mapping[str, Landed]):
             table.create_write_transaction([], "append", table.schema(), [], commit_properties=record)
             self._recorded = self._reached
         self._adds = 0
+
+    def _append_confirmed(self, rows: pa.Table, groups: WriterProperties) -> None:
+        """Append rows in a bucket, once: the commit is looked up if its answer was lost."""
+        if not entries.is_table(self._path):
+            create_table(self._path, Schema.from_arrow(_SCHEMA), properties=_PROPERTIES)
+        table = DeltaTable(self._path)
+        confirmed(
+            table,
+            self._path,
+            lambda properties: write_deltalake(
+                table, rows, mode="append", commit_properties=properties, writer_properties=groups
+            ),
+            transactions=[Transaction(_APP, self._reached)],
+        )
 
     def _compact(self) -> None:
         """Replace many files by one file with one row per unit, ordered by name, in one commit.
@@ -176,7 +199,13 @@ class LandedUnits(Mapping[str, Landed]):
         crash.point("landed.before_file")
         added = _write(rows, self._path)
         crash.point("landed.before_commit")
-        table.create_write_transaction([added], "overwrite", table.schema(), [])
+        confirmed(
+            table,
+            self._path,
+            lambda properties: table.create_write_transaction(
+                [added], "overwrite", table.schema(), [], commit_properties=properties
+            ),
+        )
         crash.point("landed.after_commit")
         DeltaTable(self._path).vacuum(_REPLACED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         newest = DeltaTable(self._path)
