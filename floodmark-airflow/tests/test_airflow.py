@@ -30,7 +30,7 @@ def published(airflow: Airflow, workspace: Workspace, text: str = "") -> None:
 def test_a_workspace_becomes_dags_and_is_asked_again_only_after_a_change(workspace: Workspace) -> None:
     made = dags(workspace)
     verbs = {"start", "stop", "savepoint", "upgrade", "rollback", "rollout"}
-    assert set(made) == {f"shop_{name}" for name in {"land", "partitions", "hourly_sales"} | verbs}
+    assert set(made) == {f"shop_{name}" for name in {"land", "partitions", "hourly_sales", "voucher_use"} | verbs}
     assert [task.task_id for task in made["shop_land"].tasks] == ["orders"]
     (run,) = made["shop_hourly_sales"].tasks
     assert [asset.name for asset in run.outlets] == ["hourly_sales", "hourly_sales__late"]
