@@ -152,11 +152,21 @@ def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, tmp_pa
     assert shop.rows() == undisturbed(engine, tmp_path / "other")
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z8")
 def test_whatever_is_judged_when_and_whoever_dies_the_rows_are_those_of_an_undisturbed_reader(
-    engine: Computing, tmp_path: Path
+    embedded: Computing, tmp_path: Path
 ) -> None:
+    disturbed(embedded, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.engines("spark")
+def test_rows_are_those_of_an_undisturbed_reader_on_spark(engine: Computing, tmp_path: Path) -> None:
+    disturbed(engine, tmp_path)
+
+
+def disturbed(engine: Computing, tmp_path: Path) -> None:
+    """Partitions are judged in any order while rows land, and readers die."""
     expected, chance = undisturbed(engine, tmp_path / "plain"), random.Random(7)
     slow = engine.name == "spark"
     for seed in range(1 if slow else 4):
