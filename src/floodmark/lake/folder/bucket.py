@@ -29,6 +29,7 @@ from floodmark.lake.folder.credentials import refreshed
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs")
@@ -269,6 +270,13 @@ def beside(location: str) -> tuple[list[Stat], list[str]]:
     return list(map(_stat, listed["objects"])), folders
 
 
+def together(ask: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """The answers for items in order, several asked at a time."""
+    with ThreadPoolExecutor(_TOGETHER) as threads:
+        asked = [threads.submit(copy_context().run, ask, item) for item in items]
+        return [answer.result() for answer in asked]
+
+
 def send(files: Iterable[tuple[Path, str]]) -> None:
     """Upload local files, several at a time.
 
@@ -279,9 +287,7 @@ def send(files: Iterable[tuple[Path, str]]) -> None:
     if len(pairs) == 1:
         write(pairs[0][1], pairs[0][0].read_bytes())
         return
-    with ThreadPoolExecutor(_TOGETHER) as threads:
-        for sent in [threads.submit(copy_context().run, write, location, file) for file, location in pairs]:
-            sent.result()
+    together(lambda pair: write(pair[1], pair[0]), pairs)
 
 
 def fetch(files: Iterable[tuple[str, Path]]) -> None:
@@ -294,16 +300,15 @@ def fetch(files: Iterable[tuple[str, Path]]) -> None:
         FileNotFoundError: a file does not exist.
     """
 
-    def fetch_one(location: str, file: Path) -> None:
+    def fetch_one(pair: tuple[str, Path]) -> None:
+        location, file = pair
         content = read(location)
         if content is None:
             raise FileNotFoundError(location)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 
-    with ThreadPoolExecutor(_TOGETHER) as threads:
-        for fetched in [threads.submit(copy_context().run, fetch_one, location, file) for location, file in files]:
-            fetched.result()
+    together(fetch_one, files)
 
 
 def check_store(root: str) -> None:

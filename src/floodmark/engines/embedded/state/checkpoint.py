@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -98,6 +98,10 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         return None if opened is None else Batch.from_json(opened.header)
+
+    def batches(self, numbers: Sequence[int]) -> list[Batch | None]:
+        """``batch`` of several micro-batches; in a bucket several are asked for at a time."""
+        return bucket.together(self.batch, numbers) if bucket.is_bucket(self.path) else list(map(self.batch, numbers))
 
     def final_progress(self, batch: int) -> int:
         """Progress, ms, that is safe to publish when ``batch`` is the last micro-batch."""

@@ -81,8 +81,7 @@ class State:
             except FileNotFoundError:
                 raise _missing(self.checkpoint.path, file) from None
         self.batch = last
-        for number in planned:
-            recorded = last if number == last.number else self.checkpoint.batch(number)
+        for number, recorded in zip(planned, self.checkpoint.batches(planned), strict=True):
             self._retained[number] = () if recorded is None else recorded.segments
         for group in {group for group, number in self._places if number == INDEX}:
             self._wait(group, self.get((group, INDEX)))
