@@ -14,7 +14,7 @@ from events import START, Event, source
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
-from floodmark.control.streams.gating import release, strict
+from floodmark.control.streams.gating import release, strict, unjudged
 from floodmark.core.errors import DefinitionError, FloodmarkError, LifecycleError
 from floodmark.core.time import Interval, to_ms
 from floodmark.lake.folder.paths import Lake
@@ -143,6 +143,9 @@ def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, tmp_pa
     assert early == ([0, 1] if engine.name == "embedded" else []), "Spark fires with the next micro-batch"
     waiting = verdicts.waiting(shop.lake.output("minutes"), audit)
     assert [name for name, _, check in waiting if check == "few"] == [f"2020-01-01T0{n}00Z" for n in (2, 3, 4, 5)]
+    assert [one for one in unjudged(asset, shop.lake) if one[2] == "few"] == [
+        ("minutes", name, check) for name, _, check in waiting if check == "few"
+    ]
     assert complete(shop.workspace.operator("minutes"), HOURS, shop.lake, hour(2))
     assert [one.check for one in release(asset, shop.lake, "2020-01-01T0200Z", "known")] == list(CHECKS)
     shop.read()
