@@ -136,3 +136,15 @@ def test_a_reversed_interval_is_refused_before_anything_starts(verb: Verb, shop:
         "  got:      from 2025-03-02T00:00:00Z to 2025-03-01T00:00:00Z\n"
         "  fix:      Swap --from and --to.\n"
     )
+
+
+def test_package_writes_an_archive_and_says_how_to_use_it(
+    shop: Path, verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark.engines.spark.setup import environment
+
+    monkeypatch.setattr(environment, "_OWN", ("click",))
+    result = verb("package", "packages.tar.gz", "--with", "filelock")
+    assert f'("spark.archives", "{shop}/packages.tar.gz#environment")' in result.stdout
+    assert "2 packages" in result.stdout
+    assert (shop / "packages.tar.gz").stat().st_size > 0

@@ -317,7 +317,10 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: f
     given = bool(calls) or not asked.isdisjoint(CHOSEN)
     chosen = (engines or {"embedded"} if given else set()) - left_out
     covered = {
-        "spark": "spark" in chosen or (not given and "spark" in words) or _computes("spark", words),
+        "spark": "cluster" in asked
+        or "spark" in chosen
+        or (not given and "spark" in words)
+        or _computes("spark", words),
         "embedded": "embedded" in chosen or not words.isdisjoint(EMBEDDED) or _computes("embedded", words),
         "crash": not words.isdisjoint({"signal.SIGKILL", "crash.VARIABLE"}),
         "both modes": not words.isdisjoint(BOTH_MODES) or {"run_bounded", "run_unbounded"} <= words,

@@ -237,7 +237,7 @@ def custom(events: Stream[Event]) -> Stream:
 
 @pytest.mark.feature("X2")
 def test_user_functions_give_the_same_in_both_modes(engine: Computing, lake: Lake) -> None:
-    shipping.by_value(Word)  # as landing does with the contract of a source
+    shipping.by_value(engine.spark, Word)  # as landing does with the contract of a source
     put(lake, "events", rows(0, 45), end=True)
     engine.run_unbounded(custom, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)

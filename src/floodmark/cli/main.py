@@ -21,7 +21,13 @@ from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError, SetupError, closest
 
 GROUPS = {
-    "A workspace": {"init": "workspace", "validate": "workspace", "explain": "workspace", "up": "up"},
+    "A workspace": {
+        "init": "workspace",
+        "validate": "workspace",
+        "explain": "workspace",
+        "package": "workspace",
+        "up": "up",
+    },
     "Rows and results": {
         "land": "land",
         "run": "run",

@@ -49,6 +49,7 @@ class Settings:
         upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
         store: how the store of a lake in a bucket is reached; by default by the variables ``AWS_...`` of the environment.
         streams: ``shared``: supervised streams of one package run in one process, each in a thread; ``isolated``: in a process each.
+        code: folder of the workspace's modules, which travel to the workers of a cluster; set when a workspace is loaded.
     """
 
     environment: str = "dev"
@@ -66,6 +67,7 @@ class Settings:
     upkeep_minutes: float = 60
     streams: Hosting = "shared"
     store: Store | None = None
+    code: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown engine, and values that a later run would stumble over.
@@ -119,6 +121,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType
         "upkeep_minutes": (_is_length, "a number of 0 or more"),
         "store": (lambda value: value is None or isinstance(value, Store), "a Store or None"),
         "streams": (lambda value: value in get_args(Hosting), " or ".join(get_args(Hosting))),
+        "code": (lambda value: value is None or _is_text(value), "a text or None"),
     }
 )
 """Setting -> (predicate of its values, what an error says was expected)."""
@@ -216,12 +219,13 @@ class Workspace:
         """Every operator, upstream first."""
         return tuple(asset.operator for asset in self.operator_assets)
 
-    def at(self, root: str, *, lake: str | None = None) -> Workspace:
+    def at(self, root: str, *, lake: str | None = None, code: str | None = None) -> Workspace:
         """The workspace with absolute paths in its settings.
 
         Args:
             root: base of relative paths.
             lake: an absolute path or URI that replaces the settings' lake.
+            code: folder of the modules; by default that of the settings, else ``root``.
         """
         settings = self.settings
         located = replace(
@@ -229,6 +233,7 @@ class Workspace:
             folder=_absolute(settings.folder, root),
             lake=lake or _absolute(settings.lake, root),
             logs=None if settings.logs is None else _absolute(settings.logs, root),
+            code=code or settings.code or root,
         )
         return self.having(located)
 

@@ -1,4 +1,4 @@
-"""Verbs about the workspace: init, validate, explain, status."""
+"""Verbs about the workspace: init, validate, explain, status, package."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import tomllib
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import current_folder, open_workspace
+from floodmark.cli.shell.loading import current_folder, find, open_workspace
 from floodmark.cli.shell.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe_span, iso, span
@@ -343,3 +344,27 @@ def status(invocation: Invocation) -> None:
             **({"upkeep": last_upkeep} if last_upkeep else {}),
         }
     )
+
+
+@click.command()
+@click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--with", "names", multiple=True, metavar="PACKAGE", help="A further installed package. Repeatable.")
+@shared
+@pass_invocation
+def package(invocation: Invocation, *, archive: Path, names: tuple[str, ...]) -> None:
+    """Write the Python packages that workers of a cluster need into ARCHIVE, a .tar.gz, for workers that have only Spark and Python.
+
+    These are floodmark, the dependencies in the workspace's pyproject.toml, and what they require, as installed here.
+    """
+    console = Console(as_json=invocation.json)
+    from floodmark.engines.spark.setup import environment
+
+    root, _ = find(current_folder().resolve())
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8")).get("project", {})
+    path = archive.absolute()
+    packages = environment.write(path, (*environment.names(project.get("dependencies", ())), *names))
+    size, settings = path.stat().st_size, environment.settings(path)
+    pairs = ", ".join(f'("{name}", "{value}")' for name, value in settings)
+    console.say(f"{path}: {len(packages)} packages, {size / 1e6:.0f} MB")
+    console.say(f"use it: Settings(spark=({pairs})) in resources/settings.py")
+    console.document({"archive": str(path), "packages": packages, "bytes": size, "settings": dict(settings)})

@@ -141,9 +141,10 @@ class OnSpark:
         """
         if self.session is None:
             from floodmark.engines.spark.setup import jars
-            from floodmark.engines.spark.setup.master import check_master
+            from floodmark.engines.spark.setup.master import check_master, is_cluster, reach_master
 
             check_master(self.settings.master)
+            reach_master(self.settings.master)
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
                 jars.fetch()
             with self.step("starting Spark"):
@@ -155,7 +156,25 @@ class OnSpark:
                     shuffle_partitions=self.settings.shuffle_partitions,
                     extra=dict(self.settings.spark),
                 )
+            if is_cluster(self.settings.master):
+                with self.step("checking the cluster's workers"):
+                    self._meet_workers(self.session)
         return self.session
+
+    def _meet_workers(self, session: SparkSession) -> None:
+        """Send the workspace's code to the workers of a cluster, and check what is installed there.
+
+        Raises:
+            SetupError: SETUP-080 and SETUP-081, a worker has another Python, floodmark or pyarrow than this process.
+        """
+        from floodmark.control.processes.package import pack
+        from floodmark.engines.spark.session import cluster, shipping
+        from floodmark.engines.spark.session.builder import scratch
+
+        if self.settings.code is not None:
+            code, packages = Path(self.settings.code), scratch() / "packages"
+            shipping.send(session, packages / pack(code, packages), code)
+        cluster.check(session)
 
     @property
     def ended(self) -> bool:
@@ -174,11 +193,30 @@ class OnSpark:
         refuse_bucket(Lake(self.settings.lake), "a run on Spark" if operators else "a landing on Spark", name)
         _ = self.spark
 
+    def _check_shared(self, spark: SparkSession, lake: Lake, source: Source | None = None) -> None:
+        """Make sure that the workers of a cluster see the folders of a lake and of a source, which may be this machine's alone.
+
+        Raises:
+            ConnectorError: CONNECTOR-210, they do not see the source's files.
+            SetupError: SETUP-085, they do not see the lake.
+        """
+        from floodmark.engines.spark.setup.master import is_cluster
+
+        if not is_cluster(self.settings.master):
+            return
+        from floodmark.engines.spark.session import cluster
+
+        for root in dict.fromkeys(filter(None, (lake.root, lake.logs, lake.upstream))):
+            cluster.check_lake(spark, root)
+        if source is not None:
+            cluster.check_source(spark, source, Path(self.settings.folder))
+
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """As ``Computing``."""
         refuse_bucket(lake, f"landing of '{source.name}'", f"floodmark land {source.name}")
         spark = self.spark
         _share(spark, source.name)
+        self._check_shared(spark, lake, source)
         from floodmark.engines.spark.landing.run import land
 
         return land(spark, source, lake, **how)
@@ -193,6 +231,7 @@ class OnSpark:
         """As ``Computing``."""
         refuse_bucket(lake, f"replay of '{source.name}'", f"floodmark quarantine replay {source.name}")
         spark = self.spark
+        self._check_shared(spark, lake)
         from floodmark.engines.spark.landing.run import replay
 
         return replay(spark, source, lake, **how)
@@ -201,6 +240,7 @@ class OnSpark:
         """As ``Computing``."""
         refuse_bucket(lake, f"bounded run of '{operator.name}'", f"floodmark run {operator.name}")
         spark = self.spark
+        self._check_shared(spark, lake)
         from floodmark.engines.spark.bounded.run import run_bounded
 
         return run_bounded(spark, operator, lake, interval, **options)
@@ -238,6 +278,7 @@ class OnSpark:
         """As ``Computing``."""
         spark = self.spark
         _share(spark, operator.name)
+        self._check_shared(spark, lake)
         from floodmark.engines.spark.unbounded.run import run_unbounded
 
         return run_unbounded(spark, operator, lake, **options)

@@ -197,4 +197,4 @@ def load(folder: Path, environment: str, root: str, lake: str) -> Workspace:
         raise DefinitionError(
             f"package {folder.name}", "a Workspace", type(workspace).__name__, fix, code="DEFINITION-085"
         )
-    return workspace.at(root, lake=lake)
+    return workspace.at(root, lake=lake, code=str(folder))

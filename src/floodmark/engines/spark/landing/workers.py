@@ -23,6 +23,7 @@ from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.engines.spark.landing import expecting, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
+from floodmark.engines.spark.setup.master import is_cluster
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
@@ -51,9 +52,9 @@ class SparkWorkers:
     """Whether workers and lake are on this machine."""
 
     def check(self, source: Source, lake: Lake) -> None:
-        """As ``port.Workers``. Spark lands every source; the modules of the workspace are shipped with the contract."""
-        shipping.by_value(source.contract)
-        self._in_place = lake.is_local and str(self.spark.sparkContext.master).partition("[")[0] == "local"
+        """As ``port.Workers``. Spark lands every source; modules that workers cannot import are shipped with the contract."""
+        shipping.by_value(self.spark, source.contract)
+        self._in_place = lake.is_local and not is_cluster(str(self.spark.sparkContext.master))
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""

@@ -30,11 +30,12 @@ from pyspark.sql import SparkSession
 from floodmark.core.errors import SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
+from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, home
 from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
-from floodmark.engines.spark.setup.master import check_master
+from floodmark.engines.spark.setup.master import check_master, is_cluster, is_standalone
 
 _STATE = "spark.sql.streaming.stateStore"
 _SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -58,6 +59,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.scheduler.mode": "FAIR",  # streams of one process share its cores
+        "spark.python.daemon.module": "floodmark.engines.spark.session.daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -66,9 +68,10 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.python.daemon.module": "floodmark.engines.spark.session.daemon",
     }
 )
+_PYTHON = "spark.pyspark.python"
+"""Setting that names the Python of a cluster's workers."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LAST_LINES = 20
 """Lines of Java's stderr that are kept for an error."""
@@ -102,22 +105,33 @@ def spark_session(
     Time: the session, this process and Java all run in UTC.
 
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once.
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once, SETUP-083 no worker has room,
+            SETUP-084 executors cannot connect to this process.
     """
     check_master(cores)
-    _prepare_process(cores)
+    _prepare_process(cores, extra.get(_PYTHON))
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
-        conf = _conf(app, cores, memory, extra, archive_to)
+        conf, launches = _conf(app, cores, memory, extra, archive_to), Launches()
         # the Java of an earlier session of this process is used again
-        SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
+        context = SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf, launches))  # noqa: SLF001
+        if is_standalone(cores):
+            _await_executors(context, launches)
     spark = SparkSession.builder.getOrCreate()
-    if _is_local(cores):
+    if not is_cluster(cores):
         spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(import_folders(sys.path))
     for key, value in {"spark.sql.shuffle.partitions": str(shuffle_partitions), **extra}.items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     _ = spark.streams  # once, or reading state in a session without a stream fails (SPARK-58973)
     return spark
+
+
+def _await_executors(context: SparkContext, launches: Launches) -> None:
+    try:
+        await_first(context, launches)
+    except (SetupError, Py4JError):
+        context.stop()
+        raise
 
 
 def has_ended() -> bool:
@@ -148,32 +162,31 @@ def stop_session(spark: SparkSession, *, seconds: int = 60) -> None:
         process.wait(timeout=seconds)
 
 
-def _prepare_process(cores: str) -> None:
-    os.environ.update(TZ="UTC", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+def _prepare_process(cores: str, python: str | None) -> None:
+    of_workers = sys.executable if python is None or not is_cluster(cores) else python
+    os.environ.update(TZ="UTC", PYSPARK_PYTHON=of_workers, PYSPARK_DRIVER_PYTHON=sys.executable)
     if hasattr(time, "tzset"):
         time.tzset()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the logger prints the text of the exception
     os.environ["JAVA_HOME"] = str(find_java().home)
-    if _is_local(cores):  # SPARK_HOME of another version must not be mixed with this pyspark
-        os.environ["SPARK_HOME"] = str(home(cache_folder()))
-
-
-def _is_local(cores: str) -> bool:
-    return cores.startswith("local")
+    if not is_cluster(cores) or "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(
+            home(cache_folder())
+        )  # one of another version must not be mixed with this pyspark
 
 
 def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_to: Path | None) -> SparkConf:
     jars = class_path()
     settings = {"spark.app.name": app, "spark.master": cores, "spark.driver.memory": memory, **_SETTINGS}
     options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", "-Duser.timezone=UTC"]
-    options.append(f"-Djava.io.tmpdir={_scratch()}")
+    options.append(f"-Djava.io.tmpdir={scratch()}")
     settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-    settings["spark.sql.warehouse.dir"] = str(_scratch() / "warehouse")
-    if _is_local(cores):
-        settings |= {**_LOCAL, "spark.local.dir": str(_scratch() / "local")}
-        options += _java_options(jars, archive_to)
-    else:
+    settings["spark.sql.warehouse.dir"] = str(scratch() / "warehouse")
+    options += _java_options(jars, archive_to)
+    if is_cluster(cores):
         settings["spark.jars"] = ",".join(map(str, jars))
+    else:
+        settings |= {**_LOCAL, "spark.local.dir": str(scratch() / "local")}
     settings |= extra
     if extra_options := extra.get(_JAVA_OPTIONS):
         options.append(extra_options)
@@ -192,30 +205,30 @@ def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, .
 
 
 @cache
-def _scratch() -> Path:
+def scratch() -> Path:
     """The folder for Spark's spills and other temporary files, removed when this process ends."""
-    scratch = Scratch()
-    atexit.register(_clean_up, scratch)
-    return scratch.path
+    folder = Scratch()
+    atexit.register(_clean_up, folder)
+    return folder.path
 
 
-def _clean_up(scratch: Scratch) -> None:
+def _clean_up(folder: Scratch) -> None:
     spark = SparkSession.getActiveSession()
     if spark is not None:
         with suppress(Py4JError, OSError, subprocess.TimeoutExpired):  # Java may be gone already
             stop_session(spark)
-    scratch.remove()
+    folder.remove()
 
 
-def _launch(conf: SparkConf) -> JavaGateway:
-    """Start Java, with a thread that forwards Java's stderr without the noise that no setting silences.
+def _launch(conf: SparkConf, launches: Launches) -> JavaGateway:
+    """Start Java, with a thread that forwards Java's stderr without the noise that no setting silences, and without what is said of launches.
 
     Raises:
         SetupError: SETUP-055, Java ended before Spark had started.
     """
     reader, writer = os.pipe()
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-    thread = threading.Thread(target=_forward, args=(reader, last_lines), name="java-stderr", daemon=True)
+    thread = threading.Thread(target=_forward, args=(reader, last_lines, launches), name="java-stderr", daemon=True)
     try:
         gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
     except (PySparkRuntimeError, OSError) as error:
@@ -246,12 +259,12 @@ def _not_started(last_lines: Sequence[str], error: Exception) -> SetupError:
     return SetupError("Spark", "a Java that starts", got, fix, code="SETUP-055")
 
 
-def _forward(reader: int, last_lines: deque[str]) -> None:
+def _forward(reader: int, last_lines: deque[str], launches: Launches) -> None:
     """Copy lines from a pipe to stderr, without noise, and into ``last_lines``, until the pipe is closed."""
     after_noise = False
     with os.fdopen(reader, "rb") as lines, suppress(OSError):
         for line in lines:
-            noise = line.startswith(_NOISE) or (after_noise and not line.strip())
+            noise = launches.takes(line) or line.startswith(_NOISE) or (after_noise and not line.strip())
             if not noise:
                 os.write(2, line)
                 if line.strip():

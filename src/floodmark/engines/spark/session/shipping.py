@@ -1,18 +1,42 @@
-"""Shipping of contract classes to the workers by value, because a worker cannot import a workspace."""
+"""Shipping of a workspace's code to the workers: its package to those of a cluster, which import modules by name; otherwise contracts by value."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 from floodmark.spec.rows.contract import Contract
 
+_CODE = "floodmark.code"
+"""Setting of a session: the folder whose modules its workers import by name."""
 
-def by_value(contract: type[Contract]) -> None:
-    """Make Spark pickle by value all modules of the folder from which a contract was imported.
+
+def send(spark: SparkSession, package: Path, code: Path) -> None:
+    """Give the executors of a cluster a package of code: Spark unpacks it in their working folders, where Python finds modules and data files.
+
+    Args:
+        spark: session.
+        package: folder with the code, named after its content, in a folder that lasts as long as the session.
+        code: the folder of which the package is a copy, from which this process has imported modules.
+    """
+    context, name = spark.sparkContext, f"code-{package.name}"
+    own = context._conf.get("spark.executorEnv.PYTHONPATH")  # noqa: SLF001 - there is no public way to ask
+    path = os.pathsep.join([name, *filter(None, [own])])
+    if context.environment.get("PYTHONPATH") != path:
+        archive = shutil.make_archive(str(package.with_name(name)), "zip", package)
+        context.addArchive(f"{archive}#{name}")
+        context.environment["PYTHONPATH"] = path
+    spark.conf.set(_CODE, str(code))
+
+
+def by_value(spark: SparkSession, contract: type[Contract]) -> None:
+    """Make Spark pickle by value all modules of the folder from which a contract was imported, unless workers import them by name.
 
     Installed packages and floodmark itself are pickled by reference, as the workers have them.
     """
@@ -21,7 +45,7 @@ def by_value(contract: type[Contract]) -> None:
             # variables of the function that defines the class, such as the session; only incomplete classes need them
             base.__pydantic_parent_namespace__ = None  # type: ignore[attr-defined]  # the class has the attribute, see above
     root = _root(sys.modules.get(contract.__module__))
-    if root is None:
+    if root is None or str(root) == spark.conf.get(_CODE, None):
         return
     for name, module in list(sys.modules.items()):
         if "." not in name and name not in {"__main__", "floodmark"} and _root(module) == root:

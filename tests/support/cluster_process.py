@@ -1,0 +1,55 @@
+"""Verbs of a workspace in one process, so in one application of Spark's: python cluster_process.py ENGINE STEP...
+
+A step is ``land``, ``end``, ``bounded:OPERATOR`` or ``unbounded:OPERATOR``. ``ambush:executor`` and ``ambush:worker`` have the next step kill what runs
+the first row that it comes to; ``crash:POINT`` has it kill this process. The workspace is in the current folder. A step prints its name and its seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from floodmark.cli.shell.invocation import Invocation
+from floodmark.cli.shell.loading import open_workspace
+from floodmark.control.processes.engine import computing
+from floodmark.core import crash
+from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import Interval
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.workspace import Engine
+
+
+def main(engine: Engine, steps: list[str]) -> None:
+    """Do the steps."""
+    opened = open_workspace(Invocation(environment="dev"))
+    computed, began = computing(opened.workspace.settings, engine=engine), time.monotonic()
+    computed.start()
+    sys.stdout.write(f"start {time.monotonic() - began:.1f}\n")
+    for step in steps:
+        began = time.monotonic()
+        verb, _, name = step.partition(":")
+        lake = Lake.of(opened.workspace.settings)
+        if verb == "ambush":
+            Path(os.environ["AMBUSH"]).write_text(name)
+        elif verb == "crash":
+            os.environ[crash.VARIABLE] = name
+        elif verb in {"land", "end"}:
+            for source in opened.workspace.sources:
+                computed.land(source, lake, end=verb == "end", workspace=Path(opened.workspace.settings.folder))
+        elif verb == "bounded":
+            whole = Lake(f"{lake.root}-bounded", logs=lake.root)
+            computed.run_bounded(opened.workspace.operator(name), whole, Interval())
+        else:
+            options = {} if engine == "embedded" else {"files_per_batch": 1}
+            computed.run_unbounded(opened.workspace.operator(name), lake, until_caught_up=True, **options)
+        sys.stdout.write(f"{step} {time.monotonic() - began:.1f}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    try:
+        main("embedded" if sys.argv[1] == "embedded" else "spark", sys.argv[2:])
+    except FloodmarkError as error:
+        sys.exit(str(error))

@@ -1,0 +1,156 @@
+"""A cluster of Spark's own on this machine: a master and workers from the pyspark wheel, each worker in a mount namespace of its own.
+
+A worker sees neither the folders that the cluster hides nor the cache of this user, as if it were another host: what reads a path of the driver
+there fails. What both may see, such as a lake, lies in ``shared``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+
+from floodmark.engines.spark.setup.home import cache_folder, spark_home
+from floodmark.engines.spark.setup.java import find_java
+
+SECONDS = 120
+"""Longest wait for a process to be ready, on a busy machine."""
+_LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m")
+_HIDE = 'mount --make-rprivate / && for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done && exec "$@"'
+SETTINGS = {
+    "spark.executor.memory": "600m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Settings of applications: small executors, which start soon."""
+
+
+class _Java:
+    """A process of Spark's deployment; its lines are read as long as it runs."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.lines: deque[str] = deque(maxlen=200)
+        self._said: Queue[str] = Queue()
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, name="spark cluster", daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            self._said.put(line)
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """The first line from now on that has the pattern."""
+        while True:
+            try:
+                line = self._said.get(timeout=SECONDS)
+            except Empty:
+                msg = f"no line like {pattern}: {''.join(self.lines)}"
+                raise AssertionError(msg) from None
+            if match := re.search(pattern, line):
+                return match
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A running cluster.
+
+    Args:
+        shared: a folder that driver and workers see.
+        hidden: folders that workers do not see.
+        work: folder of the workers' own files.
+    """
+
+    shared: Path
+    hidden: tuple[Path, ...]
+    work: Path
+    master: str = ""
+    workers: list[_Java] = field(default_factory=list)
+    _master: _Java | None = None
+
+    def start(self, workers: int = 2) -> None:
+        """Start the master, then the workers beside each other."""
+        self._master = _Java(
+            self._java("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"), self._environment()
+        )
+        self.master = self._master.says(r"Starting Spark master at (spark://\S+)")[1]
+        self._master.says("I have been elected leader")
+        for _ in range(workers):
+            self.workers.append(self._worker(len(self.workers)))
+        for worker in self.workers:
+            worker.says("Successfully registered with master")
+
+    def renew(self) -> None:
+        """Start a worker in place of each that was killed."""
+        for number, worker in enumerate(self.workers):
+            if worker.process.poll() is not None:
+                self.workers[number] = self._worker(number)
+                self.workers[number].says("Successfully registered with master")
+
+    def stop(self) -> None:
+        """Stop all of it."""
+        for java in (*self.workers, *filter(None, [self._master])):
+            java.stop()
+
+    def _worker(self, number: int) -> _Java:
+        folder = self.work / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments = ["--host", "127.0.0.1", "--cores", "2", "--memory", "700m", "--webui-port", "0"]
+        java = self._java("worker.Worker", *arguments, "--work-dir", str(folder), self.master)
+        hidden = " ".join(map(str, self.hidden))
+        return _Java(["unshare", "-m", "bash", "-c", _HIDE, "worker", *java], self._environment() | {"HIDDEN": hidden})
+
+    def _java(self, name: str, *arguments: str) -> list[str]:
+        jars = spark_home() / "jars" / "*"
+        return [str(find_java().binary), *_LEAN, "-cp", str(jars), f"org.apache.spark.deploy.{name}", *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(self.work),
+            "JAVA_HOME": str(find_java().home),
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TZ": "UTC",
+            "LANG": "C.UTF-8",
+        }
+
+
+@contextmanager
+def cluster(folder: Path, hidden: Path) -> Iterator[Cluster]:
+    """A cluster of two workers, in a folder; they do not see the hidden one."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    hidden.mkdir(parents=True, exist_ok=True)
+    (folder / "shared").mkdir(parents=True)
+    running = Cluster(folder / "shared", (hidden, cache_folder()), folder / "work")
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(running.work, ignore_errors=True)

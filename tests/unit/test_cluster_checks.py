@@ -1,0 +1,129 @@
+"""What is said of a cluster that cannot be used: its master, executors that do not come, and workers with other versions."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from floodmark.core.errors import SetupError
+from floodmark.engines.spark.session import cluster, executors
+from floodmark.engines.spark.session.executors import Launches
+from floodmark.engines.spark.setup.master import is_cluster, reach_master
+
+_LOG = b"2026-11-28 18:27:31 INFO StandaloneAppClient$ClientEndpoint: Executor "
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", False),
+        ("local[2]", False),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://host:7077", True),
+        ("yarn", True),
+    ],
+)
+def test_a_cluster_is_any_master_but_local(master: str, expected: bool) -> None:
+    assert is_cluster(master) is expected
+
+
+def test_a_master_that_does_not_answer_is_refused_before_java_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(
+        SetupError, match=rf"SETUP-082 Spark master spark://127.0.0.1:{port}: .*got 127.0.0.1:{port}: .*refused"
+    ):
+        reach_master(f"spark://127.0.0.1:{port}")
+
+
+def test_one_of_several_masters_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as answering:
+        reach_master(f"spark://127.0.0.1:{port},127.0.0.1:{answering.getsockname()[1]}")
+
+
+def test_lines_about_launches_are_read_and_not_shown() -> None:
+    launches = Launches()
+    assert launches.takes(_LOG + b"added: app-1/0 on worker-1 (10.0.0.7:3571) with 1 core(s)")
+    assert launches.takes(_LOG + b"updated: app-1/0 is now EXITED (Command exited with code 1)")
+    assert not launches.takes(
+        b"2026-11-28 18:27:31 ERROR StandaloneAppClient$ClientEndpoint: All masters are unresponsive"
+    )
+    assert launches.hosts == {"app-1/0": "10.0.0.7:3571"}
+    assert launches.ended == {"app-1/0": "Command exited with code 1"}
+
+
+class _Context:
+    """A context of an application without executors."""
+
+    master = "spark://10.0.0.1:7077"
+    _jsc = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1)))
+
+    @staticmethod
+    def getConf() -> Any:  # noqa: N802 - Spark's
+        settings = {"spark.driver.host": "172.17.0.2", "spark.driver.port": "40001", "spark.executor.memory": "2g"}
+        return SimpleNamespace(get=settings.get)
+
+
+def test_executors_that_cannot_reach_the_driver_name_the_address_they_tried() -> None:
+    launches = Launches({"app-1/0": "10.0.0.7:3571"}, {"app-1/0": "Command exited with code 1"})
+    with pytest.raises(
+        SetupError,
+        match=r"SETUP-084 .*connect to the driver at 172.17.0.2:40001, got .*10.0.0.7:3571.*code 1.*spark.driver.host",
+    ):
+        executors.await_first(_Context(), launches)  # type: ignore[arg-type]
+
+
+def test_a_cluster_without_room_says_what_an_executor_needs() -> None:
+    with pytest.raises(SetupError, match=r"SETUP-083 .*a free core and 2g for an executor within 0 s, got none"):
+        executors.await_first(_Context(), Launches(), seconds=0)  # type: ignore[arg-type]
+
+
+_LOST = "Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 1): "
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'java.io.IOException: Cannot run program "/venv/bin/python": error=2',
+            "SETUP-081 worker 10.0.0.7: .*no program /venv/bin/python",
+        ),
+        (
+            "Error from python worker: ModuleNotFoundError: No module named 'floodmark'",
+            "SETUP-081 worker 10.0.0.7: .*no module floodmark.*pip install",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11",
+            r"SETUP-080 worker 10.0.0.7: expected Python \d.\d+, as the driver has, got Python 3.12",
+        ),
+    ],
+)
+def test_a_worker_whose_python_does_not_fit_is_named(text: str, expected: str) -> None:
+    refusal = cluster.refused("/venv/bin/python", _LOST + text)
+    assert refusal is not None
+    with pytest.raises(SetupError, match=expected):
+        raise refusal
+
+
+def test_another_failure_is_none_of_the_workers() -> None:
+    assert cluster.refused("python", _LOST + "java.lang.OutOfMemoryError") is None
+
+
+def test_a_worker_with_another_version_is_told_which_command_mends_it() -> None:
+    worker = cluster.Worker(
+        host="node7",
+        folder="/work/0",
+        program="/venv/bin/python",
+        versions={**cluster.versions(), "pyarrow": "1.0"},
+        seen={},
+    )
+    with pytest.raises(
+        SetupError,
+        match=r"SETUP-080 worker node7: .*got pyarrow 1.0 \(/venv/bin/python\). There: /venv/bin/python -m pip install pyarrow==",
+    ):
+        cluster.check_versions(worker)
