@@ -31,19 +31,6 @@ from floodmark.spec.windowing.evictors import checked as checked_evictor
 from floodmark.spec.windowing.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time, declared, global_per
 
-_ELSEWHERE = {
-    "where": "filter",
-    "withColumn": "with_columns",
-    "withColumns": "with_columns",
-    "groupBy": "key_by",
-    "group_by": "key_by",
-    "flatMap": "flat_map",
-    "unionByName": "union",
-    "agg": "key_by(...).window(...).aggregate",
-    "join": "key_by(...).join",
-}
-"""What Spark's or another library's users call a method -> its name here."""
-
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
 
@@ -60,10 +47,6 @@ class Stream(Builder, Generic[Row_co]):
     def __post_init__(self) -> None:
         for schema in (self.step.schema, *(side for _, side in getattr(self.step, "sides", ()))):
             check_names(schema, self.at_step(type(self.step).__name__.lower()))
-
-    def __getattr__(self, name: str) -> Any:
-        here = f" It is called {_ELSEWHERE[name]} here." if name in _ELSEWHERE else ""
-        raise AttributeError(f"a stream has no '{name}'.{here}", name=name, obj=self)
 
     @property
     def schema(self) -> Schema:

@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.values.schema import Schema
 
+_ELSEWHERE = {
+    "where": "filter",
+    "withColumn": "with_columns",
+    "withColumns": "with_columns",
+    "groupBy": "key_by",
+    "group_by": "key_by",
+    "flatMap": "flat_map",
+    "unionByName": "union",
+    "agg": "key_by(...).window(...).aggregate",
+}
+"""What Spark's or another library's users call a method -> its name here."""
+
 
 class UnknownMethodError(DefinitionError, AttributeError):
     """A builder has no such method; an ``AttributeError``, so that ``hasattr``, ``copy`` and ``pickle`` work."""
@@ -36,6 +48,7 @@ def unknown_method(builder: type[Builder], name: str) -> UnknownMethodError:
     near = difflib.get_close_matches(name, methods, n=1, cutoff=0.6)
     owners = [other for other in _builders() if name in _methods(other) and other.builds]
     hint = f"Did you mean '{near[0]}'?" if near else ""
+    hint = f"It is called {_ELSEWHERE[name]} here." if name in _ELSEWHERE else hint
     hint = f"{name} belongs behind {owners[0].builds}." if owners else hint
     fix = f"{hint} {builder.__name__} has {', '.join(methods)}.".strip()
     return UnknownMethodError(builder.__name__, "one of its methods", repr(name), fix, code="DEFINITION-147")
@@ -43,7 +56,7 @@ def unknown_method(builder: type[Builder], name: str) -> UnknownMethodError:
 
 def _methods(builder: type[Builder]) -> list[str]:
     fields = getattr(builder, "__dataclass_fields__", {})
-    own = {"where", "schema", "builds", *fields}
+    own = {"at_step", "schema", "builds", *fields}
     return [name for name in dir(builder) if not name.startswith("_") and name not in own]
 
 
