@@ -144,6 +144,8 @@ def test_package_writes_an_archive_and_says_how_to_use_it(
     from floodmark.engines.spark.setup import environment
 
     monkeypatch.setattr(environment, "_OWN", ("click",))
+    project = shop / "pyproject.toml"
+    project.write_text(project.read_text("utf-8").replace('dependencies = ["floodmark"]', "dependencies = []"), "utf-8")
     result = verb("package", "packages.tar.gz", "--with", "filelock")
     assert f'("spark.archives", "{shop}/packages.tar.gz#environment")' in result.stdout
     assert "2 packages" in result.stdout
