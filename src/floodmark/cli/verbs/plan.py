@@ -183,9 +183,9 @@ def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
 
 
 def _say_key_groups(console: Console, plan: Plan) -> None:
-    if plan.key_groups is not None:
-        new = f"; a new stream has {plan.default_key_groups}" if plan.default_key_groups != plan.key_groups else ""
-        console.say(f"  key groups: {plan.key_groups}, as its stream began with{new}")
+    if plan.key_groups not in {None, plan.default_key_groups}:
+        new = f"a new stream has {plan.default_key_groups}"
+        console.say(f"  key groups: {plan.key_groups}, as its stream began with; {new}")
 
 
 def _say_packages(console: Console, plan: Plan) -> None:
