@@ -66,8 +66,8 @@ NAMES = ("when_there_is_data", "each_minute")
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     """A workspace in files."""
-    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "readings"\n')
-    (tmp_path / "readings.py").write_text(CODE)
+    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "sleepers"\n')
+    (tmp_path / "sleepers.py").write_text(CODE)
     (tmp_path / "inbox").mkdir()
     workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
     return Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
