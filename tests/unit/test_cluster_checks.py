@@ -117,7 +117,7 @@ def test_another_failure_is_none_of_the_workers() -> None:
 def test_a_worker_with_another_version_is_told_which_command_mends_it() -> None:
     worker = cluster.Worker(
         host="node7",
-        folder="/work/0",
+        folder="/srv/worker/0",
         program="/venv/bin/python",
         versions={**cluster.versions(), "pyarrow": "1.0"},
         seen={},

@@ -62,13 +62,11 @@ def cut(path: str, progress: int) -> None:
             content = read(f"{beside(path, _FOLDER)}/{name}") if name.endswith(".json") else None
             if content is None:
                 continue
-            check, before, after = json.loads(content)["check"], Intervals(), Intervals()
-            for start, end in json.loads(content)["passed"]:
-                before.add(Interval(start=start, end=end))
-            for passed in before.ranges():
+            verdict, after = json.loads(content), Intervals()
+            for passed in _intervals(verdict).ranges():
                 if passed.start <= progress:
                     after.add(Interval(start=passed.start, end=min(passed.end, progress + 1)))
-            _store(path, check, after)
+            _store(path, verdict["check"], after)
 
 
 def forget(path: str) -> None:
@@ -117,11 +115,9 @@ class Hold:
         Args:
             times: event time of its rows; None for a file without rows, which has markers only.
         """
+        if times is not None and not self._contains(times):
+            self._look()
         if times is None or self._contains(times):
-            self.waits_for = ""
-            return True
-        self._look()
-        if self._contains(times):
             self.waits_for = ""
             return True
         if not self.waits_for or time.monotonic() - self._told > _TELL_SECONDS:
@@ -172,17 +168,14 @@ class Waiting:
 
 def held(operator: Operator, lake: Lake, interval: Interval) -> Iterator[Shortfall]:
     """The rows of inputs that results of an interval need, and that no verdict lets their readers read, as shortfalls of the inputs."""
-    for operator_input in operator.inputs:
-        hold = Hold.of(operator, lake).get(operator_input.name)
-        if hold is None:
-            continue
-        needed, unjudged = reads(operator, interval), Intervals()
+    for hold in Hold.of(operator, lake).values():
+        needed, missing = reads(operator, interval), Intervals()
         for times in _all_times(hold.path, hold.audit.partitions):
             if times.meets(needed) and not hold.admits(times):
-                unjudged.add(times)
+                missing.add(times)
                 text = hold.waits_for
-        if ranges := unjudged.ranges():
-            yield Shortfall(table=operator_input.table, reached=ranges[0].start - 1, missing=tuple(ranges), text=text)
+        if ranges := missing.ranges():
+            yield Shortfall(table=hold.table, reached=ranges[0].start - 1, missing=tuple(ranges), text=text)
 
 
 def unjudged(path: str, checks: Iterable[str], interval: Interval) -> list[str]:
@@ -192,11 +185,13 @@ def unjudged(path: str, checks: Iterable[str], interval: Interval) -> list[str]:
 
 def waiting(path: str, audit: Audit) -> list[tuple[str, Interval, str]]:
     """(name, event time, check) of the asset partitions with rows that have not passed a strict check, in order."""
-    starts = set[tuple[int, str]]()
-    for times in _all_times(path, audit.partitions):
-        partition = audit.partitions.around(times.start)
-        starts |= {(partition.start, check) for check in unjudged(path, audit.checks, times)}
-    around = audit.partitions.around
+    around, passed = audit.partitions.around, {check: _passed(path, check) for check in audit.checks}
+    starts = {
+        (around(times.start).start, check)
+        for times in _all_times(path, audit.partitions)
+        for check, intervals in passed.items()
+        if not intervals.contains(times)
+    }
     return [(audit.partitions.key(start), around(start), check) for start, check in sorted(starts)]
 
 
@@ -241,8 +236,14 @@ def release_fix(table: str) -> str:
 
 
 def _passed(path: str, check: str) -> Intervals:
-    content, intervals = read(_file(path, check)), Intervals()
-    for start, end in json.loads(content)["passed"] if content is not None else ():
+    content = read(_file(path, check))
+    return Intervals() if content is None else _intervals(json.loads(content))
+
+
+def _intervals(verdict: Mapping[str, Any]) -> Intervals:
+    """The event time of a stored verdict."""
+    intervals = Intervals()
+    for start, end in verdict["passed"]:
         intervals.add(Interval(start=start, end=end))
     return intervals
 

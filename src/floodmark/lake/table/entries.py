@@ -163,6 +163,14 @@ def actions(entry: Entry) -> Iterator[dict[str, Any]]:
     return map(json.loads, entry.content.splitlines())
 
 
+def added(entry: Entry) -> list[dict[str, Any]]:
+    """The add actions by which a commit adds rows; none for a commit that replaces rows, which readers of a stream pass over."""
+    every = list(actions(entry))
+    if any(one["remove"].get("dataChange", True) for one in every if "remove" in one):
+        return []
+    return [one["add"] for one in every if "add" in one and one["add"].get("dataChange", True)]
+
+
 def version_of(path: str) -> int:
     """The newest version of a table.
 

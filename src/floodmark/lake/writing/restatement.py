@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 from floodmark.core.errors import ExecutionError
 from floodmark.core.sql import quoted
 from floodmark.core.time import from_ms
-from floodmark.lake.folder.bucket import is_bucket
-from floodmark.lake.folder.paths import is_local
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.table import division
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.outputs import partition_by
@@ -121,7 +120,7 @@ class Restatement:
         whole = division.divided(pa.concat_tables([rows.select(mark.column_names), mark]), self.output)
         done = committed(self.path, self.app)
         once = self.app, 0 if done is None else done + 1
-        if is_local(self.path) or is_bucket(self.path):
+        if is_reached(self.path):
             write = partial(synced.written, self.path, whole, partition_by(self.output))
             Writer(self.path).append(write, record, once)
         else:

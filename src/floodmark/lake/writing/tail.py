@@ -20,7 +20,7 @@ from urllib.parse import quote
 from deltalake.transaction import AddAction
 
 from floodmark.lake.folder.bucket import create, is_bucket
-from floodmark.lake.folder.paths import is_local
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.folder.storage import exists, sync
 from floodmark.lake.table import entries
 
@@ -58,7 +58,7 @@ class Tail:
     @staticmethod
     def of(path: str) -> Tail | None:
         """Read the end of a table's log; None if an append needs more than this module supports."""
-        head = entries.head_of(path) if is_local(path) or is_bucket(path) else None
+        head = entries.head_of(path) if is_reached(path) else None
         if head is None or head.protocol > _PLAIN:
             return None
         interval = head.properties.get(_INTERVAL, "100")

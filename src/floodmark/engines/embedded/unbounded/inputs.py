@@ -315,13 +315,9 @@ class Reader:
 
     def _added(self, entry: entries.Entry) -> Iterator[File]:
         """The files by which a commit adds rows; none for a commit that replaces rows."""
-        actions = list(entries.actions(entry))
-        if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
-            return
-        for add in (one["add"] for one in actions if "add" in one):
-            if add.get("dataChange", True):
-                times = None if self.hold is None else times_in(add, self.hold.audit.partitions)
-                yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {}, times)
+        for add in entries.added(entry):
+            times = None if self.hold is None else times_in(add, self.hold.audit.partitions)
+            yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {}, times)
 
     def _admits_file(self, file: File) -> bool:
         return self._admits(file.times)

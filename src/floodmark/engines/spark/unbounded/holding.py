@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -120,7 +119,7 @@ class Holding:
             entry = entries.entry(hold.path, version)
             if entry is None:
                 continue
-            added = _added(list(entries.actions(entry)), hold)
+            added = [times_in(add, hold.audit.partitions) for add in entries.added(entry)]
             until = len(added) if version <= after.version else after.file + 1
             times += added[done + 1 : until]
             done = -1
@@ -139,11 +138,3 @@ class Holding:
         first = before.file + 1 if before is not None and before.snapshot == snapshot else 0
         last = after.file + 1 if after is not None else len(files)
         return [times[file.path] for file in files[first:last]]
-
-
-def _added(actions: list[dict[str, Mapping[str, object]]], hold: Hold) -> list[Interval | None]:
-    """Event time of the files by which a commit adds rows; none for a commit that replaces rows, which Spark skips."""
-    if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
-        return []
-    adds = [one["add"] for one in actions if "add" in one]
-    return [times_in(add, hold.audit.partitions) for add in adds if add.get("dataChange", True)]
