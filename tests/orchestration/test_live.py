@@ -94,6 +94,12 @@ class Shop:
         store = self.store
         return next(store.drivers(one.stream)[0] for one in store.deployments() if one.operator == name)
 
+    def read(self, name: str) -> bool:
+        """Whether a driver of a stream has ended a micro-batch. The newest may have nothing to do: a stream joins the process of the others again."""
+        store = self.store
+        streams = [one.stream for one in store.deployments() if one.operator == name]
+        return any(driver.batch is not None for stream in streams for driver in store.drivers(stream))
+
     def crashed(self) -> dict[str, int]:
         """Operator or source -> how many of its drivers have died. One that is stopped, to join the process of the others again, is none of them."""
         store = self.store
@@ -125,7 +131,7 @@ class Shop:
         if not self.store.deployments():
             run = launch(page, self.server, "start", name="start")
             assert self.server.ended(run) == "SUCCESS", "its launchpad needs no word"
-        until(lambda: self.driver("orders").batch is not None, SECONDS)
+        until(lambda: self.read("orders"), SECONDS)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Literal
@@ -221,6 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
     behind = 0
     faults = Faults(Plan())
     requests: ClassVar[list[tuple[str, str, str]]] = []
+    puts = threading.Lock()
+    """S3 judges the condition of a put and stores its content in one step; moto does so in two."""
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -245,9 +247,10 @@ class _Handler(BaseHTTPRequestHandler):
             threading.Event().wait(_SLOW_SECONDS)
         connection = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in {"connection", "expect"}}
-        connection.request(self.command, self.path, body, headers)
-        answer = connection.getresponse()
-        content = answer.read()
+        with self.puts if self.command == "PUT" else nullcontext():
+            connection.request(self.command, self.path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
         connection.close()
         if fault == "lost":
             self.close_connection = True
