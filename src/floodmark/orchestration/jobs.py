@@ -187,7 +187,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
             check_wait("job 'start'", config.wait_seconds)
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised(wanted)
-            since = time.time()
+            since = fleet.store.now()
             fleet.start([workspace.stream(name) for name in wanted])
             _await_all(context, fleet, wanted, since, config.wait_seconds)
 
@@ -209,7 +209,7 @@ def _restarting(streams: Streams) -> dg.JobDefinition:
             fleet = streams.fleet(context.log.info)
             _stop(context, fleet, config.streams)
             fleet.check_supervised(config.streams)
-            since = time.time()
+            since = fleet.store.now()
             for name in config.streams:
                 fleet.want(name, "running")
             _await_all(context, fleet, config.streams, since, config.wait_seconds)
@@ -243,9 +243,9 @@ def _await_all(
     context: dg.OpExecutionContext, fleet: "Fleet", names: Iterable[str], since: float, wait_seconds: float
 ) -> None:
     """Wait until streams run, and log of each whether it does."""
-    until = time.time() + wait_seconds
+    until = time.monotonic() + wait_seconds
     for name in names:
-        driver = fleet.await_start(name, since, max(0.0, until - time.time()))
+        driver = fleet.await_start(name, since, max(0.0, until - time.monotonic()))
         if driver is None or driver.state == "starting":
             waits = f": {driver.reason}" if driver is not None and driver.reason else ""
             context.log.warning(f"{name} has not started within {wait_seconds:.0f} s{waits}: floodmark logs {name}")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import suppress
 
 import psutil
 
 from floodmark.control.state.records import Driver
+from floodmark.core import host
 
 
 def is_here(driver: Driver) -> bool:
     """True if a driver's process is on this machine, so that its process id is valid here."""
-    return driver.host in {None, socket.gethostname()}
+    return driver.host is None or host.is_here(driver.host)
 
 
 def lives(driver: Driver) -> bool:

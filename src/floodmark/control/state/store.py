@@ -6,7 +6,6 @@ Commands write the desired state; the supervisor realises it and writes the actu
 from __future__ import annotations
 
 import json
-import socket
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ from floodmark.control.state.tables import (
     STREAMS,
 )
 from floodmark.core.errors import SetupError
+from floodmark.core.host import host
 from floodmark.spec.assets.restart import Restart
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
@@ -136,12 +136,12 @@ class Store:
     def deploy(self, deployment: Deployment) -> None:
         """Set the deployment of a stream."""
         values = {name: getattr(deployment, name) for name in Deployment.__slots__}
-        values |= {"lake": deployment.stream.lake, "changed_at": time.time()}
+        values |= {"lake": deployment.stream.lake}
         values["restart"] = None if deployment.restart is None else deployment.restart.as_json()
         values["watch"] = None if deployment.watch is None else asdict(deployment.watch)
         with self.transaction() as connection:
             connection.execute(STREAMS.delete().where(*_of(STREAMS, deployment.stream)))
-            connection.execute(STREAMS.insert().values(**values))
+            connection.execute(STREAMS.insert().values(**values | {"changed_at": self._now(connection)}))
 
     def withdraw(self, stream: StreamId) -> None:
         """Remove the deployment of a stream, and what was measured of the stream."""
@@ -153,7 +153,8 @@ class Store:
         """Set the desired state of a stream. Returns False if the stream was never deployed."""
         with self.transaction() as connection:
             update = STREAMS.update().where(*_of(STREAMS, stream))
-            return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
+            changed = update.values(desired=desired, changed_at=self._now(connection))
+            return bool(connection.execute(changed).rowcount)
 
     def hold(self, stream: StreamId, held: str | None) -> None:
         """Set the gate for which a stream waits; its drivers stop at their next micro-batch boundary. None: it may run."""
@@ -200,13 +201,13 @@ class Store:
             "epoch": epoch,
             "state": "starting",
             "log": sa.literal(f"{log}/") + sa.cast(epoch, sa.String) + ".log",
-            "started_at": time.time(),
-            "host": socket.gethostname(),
+            "host": host(),
             "kind": deployment.kind,
             "shares": shares,
         }
         with self.transaction() as connection:
-            insert = DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
+            now = self._now(connection)
+            insert = DRIVERS.insert().values(**values, started_at=now, heartbeat_at=now)
             key = connection.execute(insert).inserted_primary_key
         assert key is not None
         return self.driver(int(key[0]))
@@ -307,8 +308,8 @@ class Store:
         """
         with self.transaction() as connection:
             mine = DRIVERS.update().where(DRIVERS.c.id == driver, DRIVERS.c.ended_at.is_(None))
-            values = {"state": state, "reason": reason, "ended_at": time.time(), "read_to": read_to and dict(read_to)}
-            connection.execute(mine.values(**values))
+            values = {"state": state, "reason": reason, "read_to": read_to and dict(read_to)}
+            connection.execute(mine.values(**values, ended_at=self._now(connection)))
 
     def driver(self, number: int) -> Driver:
         """The driver with an id."""
@@ -500,7 +501,7 @@ class Store:
 
 def _in_process(pid: int) -> tuple[sa.ColumnElement[bool], ...]:
     """Conditions that select the drivers in a process of this machine that have not ended."""
-    return (DRIVERS.c.pid == pid, DRIVERS.c.host == socket.gethostname(), DRIVERS.c.ended_at.is_(None))
+    return (DRIVERS.c.pid == pid, DRIVERS.c.host == host(), DRIVERS.c.ended_at.is_(None))
 
 
 def _of(table: sa.Table, stream: StreamId) -> tuple[sa.ColumnElement[bool], ...]:

@@ -328,7 +328,7 @@ def _has_soaked(fleet: Fleet, action: Action) -> bool:
         bool(drivers)
         and not any(one.state == "crashed" for one in drivers)
         and drivers[0].state == "running"
-        and time.time() - drivers[0].started_at > _RUNS_SECONDS
+        and fleet.store.now() - drivers[0].started_at > _RUNS_SECONDS
     )
 
 

@@ -217,7 +217,7 @@ class Fleet:
 
         Args:
             name: name of the operator.
-            since: time of the deployment, s since 1970. Crashes of earlier drivers are ignored.
+            since: time of the deployment by the store's clock, s since 1970. Crashes of earlier drivers are ignored.
             wait_seconds: longest wait.
 
         Raises:

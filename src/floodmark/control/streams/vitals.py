@@ -146,7 +146,7 @@ def _vitals(store: Store, judgement: Judged, backlogs: Backlogs) -> Vitals:
         driver=driver,
         measured=counted,
         health=judgement.health,
-        text="not started yet" if driver is None else describe_driver(driver),
+        text="not started yet" if driver is None else describe_driver(driver, now),
         error="" if crash is None else crash.reason or "",
         progress=progress,
         behind_input=None if lag is None else lag / 1000,
