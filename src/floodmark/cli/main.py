@@ -33,8 +33,8 @@ GROUPS = {
         "run": "run",
         "status": "workspace",
         "partitions": "partitions",
-        "freeze": "freeze",
-        "thaw": "freeze",
+        "freeze": "partitions",
+        "thaw": "partitions",
         "quarantine": "quarantine",
         "gate": "checks",
         "data-docs": "checks",
@@ -61,6 +61,7 @@ GROUPS = {
         "top": "top",
         "supervise": "supervise",
         "maintain": "maintain",
+        "deploy": "deploy",
     },
 }
 """Title in the help -> verb -> the module of ``floodmark.cli.verbs`` that defines the verb. A module is imported when its verb is used."""

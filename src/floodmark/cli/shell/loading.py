@@ -25,6 +25,8 @@ from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError, shown
 from floodmark.spec.workspace import Workspace
 
+VARIABLES = "FLOODMARK_"
+"""Prefix of the environment variables that ``resources/settings.py`` of a workspace reads."""
 _DEFINITIONS = "definitions"
 """The module of definitions, unless ``[tool.floodmark]`` names another module, which may be installed elsewhere."""
 
@@ -225,4 +227,4 @@ def _violations(error: ValidationError) -> Iterator[str]:
 
 def _variables(error: ValidationError) -> list[str]:
     """Names of the environment variables that the settings of a workspace read for the violated fields."""
-    return [f"FLOODMARK_{violation['loc'][0]}".upper() for violation in error.errors() if violation["loc"]]
+    return [f"{VARIABLES}{violation['loc'][0]}".upper() for violation in error.errors() if violation["loc"]]

@@ -19,6 +19,8 @@ from floodmark.core.errors import SetupError
 if TYPE_CHECKING:
     import psutil
 
+PORT = 3000
+"""Port of Dagster's web server by default."""
 _FILE = "up.json"
 _GRACE_SECONDS = 10
 _POLL_SECONDS = 0.05

@@ -28,10 +28,15 @@ _TAIL_BYTES = 64_000
 
 
 @click.command()
+@click.option(
+    "--stand-by",
+    is_flag=True,
+    help="Wait while another supervisor is at work, here or on another host, and take over. Its streams stop with it.",
+)
 @serving_options
 @shared
 @pass_invocation
-def supervise(invocation: Invocation, *, metrics_host: str, metrics_port: int | None) -> None:
+def supervise(invocation: Invocation, *, stand_by: bool, metrics_host: str, metrics_port: int | None) -> None:
     """Run all started streams, and restart streams that crash. Ctrl-C ends the supervisor and leaves the streams running.
 
     Serves a page about each stream, and metrics for Prometheus.
@@ -41,9 +46,17 @@ def supervise(invocation: Invocation, *, metrics_host: str, metrics_port: int | 
     streams = fleet(opened, console.say)
     from floodmark.control.serving.server import serving
 
-    with stopping(console, "its next look") as stop, serving(streams.store, metrics_host, metrics_port, console.say):
-        console.say(f"supervising by {streams.home}; Ctrl-C ends this, and leaves what runs running")
-        supervisor(opened, streams, console.say).run(stop)
+    own = supervisor(opened, streams, console.say)
+    serves = serving(streams.store, metrics_host, metrics_port, console.say, own.is_stuck)
+    with stopping(console, "its next look") as stop, serves:
+        if stand_by:
+            console.say(
+                f"supervising by {streams.home} once no other supervisor is at work; Ctrl-C ends this, and its streams"
+            )
+            own.stand_by(stop)
+        else:
+            console.say(f"supervising by {streams.home}; Ctrl-C ends this, and leaves what runs running")
+            own.run(stop)
 
 
 @click.command()
@@ -125,7 +138,7 @@ def logs(invocation: Invocation, stream: str, *, follow: bool) -> None:
     driver = streams.driver(name)
     if driver is None:
         raise _silent(streams, name)
-    console.note(f"{driver.log} of {driver.version}: {describe_driver(driver)}")
+    console.note(f"{driver.log} of {driver.version}: {describe_driver(driver, streams.store.now())}")
     text, size = _tail(Path(driver.log), None)
     console.say(text.rstrip())
     if follow:

@@ -48,7 +48,9 @@ _UNREACHABLE = "DagsterUserCodeUnreachableError"
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on. There is no login: keep it local."
 )
-@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
+@click.option(
+    "--port", default=session.PORT, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
+)
 @click.option(
     "--state", metavar="FOLDER", help="Folder of Dagster's own state. Default: .floodmark/dagster in the workspace."
 )

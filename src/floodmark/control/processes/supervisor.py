@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +28,7 @@ from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.host import host
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
@@ -36,6 +37,8 @@ from floodmark.spec.values.cron import fires
 LEASE = "supervisor"
 LEASE_SECONDS = 15.0
 POLL_SECONDS = 0.5
+STUCK_SECONDS = 300.0
+"""Time without a look after which a supervisor counts as stuck: several times what a look waits for its store."""
 SILENT_SECONDS = 60.0
 """Time without a heartbeat after which a running driver counts as hung."""
 GRACE_SECONDS = 120.0
@@ -81,7 +84,7 @@ class Supervisor:
         command: driver -> command that runs it; by default floodmark's own.
         say: called with lines of progress.
         restart: strategy of streams that declare none.
-        clock: () -> time, s since 1970.
+        clock: () -> time, s since 1970; by default the store's clock, as of each look.
         upkeep: starts periodic upkeep; None for no upkeep.
         looks: starts looks at rollouts; None for no looks.
         alerting: tells changes of the health of streams; None for no alerts.
@@ -93,7 +96,7 @@ class Supervisor:
     command: Command | None = None
     say: Callable[[str], None] = print
     restart: Restart = DEFAULT
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] | None = None
     upkeep: Periodic | None = None
     looks: Looks | None = None
     alerting: Look | None = None
@@ -106,6 +109,8 @@ class Supervisor:
     _several: frozenset[str] = frozenset()
     """Operators with streams in several lakes."""
     _looked: float = 0.0
+    _turned: float = field(default_factory=time.monotonic)
+    """When this supervisor last had a turn of its loop, s."""
     _alive: dict[tuple[int, float | None], bool] = field(default_factory=dict)
     """Process -> whether it lives, as of this look: streams may share one."""
     _now: float = 0.0
@@ -129,6 +134,7 @@ class Supervisor:
             raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
         reported = ""
         while not stop.is_set():
+            self._turned = time.monotonic()
             try:
                 self.tick()
                 reported = ""
@@ -147,20 +153,27 @@ class Supervisor:
         """Wait until no other supervisor is running, then supervise until ``stop``. The drivers stop with this supervisor."""
         reported = ""
         while not stop.is_set():
+            self._turned = time.monotonic()
             try:
-                if self.store.holder(LEASE) is None:
+                self._begin_look()
+                other = self.store.holder(LEASE)
+                self._looked = (
+                    time.time()
+                )  # who stands by hears of drivers too: their silence counts from the death of their host
+                if other is None:
                     self.run(stop, leave=False)
             except FloodmarkError as error:  # the store is unreachable, or another supervisor was faster
                 if reported != str(error):
                     self.say(reported := str(error))
             stop.wait(POLL_SECONDS)
 
+    def is_stuck(self) -> bool:
+        """True if the loop of this supervisor has not turned for longer than a look takes."""
+        return time.monotonic() - self._turned > STUCK_SECONDS
+
     def tick(self) -> bool:
         """Compare all deployments with their drivers once. Returns False, without acting, if another supervisor holds the lease."""
-        if time.time() - self._looked > LEASE_SECONDS:
-            self._since = time.time()
-            with suppress(FloodmarkError):  # the store is unreachable: ``_tick`` reports that
-                self._since = self.store.now()
+        self._begin_look()
         try:
             mine = self._tick()
             if mine and self.upkeep is not None:
@@ -172,6 +185,13 @@ class Supervisor:
             return mine
         finally:
             self._looked = time.time()
+
+    def _begin_look(self) -> None:
+        """Count silence from now if the store was not polled for a while."""
+        if time.time() - self._looked > LEASE_SECONDS:
+            self._since = time.time()
+            with suppress(FloodmarkError):  # the store is unreachable: ``_tick`` reports that
+                self._since = self.store.now()
 
     def _tick(self) -> bool:
         try:
@@ -214,7 +234,7 @@ class Supervisor:
             self._ask_to_stop(living[0], f"{deployment.version} should run")
         elif is_here(living[0]) and self._hangs(living[0]):
             self._kill_silent(living[0])
-        elif placement.may_join(deployment, living[0], self.store, self.clock()):
+        elif placement.may_join(deployment, living[0], self.store, self._time()):
             self._ask_to_stop(living[0], "it has run well alone, and joins the other streams of its package")
 
     def _holds(self, deployment: Deployment) -> bool:
@@ -225,6 +245,10 @@ class Supervisor:
             self.store.hold(deployment.stream, held)
             self.say(f"{self._name(deployment)}: {'goes on' if held is None else f'waits for a gate: {held}'}")
         return held is not None
+
+    def _time(self) -> float:
+        """Time by which restarts and cron expressions go, s since 1970: the store's, as hosts that share a store may have different clocks."""
+        return self._now if self.clock is None else self.clock()
 
     def _kill_stopped(self) -> None:
         self._now = self.store.now()
@@ -257,7 +281,7 @@ class Supervisor:
 
     def _start(self, deployment: Deployment) -> None:
         drivers = self.store.drivers(deployment.stream)  # read again, with the ends recorded since
-        if sleeps(deployment, next(iter(drivers), None), self.clock()):
+        if sleeps(deployment, next(iter(drivers), None), self._time()):
             return
         strategy = deployment.restart or self.restart
         crashes = crashed(drivers, deployment.changed_at, strategy)
@@ -271,7 +295,7 @@ class Supervisor:
                     self._failed.add(crashes[0].id)
                     self.say(f"{self._name(deployment)} {describe_crashes(crashes)}")
                 return
-            if self.clock() < (crashes[0].ended_at or 0) + pause:
+            if self._time() < (crashes[0].ended_at or 0) + pause:
                 return
         if drivers and is_here(drivers[0]) and drivers[0].pid not in {one.pid for one in self.store.living()}:
             _kill_remains(drivers[0])
@@ -291,7 +315,9 @@ class Supervisor:
         """Start the process of a driver."""
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
-        environment[FOLDER] = str(self.home / "server")  # folder of the engine server that drivers share
+        environment[FOLDER] = str(
+            self.home / "server" / host().replace("/", "-")
+        )  # of the server that drivers on this host share
         environment[CONTROL] = (
             self.store.url
         )  # not an argument, which is visible to all users: the URL may contain a password
@@ -391,15 +417,20 @@ class Supervisor:
             _kill_group(driver.pid)
 
 
-def describe_driver(driver: Driver) -> str:
-    """State of a driver, for people."""
+def describe_driver(driver: Driver, now: float | None = None) -> str:
+    """State of a driver, for people.
+
+    Args:
+        driver: the driver.
+        now: time by the store's clock, s since 1970; by default this machine's.
+    """
     if driver.ended_at is not None and driver.read_to is not None:
         return f"asleep: {driver.reason}"
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
     commit = "commit" if driver.kind == "source" else "micro-batch"
     batch = f"no {commit} yet" if driver.batch is None else f"{commit} {driver.batch}"
-    silent = time.time() - driver.heartbeat_at
+    silent = (time.time() if now is None else now) - driver.heartbeat_at
     heard = f"{batch}, heard of {silent:.0f} s ago"
     if is_gone(driver):
         return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
@@ -449,7 +480,7 @@ def supervisor(
         alerting: tells changes of the health of streams; None for no alerts.
     """
     upkeep = Periodic(store, home, upkeep_minutes, {"days": kept_days}, say)
-    holder = f"{socket.gethostname()}, process {os.getpid()}"
+    holder = f"{host()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}"  # containers may have name and number in common
     return Supervisor(
         store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home), alerting=alerting
     )

@@ -27,6 +27,8 @@ from floodmark.observe.backlog import Backlogs
 PORT = 9464
 """Port of the server by default."""
 HOST = "127.0.0.1"
+LIVE = "/live"
+"""Path that says whether the process is well, without a look at the store."""
 ACTION = "serve"
 """Action in the journal with the address of a server."""
 _LOCAL = {"localhost", "127.0.0.1", "[::1]"}
@@ -60,9 +62,11 @@ class Looks:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET: ``/metrics``, ``/``, ``/streams/NAME``, and the files of ``_FILES``."""
+    """Answers GET: ``/metrics``, ``/``, ``/streams/NAME``, ``/live``, and the files of ``_FILES``."""
 
     looks: ClassVar[Looks]
+    is_stuck: ClassVar[Sequence[Callable[[], bool]]]
+    """One function: a bare one would become a method."""
     protocol_version = "HTTP/1.1"
     timeout = 30
     """Of a connection that sends nothing, s."""
@@ -80,6 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, url: Any) -> tuple[HTTPStatus, bytes, str]:
         html = "text/html; charset=utf-8"
+        if url.path == LIVE:
+            stuck = any(asks() for asks in self.is_stuck)
+            status = HTTPStatus.SERVICE_UNAVAILABLE if stuck else HTTPStatus.OK
+            return status, b"stuck\n" if stuck else b"live\n", "text/plain; charset=utf-8"
         if url.path == "/metrics":
             content, kind = exposition(self.looks.streams, self.headers.get("Accept", ""))
             return HTTPStatus.OK, content, kind
@@ -136,7 +144,9 @@ def page_of(store: Store, stream: StreamId) -> str | None:
 
 
 @contextmanager
-def serving(store: Store, host: str, port: int | None, say: Callable[[str], None]) -> Iterator[str]:
+def serving(
+    store: Store, host: str, port: int | None, say: Callable[[str], None], is_stuck: Callable[[], bool] = lambda: False
+) -> Iterator[str]:
     """Serve metrics and pages in threads while the context lasts, and tell of lineage. Yields the address.
 
     Args:
@@ -144,11 +154,12 @@ def serving(store: Store, host: str, port: int | None, say: Callable[[str], None
         host: address to listen on.
         port: port to listen on; None for ``PORT``, or any free one if that is taken.
         say: called with the address.
+        is_stuck: True if what this process does beside serving has stopped; ``LIVE`` then says so.
 
     Raises:
         SetupError: SETUP-074, the port is taken.
     """
-    handler = type("Handler", (_Handler,), {"looks": Looks(store)})
+    handler = type("Handler", (_Handler,), {"looks": Looks(store), "is_stuck": (is_stuck,)})
     try:
         server = _Server((host, PORT if port is None else port), handler)
     except OSError as error:
