@@ -42,6 +42,47 @@ _EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick
 _EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is judged of the rows of a key group before its kernel.
+
+    Args:
+        tables: named tables for the kernel.
+        counts: by ``COUNTED``.
+        aside: rows for side outputs, by ``SIDE_TABLES``.
+    """
+
+    tables: dict[str, pa.Table]
+    counts: dict[str, int]
+    aside: dict[str, pa.Table]
+
+    @property
+    def payload(self) -> bytes | None:
+        """The tables for the kernel as a chunk; None for none."""
+        return encode(self.tables) if self.tables else None
+
+    @property
+    def side(self) -> bytes | None:
+        """The rows for side outputs as a chunk; None for none."""
+        return encode(self.aside) if self.aside else None
+
+
+def packed_group(tables: Mapping[str, pa.Table], interval: Interval) -> Packed:
+    """(named tables of a key group, as stages pack them) -> counts and side rows apart from what its kernel gets."""
+    restricted = {name: _inside(name, table, interval) for name, table in tables.items()}
+    late = (
+        pc.sum(pc.cast(pc.equal(restricted["late"]["kind"], ROW), pa.int64())).as_py() or 0
+        if "late" in restricted
+        else 0
+    )
+    dropped = pc.sum(restricted["dropped"]["n"]).as_py() or 0 if "dropped" in restricted else 0
+    restricted.pop("dropped", None)
+    aside = {name: table for name in ("side", "failed") if (table := restricted.pop(name, None)) is not None}
+    sides, failed = (_size(aside.get(name)) for name in ("side", "failed"))
+    counts = dict(zip(COUNTED, (late, dropped, sides, failed), strict=True))
+    return Packed(restricted, counts, {name: table for name, table in aside.items() if table.num_rows})
+
+
 def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> Batches:
     """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped.
 
@@ -56,27 +97,10 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
-            restricted = {name: _inside(name, table, interval) for name, table in tables.items()}
-            late = (
-                pc.sum(pc.cast(pc.equal(restricted["late"]["kind"], ROW), pa.int64())).as_py() or 0
-                if "late" in restricted
-                else 0
-            )
-            dropped = pc.sum(restricted["dropped"]["n"]).as_py() or 0 if "dropped" in restricted else 0
-            aside = {name: restricted.pop(name, None) for name in ("side", "failed")}
-            restricted.pop("dropped", None)
-            sides, failed = map(_size, aside.values())
+            packed = packed_group(tables, interval)
+            counts = {name: [count] for name, count in packed.counts.items()}
             yield pa.RecordBatch.from_pydict(
-                {
-                    "group": [group],
-                    "late": [late],
-                    "dropped": [dropped],
-                    "sides": [sides],
-                    "failures": [failed],
-                    "payload": [encode(restricted) if restricted else None],
-                    "side": [_aside(**aside)],
-                },
-                schema=_PACKED,
+                {"group": [group], **counts, "payload": [packed.payload], "side": [packed.side]}, schema=_PACKED
             )
 
     return run

@@ -28,6 +28,11 @@ _BUCKETS = 1 << 48
 """Chunk numbers per level; those of buckets come first."""
 
 
+def is_bucket(number: int) -> bool:
+    """Whether a chunk number is that of a bucket."""
+    return 0 <= number < _BUCKETS
+
+
 def combined(items: list[Item]) -> Item:
     """The item of several items: sum of weights, minimum of progress and of clock."""
     if not items:

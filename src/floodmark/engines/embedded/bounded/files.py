@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from floodmark.engines.embedded.bounded.groups import RESULTS, Work, computed
+from floodmark.engines.embedded.bounded.groups import RESULTS, Results, Work, computed
+from floodmark.engines.embedded.bounded.sorting import sorted_batches
+from floodmark.engines.frames.portions import AT, worker_memory
 from floodmark.lake.table.rows import plain_type, row_schema
+from floodmark.semantics.kernels.columnar import Stage
 from floodmark.spec.values.schema import Schema
 
 BUCKET = "_bucket"
 """The column that divides key groups among buckets."""
+_SORTED, _READ = 1 << 29, 1 << 20
+"""Most bytes of rows that are sorted in memory, however much there is; bytes of a column that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +68,37 @@ def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
     Returns:
         Number of late rows and of dropped (row, window) pairs.
     """
-    results = computed(work, _rows(bucket.source))
-    for output, schema in outputs(work).items():
-        if batches := results.tables.get(output):
-            table = pa.Table.from_batches(batches, row_schema(schema))
-            pq.write_table(
-                table, folder_of(work, bucket.target, output) / f"{bucket.number}.parquet", compression="zstd"
-            )
+    rows, memory = _rows(bucket.source), work.memory or worker_memory()
+    if not isinstance(work.stage, Stage):
+        rows = sorted_batches(rows, ("group", AT), min(memory // 4, _SORTED))
+    with ExitStack() as writers:
+        results = Results(partial(_write, work, bucket, writers, {}))
+        computed(work, rows, results)
     return results.late, results.dropped
+
+
+def _write(
+    work: Work,
+    bucket: Bucket,
+    writers: ExitStack,
+    opened: dict[str, pq.ParquetWriter],
+    output: str,
+    batches: Sequence[pa.RecordBatch],
+) -> None:
+    """Append rows to the file of an output, which the first rows create."""
+    schema = row_schema(outputs(work)[output])
+    if output not in opened:
+        path = folder_of(work, bucket.target, output) / f"{bucket.number}.parquet"
+        opened[output] = writers.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+    opened[output].write_table(pa.Table.from_batches(batches, schema))
 
 
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket with the types that kernels get from Spark."""
-    dataset = ds.dataset(folder, format="parquet")
-    schema = pa.schema([pa.field(f.name, plain_type(f.type)) for f in dataset.schema if f.name != BUCKET])
-    for batch in dataset.to_batches(columns=schema.names, batch_size=1 << 16):
-        if batch.num_rows:
-            yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+    for path in sorted(Path(folder).rglob("*.parquet")):
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ) as file:
+            fields = [pa.field(f.name, plain_type(f.type)) for f in file.schema_arrow if f.name != BUCKET]
+            schema = pa.schema(fields)
+            for batch in file.iter_batches(batch_size=1 << 14, columns=schema.names, use_threads=False):
+                if batch.num_rows:
+                    yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, Interval
-from floodmark.engines.frames.numbering import Numbering
-from floodmark.engines.frames.packing import SIDE_TABLES, Stamping, packing, side_columns, stamped_rows
-from floodmark.semantics.encoding.columns import decode, inside
+from floodmark.engines.frames.numbering import of_bounded_run
+from floodmark.engines.frames.packing import SIDE_TABLES, Stamping, packed_group, side_columns, stamped_rows
+from floodmark.engines.frames.portions import Advance, Portions, advanced
+from floodmark.semantics.encoding.columns import inside
+from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.kernel import Emission, Tick
-from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
+from floodmark.semantics.kernels.stage import AnyStage, kernel_of
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.graph.operator import Side
 from floodmark.spec.values.schema import BOUNDED, Schema
@@ -34,91 +35,120 @@ class Work:
         interval: of event time.
         clock: recorded ticks.
         reached: progress before the input ended.
+        stamped: as of ``Portions``.
         sides: side output -> its kind and columns.
         ingested: for ``_ingest_time``, ms.
+        memory: bytes that a worker may use; by default its share of the machine.
     """
 
     stage: AnyStage
     interval: Interval
     clock: tuple[Tick, ...]
     reached: int
+    stamped: bool
     sides: dict[str, tuple[Side, Schema]]
     ingested: int
+    memory: int | None = None
 
 
 @dataclass(slots=True)
 class Results:
-    """Output rows and counts.
+    """Counts of output rows, which are written as they come.
 
     Args:
-        tables: ``RESULTS`` or side output -> complete rows.
+        write: (``RESULTS`` or side output, complete rows) -> None.
         late: rows that count although they were late.
         dropped: (row, window) pairs dropped.
     """
 
-    tables: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    write: Callable[[str, list[pa.RecordBatch]], None]
     late: int = 0
     dropped: int = 0
+    _next: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Key group, and the output that is numbered by itself -> its next number."""
+
+    def add(self, work: Work, advance: Advance) -> None:
+        """Stamp and write what a portion of a key group has given."""
+        emission, counts, kernel_judges = advance.emission, advance.packed.counts, not work.stage.step.columnar
+        self.late += counts["late"] + (emission.late if kernel_judges else 0)
+        self.dropped += counts["dropped"] + (emission.dropped if kernel_judges else 0)
+        asides = [advance.packed.aside]
+        if kernel_judges:
+            emitted = {"side": emission.side, "failed": emission.failed}
+            asides.append({name: table for name, table in emitted.items() if table is not None})
+        numbered = [emission.results, *emission.sides.values()]
+        first = self._numbers(advance.group, RESULTS, _count(numbered))
+        self._add_numbered(work, RESULTS, emission.results, work.stage.step.schema, first)
+        for output, (side, schema) in work.sides.items():
+            if side == "side":
+                if output in emission.sides:
+                    self._add_numbered(work, output, emission.sides[output], schema, first)
+                continue
+            for table in (chunk[SIDE_TABLES[side]] for chunk in asides if SIDE_TABLES[side] in chunk):
+                self._add_aside(work, output, table, schema, advance.group)
+
+    def _numbers(self, group: int, output: str, count: int) -> int:
+        """The first of some numbers of a key group."""
+        first = self._next.get((group, output), BOUNDED + group * _WIDTH)
+        self._next[group, output] = first + count
+        return first
+
+    def _add_numbered(self, work: Work, output: str, table: pa.Table, schema: Schema, first: int) -> None:
+        if table.num_rows:
+            rows = table.append_column("_sequence", pc.add(table["_order"], first))
+            self.write(output, stamped_rows(rows, schema, _stamping(work)))
+
+    def _add_aside(self, work: Work, output: str, table: pa.Table, schema: Schema, group: int) -> None:
+        rows = table
+        if not rows.num_rows:
+            return
+        if work.sides[output][0] == "quarantine":
+            first = self._numbers(group, output, rows.num_rows)
+            sequences = pa.array(range(first, first + rows.num_rows), pa.int64())
+            rows = rows.set_column(rows.column_names.index("s"), "s", sequences)
+        self.write(output, stamped_rows(side_columns(rows, schema), schema, _stamping(work)))
 
 
-def computed(work: Work, batches: Iterable[pa.RecordBatch]) -> Results:
+def computed(work: Work, batches: Iterable[pa.RecordBatch], results: Results) -> None:
     """All rows of some key groups, from their first to the end of input.
 
     Args:
         work: to do.
-        batches: rows of ``stage_rows``, all rows of each key group.
+        batches: rows of ``stage_rows``, all rows of each key group; sorted as ``portions`` has it, unless the stage aggregates them.
+        results: that write and count.
+
+    Raises:
+        ExecutionError: EXECUTION-120, what a key group needs at once does not fit into memory.
     """
-    results = Results()
-    for packed in packing(work.stage, work.interval)(batches):
-        (row,) = packed.to_pylist()
-        results.late, results.dropped = results.late + row["late"], results.dropped + row["dropped"]
-        aside = decode(row["side"]) if row["side"] is not None else {}
-        if row["payload"] is None and work.stage.step.columnar:
-            _add_sides(work, results, row["group"], [aside], {})
-            continue
-        parts = [] if row["payload"] is None else [decode(row["payload"])]
-        emission = kernel_of(work.stage, MemoryStore()).advance(parts, END, list(work.clock), work.reached)
-        closed(work.stage)
-        _add(work, results, row["group"], emission, aside)
-    return results
-
-
-def _add(work: Work, outputs: Results, group: int, emission: Emission, aside: dict[str, pa.Table]) -> None:
-    results, asides = emission.results, [aside]
-    if work.stage.step.columnar:  # packing has counted late rows; results outside the interval are computed too
+    stage = work.stage
+    if not isinstance(stage, Stage):
+        portions = Portions(
+            stage=stage,
+            interval=work.interval,
+            ticks=work.clock,
+            reached=work.reached,
+            stamped=work.stamped,
+            memory=work.memory,
+        )
+        for advance in advanced(portions, batches):
+            results.add(work, advance)
+        return
+    for group, tables in stage.pack(batches).items():
+        packed = packed_group(tables, work.interval)
+        emission = Emission(stage.result_schema.empty_table(), 0, None)
+        if packed.tables:
+            emission = kernel_of(stage, MemoryStore()).advance([packed.tables], END)
         if not work.interval.everything:
-            results = inside(results, results["_event_time"], work.interval)
-    else:
-        outputs.late, outputs.dropped = outputs.late + emission.late, outputs.dropped + emission.dropped
-        emitted = {"side": emission.side, "failed": emission.failed}
-        asides.append({name: table for name, table in emitted.items() if table is not None})
-    stamping = _stamping(work, group)
-    numbered = results.append_column("_sequence", pc.add(results["_order"], stamping.numbering.base))
-    outputs.tables[RESULTS] += stamped_rows(numbered, work.stage.step.schema, stamping)
-    _add_sides(work, outputs, group, asides, emission.sides)
+            emission = replace(
+                emission, results=inside(emission.results, emission.results["_event_time"], work.interval)
+            )
+        results.add(work, Advance(group, packed, emission))
 
 
-def _add_sides(
-    work: Work, outputs: Results, group: int, asides: list[dict[str, pa.Table]], emitted: Mapping[str, pa.Table]
-) -> None:
-    stamping = _stamping(work, group)
-    for output, (side, schema) in work.sides.items():
-        if side == "side":
-            table = emitted.get(output)
-            if table is not None and table.num_rows:
-                numbered = table.append_column("_sequence", pc.add(table["_order"], stamping.numbering.base))
-                outputs.tables[output] += stamped_rows(numbered, schema, stamping)
-            continue
-        sequence = stamping.numbering.base
-        for table in (chunk[SIDE_TABLES[side]] for chunk in asides if SIDE_TABLES[side] in chunk):
-            rows = table
-            if side == "quarantine":
-                sequences = pa.array(range(sequence, sequence + rows.num_rows), pa.int64())
-                rows = rows.set_column(rows.column_names.index("s"), "s", sequences)
-                sequence += rows.num_rows
-            outputs.tables[output] += stamped_rows(side_columns(rows, schema), schema, stamping)
+def _count(tables: Iterable[pa.Table]) -> int:
+    """The numbers that results and side outputs, numbered together, take up."""
+    return max((pc.max(table["_order"]).as_py() + 1 for table in tables if table.num_rows), default=0)
 
 
-def _stamping(work: Work, group: int) -> Stamping:
-    numbering = Numbering(BOUNDED + group * _WIDTH, _WIDTH, 2 * BOUNDED)
-    return Stamping(progress=None, ingested=work.ingested, numbering=numbering)
+def _stamping(work: Work) -> Stamping:
+    return Stamping(progress=None, ingested=work.ingested, numbering=of_bounded_run())

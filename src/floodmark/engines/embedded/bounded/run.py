@@ -32,6 +32,7 @@ from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
+from floodmark.engines.frames.portions import AT, is_stamped, order
 from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
 from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results import bounded
@@ -40,6 +41,7 @@ from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun
+from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
@@ -233,13 +235,15 @@ class _Run:
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)
-        rows = with_columns(stage_rows(stage, parent, self.rendering), {files.BUCKET: f"`group` % {_BUCKETS}"})
+        placed = {files.BUCKET: f"`group` % {_BUCKETS}"} | ({} if isinstance(stage, Stage) else {AT: order(stage)})
+        rows = with_columns(stage_rows(stage, parent, self.rendering), placed)
         rows.write.partitionBy(files.BUCKET).parquet(str(source))
         work = Work(
             stage=stage,
             interval=self.interval,
             clock=self.clock,
             reached=self.reached,
+            stamped=is_stamped(self.operator, self.late_rows),
             sides={o.name: (o.side, o.schema) for o in self.operator.outputs if o.side},
             ingested=time.time_ns() // 1_000_000,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,21 +20,14 @@ from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
+from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.numbering import of_bounded_run
-from floodmark.engines.frames.packing import (
-    COUNTED,
-    EMITTED,
-    PACKED,
-    Stamping,
-    emitted,
-    output_ddl,
-    packing,
-    unpacking,
-)
+from floodmark.engines.frames.packing import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
+from floodmark.engines.frames.portions import AT, Portions, advanced, is_stamped, order
 from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
 from floodmark.engines.outcome import unmet
 from floodmark.engines.spark.delta import current, tables
@@ -49,9 +42,8 @@ from floodmark.semantics.encoding.columns import decode, inside
 from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
-from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.stage import closed, kernel_of, stage_of
+from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
@@ -197,8 +189,12 @@ def compute(
         return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)
     assert stage is not None
-    if isinstance(stage, (ElementStage, ProcessStage)):
-        return _by_elements(operator, stage, parent, interval, needed, clock, reached)
+    if not isinstance(stage, Stage):
+        clip = None if interval.everything else Clip(interval=interval, read=needed)
+        stage = replace(stage, clip=clip) if isinstance(stage, (ElementStage, ProcessStage)) else stage
+        stamped = is_stamped(operator, late_rows)
+        work = Portions(stage=stage, interval=interval, ticks=tuple(clock), reached=reached, stamped=stamped)
+        return _by_portions(operator, work, parent)
     packed = (
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -216,21 +212,14 @@ def compute(
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
 
 
-def _by_elements(
-    operator: Operator,
-    stage: ElementStage | ProcessStage,
-    parent: DataFrame,
-    interval: Interval,
-    needed: Interval,
-    clock: list[Tick],
-    reached: int,
-) -> Computed:
-    """All outputs, computed row by row: the kernel itself decides which rows are late, so counts and side rows come from the kernel."""
-    stage = replace(stage, clip=None if interval.everything else Clip(interval=interval, read=needed))
-    packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
+def _by_portions(operator: Operator, work: Portions, parent: DataFrame) -> Computed:
+    """All outputs, of rows that Spark sorts by key group and spills, so that no key group need fit into the memory of a worker."""
+    stage = work.stage
+    rows = with_columns(stage_rows(stage, parent), {AT: order(stage)})
     done = (
-        packed.groupBy("group")
-        .applyInArrow(_elements(stage, clock, reached), EMITTED)
+        rows.repartition("group")
+        .sortWithinPartitions("group", AT)
+        .mapInArrow(_advancing(work), EMITTED)
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
@@ -256,19 +245,18 @@ def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
     return sides
 
 
-def _elements(stage: ElementStage | ProcessStage, clock: list[Tick], reached: int) -> Any:
-    def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
-        packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
-        sides = [chunk for chunk in table["side"].to_pylist() if chunk is not None]
-        counted = {name: pc.sum(table[name]).as_py() or 0 for name in COUNTED}
-        emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock, reached)
-        closed(stage)
-        return emitted(stage, emission, counted, sides)
+def _advancing(work: Portions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Sorted rows -> EMITTED."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for advance in advanced(work, batches):
+            sides = [chunk for chunk in (advance.packed.side,) if chunk is not None]
+            yield from emitted(work.stage, advance.emission, advance.packed.counts, sides).to_batches()
 
     return run
 
 
-def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
+def _kernel(stage: Stage, interval: Interval) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
         results = kernel_of(stage, MemoryStore()).advance(packed, END).results
