@@ -132,11 +132,13 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
 
 
 def portions(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.Table, bool]]:
-    """(sorted batches, bytes) -> key group, some of its rows, whether they are its last; each portion but the last of about ``size`` bytes."""
+    """(sorted batches, bytes) -> key group, some of its rows, whether they are its last; portions of about ``size`` bytes."""
     group, held, weight = -1, list[pa.RecordBatch](), 0
     for batch in batches:
         groups = batch.column(batch.schema.get_field_index("group")).to_numpy()
-        bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
+        changes = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+        most = max(1, size * batch.num_rows // max(batch.nbytes, 1))
+        bounds = sorted({0, *changes.tolist(), *range(0, batch.num_rows, most), batch.num_rows})
         for start, stop in itertools.pairwise(bounds):
             if held and (groups[start] != group or weight >= size):
                 yield group, pa.Table.from_batches(held), bool(groups[start] != group)

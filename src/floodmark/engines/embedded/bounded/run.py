@@ -15,7 +15,7 @@ from grpc import RpcError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from floodmark.core import machine
+from floodmark.core import cores, machine
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import Interval
@@ -108,13 +108,16 @@ def run_bounded(  # noqa: PLR0913 - settings by name
 
     def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:
         clock, reached = ticks.recorded(operator, lake), asked.reached(versions)
+        memory = sail.memory * 1_000_000 // cores.available()
 
         def computed(piece: Interval) -> Done:
             for attempt in range(1, _ATTEMPTS + 1):
                 scratch = Scratch()
                 try:
                     with sail.lent() as connection:
-                        run = _Run(connection, operator, lake, piece, late_rows, tuple(clock), reached, scratch.path)
+                        run = _Run(
+                            connection, operator, lake, piece, late_rows, tuple(clock), reached, scratch.path, memory
+                        )
                         return _done(run, sail, versions, asked.record(piece, versions), asked.replaced(piece))
                 except ServerLost as error:
                     if attempt == _ATTEMPTS:
@@ -168,6 +171,8 @@ class _Run:
     clock: tuple[Tick, ...]
     reached: int
     scratch: Path
+    memory: int
+    """Bytes that each process of kernels may use."""
     marking: Marking | None = None
     """Marks the rows to be quarantined; None for the first try, in which no row is expected to fail."""
 
@@ -246,6 +251,7 @@ class _Run:
             stamped=is_stamped(self.operator, self.late_rows),
             sides={o.name: (o.side, o.schema) for o in self.operator.outputs if o.side},
             ingested=time.time_ns() // 1_000_000,
+            memory=self.memory,
         )
         files.write_empty(work, target)
         folders = sorted(path for path in source.glob(f"{files.BUCKET}=*") if path.is_dir())

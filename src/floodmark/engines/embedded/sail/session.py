@@ -119,8 +119,8 @@ class Sail:
         folder: Path | None = None,
     ) -> None:
         check_installed()
-        self._memory = memory or default_memory()
-        self._largest, self._most_uses = largest or self._memory + 1000, most_uses
+        self.memory = memory or default_memory()
+        self._largest, self._most_uses = largest or self.memory + 1000, most_uses
         self._folder, self._cancelled = folder, False
         self._lock = threading.Lock()
         self._current: Connection | None = None
@@ -227,9 +227,9 @@ class Sail:
     def _connected(self, number: int, before: Connection | None) -> Connection:
         """A connection to a new server; to another shared server than that of ``before``."""
         if self._folder is None:
-            return Connection(number, Server(self._memory))
+            return Connection(number, Server(self.memory))
         instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
-        return Connection(number, SharedServer(self._folder, self._memory, instead_of))
+        return Connection(number, SharedServer(self._folder, self.memory, instead_of))
 
     def _due(self, connection: Connection, part: float) -> bool:
         if connection.server.replaced:

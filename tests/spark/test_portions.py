@@ -1,0 +1,44 @@
+"""Bounded runs on Spark, portion by portion: key groups of more rows than a worker takes at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from events import disorder
+from pyspark.sql import SparkSession
+from streams import ONCE, PAIRED, VISITS, WATCHED
+
+from floodmark import Operator
+from floodmark.core.errors import ExecutionError
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.engines.frames.portions import Portions
+from floodmark.engines.spark.bounded import run
+from floodmark.lake.folder.paths import Lake
+from floodmark.testing.lakes import land, outputs
+from floodmark.testing.runs import final
+
+
+@pytest.mark.feature("K10")
+@pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED], ids=lambda code: code.name)
+def test_portions_of_a_few_rows_are_the_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Operator
+) -> None:
+    lake, log = Lake(str(tmp_path)), disorder(code, 3, 200)
+    land(lake, code, log)
+    monkeypatch.setattr(run, "Portions", partial(Portions, portion=700, held=500))
+    run.run_bounded(spark, code, lake)
+    got = {name: final([table]) for name, table in outputs(lake, code).items()}
+    assert got == {name: final([table]) for name, table in MemoryRun(code).batch({"events": log.table()}).items()}
+
+
+@pytest.mark.feature("K10")
+def test_what_does_not_fit_is_refused_with_its_number(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log = Lake(str(tmp_path)), disorder(WATCHED, 3, 200)
+    land(lake, WATCHED, log)
+    monkeypatch.setattr(run, "Portions", partial(Portions, memory=3_000))
+    with pytest.raises(ExecutionError, match=r"EXECUTION-\d+.*at most 0.0 MB of packed state.*of key \(key='"):
+        run.run_bounded(spark, WATCHED, lake)
