@@ -2,8 +2,9 @@
 
     python bench/large_groups.py --engine embedded --gigabytes 4 --memory 1024
     python bench/large_groups.py --engine spark --gigabytes 4 --memory 1024
+    python bench/large_groups.py --engine duckdb --gigabytes 4
 
-``--memory`` is what each worker may use, MB. Equal digests are equal rows; that of --engine oracle is computed by DuckDB from the log.
+``--memory`` is what each worker may use, MB. Equal digests are equal rows; those of DuckDB are computed by SQL from the log, without payloads.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import hashlib
 import json
 import resource
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -26,6 +30,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark import Contract, ListState, Operator, ProcessFunction, Stream, Tumbling, operator
 from floodmark.core import cores
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.outputs import table_schema
 from floodmark.spec.values.schema import Schema
@@ -65,7 +71,7 @@ class Running(ProcessFunction):
     last = ListState(int)
     count = ListState(int)
 
-    def on_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+    def on_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:  # noqa: ARG002 - as it is called
         """Count a row."""
         rows = (list(self.count.get()) or [0])[0] + 1
         self.count.update([rows])
@@ -97,6 +103,19 @@ def whole(readings: Stream[Reading]) -> Stream:
 
 
 OPERATORS: dict[str, Operator] = {"running": running, "whole": whole}
+WINDOW = ("window_start", "window_end")
+SQL = {
+    "running": """
+        SELECT key, n AS rows, last, width FROM (
+            SELECT key, length(payload) AS width, row_number() OVER w AS n,
+                list(value) OVER (PARTITION BY key ORDER BY _sequence ROWS 4 PRECEDING) AS last
+            FROM log WINDOW w AS (PARTITION BY key ORDER BY _sequence)
+        ) WHERE n % 100 = 0""",
+    "whole": """
+        SELECT key, count(*) AS rows, sum(value)::BIGINT AS total, sum(length(payload))::BIGINT AS width
+        FROM log GROUP BY key, time_bucket(INTERVAL 1 MINUTE, _event_time)""",
+}
+"""The same results in SQL."""
 
 
 def generated(lake: Lake, gigabytes: float) -> int:
@@ -129,75 +148,93 @@ def generated(lake: Lake, gigabytes: float) -> int:
     return rows
 
 
-def digest(lake: Lake, code: Operator) -> tuple[int, str]:
-    """Rows of the result, and a digest of them."""
-    table = DeltaTable(lake.output(code.outputs[0].table)).to_pyarrow_table()
-    names = [name for name in table.column_names if not name.startswith("_") or name == "_event_time"]
+def digest(table: pa.Table) -> tuple[int, str]:
+    """Number of rows, and a digest of the columns that are not floodmark's own."""
+    names = sorted(name for name in table.column_names if not name.startswith("_") and name not in WINDOW)
     rows = sorted(map(repr, table.select(names).to_pylist()))
     return len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
 class Watch:
-    """Peak memory and CPU seconds of the workers below this process."""
+    """Peak memory of this process and those below it."""
 
     def __init__(self, word: str) -> None:
-        self.word, self.peak, self.done = word, 0, threading.Event()
+        self.word, self.peak, self.together, self.done = word, 0, 0, threading.Event()
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
         while not self.done.wait(0.2):
-            for child in psutil.Process().children(recursive=True):
-                try:
-                    if self.word in " ".join(child.cmdline()):
-                        self.peak = max(self.peak, child.memory_info().rss)
-                except psutil.NoSuchProcess:
-                    continue
+            together = 0
+            for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    size = process.memory_info().rss
+                    together += size
+                    if self.word in " ".join(process.cmdline()):
+                        self.peak = max(self.peak, size)
+            self.together = max(self.together, together)
 
-    def end(self) -> int:
-        """Stop; the peak of a worker, bytes."""
+    def end(self) -> tuple[int, int]:
+        """Stop; the peak of a worker and of all processes together, bytes of resident memory."""
         self.done.set()
         self.thread.join()
-        return self.peak
+        return self.peak, self.together
 
 
 def measured(engine: str, name: str, lake: Lake, memory: int) -> dict[str, Any]:
     """One run of one operator."""
     code = OPERATORS[name]
-    watch, began, cpu = Watch("bounded.worker" if engine == "embedded" else "daemon"), time.monotonic(), _cpu()
-    if engine == "embedded":
-        from floodmark.engines.embedded.bounded.run import run_bounded
-        from floodmark.engines.embedded.sail.session import Sail
-
-        sail = Sail(memory * cores.available())
-        run_bounded(sail, code, lake)
-        sail.close()
+    watch, began, cpu = Watch(WORKERS[engine]), time.monotonic(), _cpu()
+    if engine == "duckdb":
+        log = DeltaTable(lake.input(code.inputs[0])).to_pyarrow_dataset()
+        with duckdb.connect(config={"TimeZone": "UTC", "memory_limit": "3GB"}) as connection:
+            connection.register("log", log)
+            table = connection.sql(SQL[name]).to_arrow_table()
     else:
-        from floodmark.engines.spark.bounded.run import run_bounded as on_spark
-        from floodmark.engines.spark.session.builder import spark_session
-
-        spark = spark_session(conf={"spark.executor.pyspark.memory": f"{memory * cores.available()}m"})
-        on_spark(spark, code, lake)
-        spark.stop()
-    seconds, peak = time.monotonic() - began, watch.end()
-    rows, text = digest(lake, code)
+        ENGINES[engine](code, lake, memory)
+        path = lake.output(code.outputs[0].table)
+        table = DeltaTable(path).to_pyarrow_table()
+        shutil.rmtree(path)
+    worker, everything = watch.end()
+    rows, text = digest(table)
     return {
-        "engine": engine, "operator": name, "seconds": round(seconds, 1), "cpu_seconds": round(_cpu() - cpu, 1),
-        "peak_worker_mb": peak // 1_000_000, "rows": rows, "digest": text,
+        "engine": engine, "operator": name, "seconds": round(time.monotonic() - began, 1),
+        "cpu_seconds": round(_cpu() - cpu, 1), "peak_worker_mb": worker // 1_000_000,
+        "peak_all_mb": everything // 1_000_000, "rows": rows, "digest": text,
     }  # fmt: skip
+
+
+def _embedded(code: Operator, lake: Lake, memory: int) -> None:
+    sail = Sail(memory * cores.available())
+    run_bounded(sail, code, lake)
+    sail.close()
+
+
+def _spark(code: Operator, lake: Lake, memory: int) -> None:
+    from floodmark.engines.spark.bounded.run import run_bounded as run_on_spark
+    from floodmark.engines.spark.session.builder import spark_session
+
+    spark = spark_session(extra={"spark.executor.pyspark.memory": f"{memory * cores.available()}m"})
+    run_on_spark(spark, code, lake)
+    spark.stop()
+
+
+ENGINES = {"embedded": _embedded, "spark": _spark}
+WORKERS = {"embedded": "bounded.worker", "spark": "daemon", "duckdb": "duckdb"}
+"""Engine -> word in the command lines of its workers."""
 
 
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=["embedded", "spark"], default="embedded")
+    parser.add_argument("--engine", choices=["embedded", "spark", "duckdb"], default="embedded")
     parser.add_argument("--gigabytes", type=float, default=4)
     parser.add_argument("--memory", type=int, default=1024)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/floodmark-large-groups"))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "floodmark-large-groups"))
     parser.add_argument("names", nargs="*", default=list(OPERATORS))
     options = parser.parse_args()
     lake = Lake(str(options.folder))
@@ -205,7 +242,6 @@ def main() -> None:
         print(f"{generated(lake, options.gigabytes):,} rows")
     for name in options.names:
         print(json.dumps(measured(options.engine, name, lake, options.memory)), flush=True)
-        shutil.rmtree(lake.output(OPERATORS[name].outputs[0].table))
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from floodmark import Contract, Operator, Stream, Tumbling, operator
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.bounded import files, groups
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.bounded.sorting import sorted_batches
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.frames.portions import Portions
+from floodmark.engines.frames.sorting import sorted_batches
 from floodmark.engines.frames.spilled import SpilledStore
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.values.run import LateRows

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.engines.embedded.bounded.groups import RESULTS, Results, Work, computed
-from floodmark.engines.embedded.bounded.sorting import sorted_batches
 from floodmark.engines.frames.portions import AT, worker_memory
+from floodmark.engines.frames.sorting import sorted_batches
 from floodmark.lake.table.rows import plain_type, row_schema
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.spec.values.schema import Schema
