@@ -222,6 +222,14 @@ POINTS = MappingProxyType(
             "step.make_current",
             "step.fence",
         ),
+        "regroup": (
+            "step.save",
+            "step.regroup",
+            "rescale.before_regroup",
+            "transfer.after_export",
+            "step.make_current",
+            "step.fence",
+        ),
         "upgrade": (
             "step.define",
             "step.widen",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from floodmark.core import crash
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import canonical, savepoints
+from floodmark.lake.restore.canonical import Unfold
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.stream import fence, last_values
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Session = Callable[[], "SparkSession"]
 """Starts Spark; called only if Spark is needed."""
+_OTHER: Mapping[Engine, Engine] = {"spark": "embedded", "embedded": "spark"}
 
 
 def is_due(operator: str, lake: Lake, engine: Engine) -> bool:
@@ -63,7 +65,7 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         from floodmark.engines.embedded.unbounded.begin import check_supported  # noqa: PLC0415 - Spark alone needs no Sail
 
         check_supported(operator, lake)
-        _end_on_spark(operator, lake, spark)
+        end_on_spark(operator, lake, spark)
     with stopped(lake, [operator.name]):
         if not is_due(operator.name, lake, engine):
             return None
@@ -71,7 +73,7 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         if timeline.deployed is not None:
             timeline.identity.check_owner(operator)
         if engine == "spark":
-            _end_on_embedded(operator, timeline)
+            end_on_embedded(operator, timeline)
         refuse_half_written(timeline, whole=False)
         if timeline.checkpoint.last_committed() < 0:
             timeline.next().make_current()
@@ -94,9 +96,9 @@ def _steps(timeline: Timeline, new: Timeline, engine: Engine) -> tuple[Step, ...
 def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], spark: Session) -> None:
     match step:
         case Save(why=why):
-            made.append(_savepoint(timeline, why))
+            made.append(save_once(timeline, why))
         case Convert(engine=engine):
-            _convert(new, made[0], engine, timeline.folder("transfer"), spark)
+            convert(new, made[0], (_OTHER[engine], engine), timeline.folder("transfer"), spark)
         case MakeCurrent():
             new.make_current(ends=timeline)
         case Fence():
@@ -106,7 +108,7 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
             raise AssertionError(step)
 
 
-def _savepoint(timeline: Timeline, why: str) -> Savepoint:
+def save_once(timeline: Timeline, why: str) -> Savepoint:
     """A savepoint of the stopped stream; that of a transfer which was killed after making one is used again."""
     lake, name = timeline.lake, timeline.operator
     last = timeline.checkpoint.last_committed()
@@ -119,30 +121,54 @@ def _savepoint(timeline: Timeline, why: str) -> Savepoint:
     return savepoints.create(name, lake, why=why)
 
 
-def _convert(new: Timeline, made: Savepoint, engine: str, scratch: str, spark: Session) -> None:
-    """Write the state of a savepoint as the checkpoint of a new timeline, for an engine.
+def convert(
+    new: Timeline,
+    made: Savepoint,
+    engines: tuple[Engine, Engine],
+    scratch: str,
+    spark: Session,
+    unfolding: Callable[[Unfold], Unfold] = lambda unfold: unfold,
+) -> None:
+    """Write the state of a savepoint as the checkpoint of a new timeline.
 
     Args:
         new: the timeline.
         made: the savepoint.
-        engine: that shall read the checkpoint.
+        engines: that has made the savepoint, and that shall read the checkpoint.
         scratch: folder for the canonical form.
         spark: starts Spark.
+        unfolding: what changes the canonical form on the way.
     """
     from floodmark.engines.embedded.state import canonical as of_embedded  # noqa: PLC0415 - as above
     from floodmark.engines.spark.state import canonical as of_spark  # noqa: PLC0415 - likewise
 
     remove(scratch)
-    unfold = of_spark.unfolding(spark) if engine == "embedded" else of_embedded.unfold
-    exported = canonical.export(made, scratch, unfold)
+    before, engine = engines
+    unfold = of_spark.unfolding(spark) if before == "spark" else of_embedded.unfold
+    exported = canonical.export(made, scratch, unfolding(unfold))
     crash.point("transfer.after_export")
-    fold = of_spark.folding(spark()) if engine == "spark" else of_embedded.folding(new.lake)
+    fold = (
+        _folding_on_spark(new, made.manifest.batch, engines, spark())
+        if engine == "spark"
+        else of_embedded.folding(new.lake)
+    )
     canonical.fill(exported, new.folder(), engine, fold)
     for table in new.identity.result_keys():
         last_values.followed(new, table, entries.version_of(new.lake.output(table)) + 1)
 
 
-def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
+def _folding_on_spark(new: Timeline, batch: int, engines: tuple[Engine, Engine], spark: SparkSession) -> canonical.Fold:
+    """``folding``; a stream that stays on Spark keeps its number of state partitions."""
+    from floodmark.engines.spark.state import canonical as of_spark  # noqa: PLC0415 - as above
+    from floodmark.engines.spark.state.checkpoint import checkpoint_of  # noqa: PLC0415 - likewise
+
+    if engines[0] != "spark":
+        return of_spark.folding(spark)
+    partitions = checkpoint_of(Timeline.current(new.lake, new.operator)).partitions(batch)
+    return of_spark.folding(of_spark.beside(spark, {"spark.sql.shuffle.partitions": str(partitions)}))
+
+
+def end_on_embedded(operator: Operator, timeline: Timeline) -> None:
     """Let the embedded engine commit the rows that tables lack of the last micro-batch."""
     from floodmark.engines.embedded.state.checkpoint import Checkpoint  # noqa: PLC0415 - as above
     from floodmark.engines.embedded.state.store import State  # noqa: PLC0415
@@ -152,7 +178,7 @@ def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
     Sink(operator, timeline.lake, timeline, state, uuid.uuid4().hex).pay_last()
 
 
-def _end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:
+def end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:
     """Let Spark finish the micro-batch that it has begun, and merge all rows of changelogs into the tables of last values."""
     timeline = Timeline.current(lake, operator.name)
     ends = timeline.newest_written > timeline.checkpoint.last_committed()

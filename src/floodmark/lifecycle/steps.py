@@ -186,6 +186,17 @@ class Repartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Regroup:
+    """State is divided among another number of key groups, on a new timeline that is not current yet."""
+
+    operator: str
+    groups: int
+
+    def __str__(self) -> str:
+        return f"divide the state of {self.operator} among {self.groups:,} key groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Convert:
     """State is converted to the other engine's form, on a new timeline that is not current yet."""
 
@@ -251,6 +262,7 @@ Step = (
     | Leave
     | Fork
     | Repartition
+    | Regroup
     | Convert
     | Fence
     | Deploy

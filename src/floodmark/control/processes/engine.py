@@ -95,6 +95,10 @@ class Computing(Protocol):
         """Convert the checkpoint of a stopped stream from another engine to this one; as ``engines.transfer.transfer``."""
         ...
 
+    def regroup(self, operator: Operator, lake: Lake, groups: int) -> Savepoint | None:
+        """Divide the state of a stopped stream of this engine among another number of key groups; as ``engines.rescaling.regroup``."""
+        ...
+
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """Run the stream of an operator; as ``run_unbounded`` of both engines."""
         ...
@@ -263,6 +267,12 @@ class OnSpark:
             self._require_spark()
         return transfer(operator, lake, self.name, lambda: self.spark)
 
+    def regroup(self, operator: Operator, lake: Lake, groups: int) -> Savepoint | None:
+        """As ``Computing``."""
+        from floodmark.engines.rescaling import regroup
+
+        return regroup(operator, lake, groups, self.with_session, lambda: self.spark)
+
     @staticmethod
     def _require_spark() -> None:
         """Make sure that Spark's jars are installed, before anything of a stream is saved.
@@ -407,6 +417,15 @@ class OnEmbedded:
                     from floodmark.engines.spark.session.builder import stop_session
 
                     stop_session(spark.session)
+
+    def regroup(self, operator: Operator, lake: Lake, groups: int) -> Savepoint | None:
+        """As ``Computing``. Spark is not started."""
+        from floodmark.engines.rescaling import regroup
+
+        def none() -> SparkSession:
+            raise AssertionError(operator.name)
+
+        return regroup(operator, lake, groups, self.with_session, none)
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""

@@ -6,7 +6,7 @@ either, which are quarantined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import assert_never
 
@@ -175,15 +175,18 @@ def filtered(rows: DataFrame, condition: str) -> DataFrame:
     return with_columns(rows, {"_kind": kind})
 
 
+def group_of(keys: Sequence[str], groups: int) -> str:
+    """SQL over key columns: the key group."""
+    return f"CAST(pmod(xxhash64({', '.join(f'`{key}`' for key in keys)}), {groups}) AS int)" if keys else "0"
+
+
 def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written) -> DataFrame:
     """Rows with the columns of the stage's ``pack``: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
     rows = attempted(rows, [attempt for _, attempt in tried], step.keys, rendering) if tried else rows
     values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
-    group = (
-        f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
-    )
+    group = group_of(step.keys, step.groups)
     if step.broadcast is not None:
         group = f"explode(if(`{TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
     columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]

@@ -156,6 +156,10 @@ class Identity:
         tables = [output.table for output in operator.outputs if output.table in restates]
         self._write(identity | ({"restates": tables} if tables else {}))
 
+    def regroup(self, groups: int) -> None:
+        """Record that the state has another number of key groups."""
+        self._write((self._identity() or {}) | {"key_groups": groups})
+
     def _write(self, identity: dict[str, Any]) -> None:
         write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
 

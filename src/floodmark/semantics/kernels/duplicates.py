@@ -50,9 +50,7 @@ class DeduplicateKernel(ProcessKernel):
 
     def _opened_entries(self) -> KeyGroup:
         """The marks, in place of entries: whoever asks them what is due finds nothing to do, as they free themselves."""
-        index = self.store.index()
-        codec, *fields = (CODEC, {}, 0, [], (0, "", "")) if index is None else unpack(index)
-        self.marks = Marks.of_index(self.store, tuple(fields)) if codec == CODEC else _taken(KeyGroup.open(self.store))
+        self.marks = marks_of(self.store)
         return cast("KeyGroup", self.marks)
 
     def _begin(self) -> None:
@@ -151,6 +149,13 @@ class DeduplicateKernel(ProcessKernel):
 
     def _results(self) -> pa.Table:
         return super()._results() if self.emitted is None else self._cut(self.emitted)
+
+
+def marks_of(store: Store) -> Marks:
+    """The marks of a group; entries that ``ProcessKernel`` has kept are made marks."""
+    index = store.index()
+    codec, *fields = (CODEC, {}, 0, [], (0, "", "")) if index is None else unpack(index)
+    return Marks.of_index(store, tuple(fields)) if codec == CODEC else _taken(KeyGroup.open(store))
 
 
 def _taken(entries: KeyGroup) -> Marks:

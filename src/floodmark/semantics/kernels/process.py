@@ -28,7 +28,7 @@ from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import State, evolution
 from floodmark.spec.values.schema import RETRACTION, ROW, Schema
 
-_SHARED = 1 << 62
+SHARED = 1 << 62
 """Chunk of the states that all keys share; those of entries have smaller numbers."""
 
 
@@ -315,7 +315,7 @@ class ProcessKernel(KeyedKernel):
         if layout not in layouts:
             layouts.append(layout)
         self.layout = layouts.index(layout)
-        self.shared = self.store.get(_SHARED) if extra.get("shared") else b""
+        self.shared = self.store.get(SHARED) if extra.get("shared") else b""
         if self.runner.shared:
             self._open_shared(extra, layouts)
 
@@ -342,9 +342,9 @@ class ProcessKernel(KeyedKernel):
         if states == self.shared:
             return
         if self.shared:
-            self.store.remove(_SHARED)
+            self.store.remove(SHARED)
         if states:
-            self.store.put(_SHARED, states)
+            self.store.put(SHARED, states)
         self.entries.extra["shared"] = bool(states)
 
     def _opened(self, entry: Entry) -> KeyCells:

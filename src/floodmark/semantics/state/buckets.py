@@ -7,12 +7,12 @@ knows the weight of each bucket, and the earliest progress and clock for which s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from floodmark.semantics.encoding.plain import pack
-from floodmark.semantics.state.directory import Directory, Item, combined
+from floodmark.semantics.state.directory import NONE, Directory, Item, combined
 from floodmark.semantics.state.store import Store
 
 Content = TypeVar("Content", bound=Sized)
@@ -95,6 +95,11 @@ class Buckets(ABC, Generic[Content]):
         size, top = (self.directory.size, top) if weight else (0, [])
         self.store.put_index(pack(self._index(size, top)) if weight or self.extra else None)
         return event, tick
+
+    def contents(self) -> Iterator[Content]:
+        """The content of each stored bucket, one at a time. Nothing may be changed meanwhile."""
+        for number in list(self.directory.due(NONE, NONE)):
+            yield self._unpacked(self.store.get(number))
 
     def _bucket(self, number: int) -> Bucket[Content]:
         bucket = self._open.get(number)

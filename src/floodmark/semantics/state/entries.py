@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +106,15 @@ class KeyGroup(Buckets[dict[bytes, _Stored]]):
             self._open[self._number(name)].content[name] = entry
         self.close()
         return self
+
+    def add(self, stored: Mapping[bytes, _Stored]) -> None:
+        """Add stored entries of keys that have none, by identity of the key."""
+        if stored and not self.directory.size:
+            self._grow()
+        self._expect([self._number(name) for name in stored])
+        for name, entry in stored.items():
+            bucket = self._bucket(self._number(name))
+            bucket.content[name], bucket.changed = entry, True
 
     def get(self, key: tuple[Any, ...]) -> Entry | None:
         """The entry of a key, None if there is none; ``close`` writes its changes."""

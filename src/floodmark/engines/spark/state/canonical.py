@@ -173,7 +173,7 @@ class _Seeder(StatefulProcessor):
 
 def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
     """Let Spark write a checkpoint that holds the exported state as of its first micro-batch."""
-    spark = _beside(
+    spark = beside(
         spark, {_CHANGELOG: "false", _NO_DATA: "false"}
     )  # so that state is one snapshot, which can be renumbered
     none = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().filter("false")
@@ -187,7 +187,7 @@ def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
     writer.start().awaitTermination()
 
 
-def _beside(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+def beside(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """A session with the settings of another session except for some, which no query of the other session sees."""
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - PySpark's public newSession does not keep settings
     for name, value in settings.items():
