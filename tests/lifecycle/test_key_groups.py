@@ -73,7 +73,7 @@ def test_the_number_that_is_declared_is_held_against_that_of_the_stream(engine: 
     assert planned(lake, code).key_groups == KEY_GROUPS == 128
     assert wide.version == code.version, "no result depends on it"
     (change,) = planned(lake, wide).changes
-    assert (change.before, change.after, change.verdict) == ("128 key groups", "32768 key groups", "rebuild")
+    assert (change.before, change.after, change.verdict) == ("128 key groups", "32768 key groups", "rescale")
     land(lake, code, log, FIRST)
     with pytest.raises(LifecycleError, match="LIFECYCLE-230.*expected 128 key groups, as its stream began with"):
         engine.run_unbounded(wide, lake, until_caught_up=True)

@@ -171,6 +171,17 @@ def _refused(planned: Plan) -> PlanError:
     fix = f"Compute all of it with the new code, beside the stream, and switch: {rebuild}"
     if planned.verdict == "not comparable":
         fix = f"If its code has not changed, say so: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    if planned.verdict == "rescale":
+        others = len(planned.changes) > 1
+        first = (
+            f"Leave key_groups out, and apply the other changes: floodmark apply {planned.operator}. Then write it, and d"
+            if others
+            else "D"
+        )
+        fix = (
+            f"{first}ivide the state of the stopped stream anew: floodmark rescale {planned.operator} --key-groups {planned.default_key_groups}. "
+            f"Or compute all of it anew, and switch: {rebuild}"
+        )
     if planned.verdict == "forward-only":
         fix = f"Accept it: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
     otherwise = "; ".join(change.otherwise for change in planned.changes if change.verdict == planned.verdict)

@@ -9,8 +9,11 @@ from typing import Any, Literal
 Node = Mapping[str, Any]
 """A step in its canonical form."""
 
-Verdict = Literal["no-op", "stateless change", "compatible state", "not comparable", "forward-only", "rebuild"]
-"""What a difference requires, the mildest first. ``not comparable`` requires a person to confirm that the code is the same."""
+Verdict = Literal[
+    "no-op", "stateless change", "compatible state", "not comparable", "forward-only", "rescale", "rebuild"
+]
+"""What a difference requires, the mildest first. ``not comparable`` requires a person to confirm that the code is the same, ``rescale`` that
+the stopped stream's state is divided among another number of key groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,7 @@ def _key_groups(deployed: Deployed, operator: Operator) -> Iterator[Change]:
     otherwise = "State lies by key group: with another number of them keys are looked for where they are not."
     texts = [f"{number} key groups" for number in (was, now)]
     where = f"step '{operator.stateful.uid}'"
-    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
+    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rescale")
 
 
 def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:

@@ -207,6 +207,11 @@ def _ways(plan: Plan) -> Iterator[tuple[str, str]]:
         yield f"floodmark apply {plan.operator} --forward-only", "if its code has not changed, resume from its state"
     if plan.verdict == "forward-only":
         yield f"floodmark apply {plan.operator} --forward-only", "resume from its state all the same"
+    if plan.verdict == "rescale":
+        yield (
+            f"floodmark rescale {plan.operator} --key-groups {plan.default_key_groups}",
+            "divide the state of the stopped stream anew",
+        )
     yield (
         f"floodmark apply {plan.operator} --rebuild",
         "compute all of it with the new code beside the stream, and switch",

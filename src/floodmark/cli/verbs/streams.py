@@ -6,24 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
-from floodmark.cli.shell.spark import start
+from floodmark.cli.shell.spark import computing, start
 from floodmark.cli.shell.store import known
 from floodmark.core.time import describe
 from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Step, documents, recorded
+from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 
 if TYPE_CHECKING:
     from floodmark.cli.shell.loading import LoadedWorkspace
     from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.restore.rollback import Prepared
+    from floodmark.lake.restore.savepoints import Savepoint
+    from floodmark.spec.graph.operator import Operator
+    from floodmark.spec.workspace import Engine
 
 
 @click.command()
@@ -159,34 +163,79 @@ def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> 
 
 @click.command()
 @click.argument("operator")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="New number of state partitions.")
+@click.option("--partitions", type=click.IntRange(min=1), help="New number of state partitions (Spark).")
+@click.option(
+    "--key-groups",
+    type=click.IntRange(1, MOST_KEY_GROUPS),
+    help="New number of key groups: at most so many cores work on the stream.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
 @shared
 @pass_invocation
-def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: bool) -> None:
-    """Divide the state of the stopped stream of OPERATOR among another number of partitions. No result changes."""
+def rescale(
+    invocation: Invocation, operator: str, partitions: int | None, key_groups: int | None, *, dry_run: bool
+) -> None:
+    """Divide the state of the stopped stream of OPERATOR among another number of partitions or key groups. No result changes."""
+    if (partitions is None) == (key_groups is None):
+        message = "Give one of --partitions N and --key-groups N."
+        raise click.UsageError(message)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
+    if key_groups is not None:
+        about, made, taken = _regrouped(opened, console, chosen, key_groups, dry_run=dry_run)
+    else:
+        assert partitions is not None
+        about, made, taken = _repartitioned(opened, console, chosen, partitions, dry_run=dry_run)
+    number = ", ".join(f"{count} {name}" for name, count in about.items())
+    if dry_run:
+        _would(console, opened, f"{chosen.name} would have {number}", taken)
+        return
+    if made is None:
+        console.say(f"{chosen.name} has {number} already")
+    else:
+        console.say(f"{chosen.name} has {number}")
+        console.say(f"  go back: floodmark rollback {chosen.name} --to {made.manifest.id}")
+    effects = {"savepoint": None if made is None else made.manifest.id, "steps": documents(taken)}
+    fields = {name.removeprefix("state ").replace(" ", "_"): count for name, count in about.items()}
+    console.document({"lake": opened.lake, "done": True, "operator": chosen.name} | fields | effects)
+
+
+_Rescaled = tuple[dict[str, int], "Savepoint | None", Iterable[Step]]
+"""What there are so many of, the savepoint that was made first, and the steps."""
+
+
+def _repartitioned(
+    opened: LoadedWorkspace, console: Console, chosen: Operator, partitions: int, *, dry_run: bool
+) -> _Rescaled:
     from floodmark.engines.spark.state.rescale import rescale as rescaled
     from floodmark.engines.spark.state.rescale import rescale_steps
     from floodmark.lake.folder.paths import Lake
 
+    about = {"state partitions": partitions}
     steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)  # refuses before Spark starts
     if dry_run:
-        _would(console, opened, f"{chosen.name} would have {partitions} state partitions", steps)
-        return
+        return about, None, steps
     spark, lake = start(opened, console)
     with console.step(f"{chosen.name} to {partitions} state partitions"), recorded() as taken:
         made = rescaled(spark, lake, chosen.name, partitions)
-    if made is None:
-        console.say(f"{chosen.name} has {partitions} state partitions already")
-    else:
-        console.say(f"{chosen.name} has {partitions} state partitions")
-        console.say(f"  go back: floodmark rollback {chosen.name} --to {made.manifest.id}")
-    about = {"lake": opened.lake, "done": True, "operator": chosen.name, "partitions": partitions}
-    effects = {"savepoint": None if made is None else made.manifest.id, "steps": documents(taken)}
-    console.document(about | effects)
+    return about, made, taken
+
+
+def _regrouped(opened: LoadedWorkspace, console: Console, chosen: Operator, groups: int, *, dry_run: bool) -> _Rescaled:
+    from floodmark.engines.rescaling import regroup_steps
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.stream.checkpoint import engine_of
+    from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+
+    about, lake = {"key groups": groups}, Lake.of(opened.workspace.settings)
+    steps = regroup_steps(chosen, lake, groups)
+    if dry_run:
+        return about, None, steps
+    engine = cast("Engine", engine_of(Timeline.current(lake, chosen.name).folder(CHECKPOINT)))
+    with console.step(f"{chosen.name} to {groups} key groups"), recorded() as taken:
+        made = computing(opened, console, engine).regroup(chosen, lake, groups)
+    return about, made, taken
 
 
 def _would(console: Console, opened: LoadedWorkspace, sentence: str, steps: Iterable[Step]) -> None:

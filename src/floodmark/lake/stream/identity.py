@@ -175,8 +175,8 @@ class Identity:
 
 def _other_key_groups(operator: Operator, groups: int | None) -> LifecycleError:
     fix = (
-        f"Leave key_groups out, or write key_groups={groups}: its stream resumes. Or compute its state anew with the other number, beside the "
-        f"stream: floodmark apply {operator.name} --rebuild"
+        f"Leave key_groups out, or write key_groups={groups}: its stream resumes. Or divide its state among the other number, while it is stopped: "
+        f"floodmark rescale {operator.name} --key-groups {operator.key_groups}"
     )
     expected, got = f"{groups} key groups, as its stream began with", f"key_groups={operator.key_groups}"
     return LifecycleError(f"operator '{operator.name}'", expected, got, fix, code="LIFECYCLE-230")
