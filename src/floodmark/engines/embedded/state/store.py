@@ -6,6 +6,7 @@ again at most once per size. Values stay on disk; their places are in memory.
 
 from __future__ import annotations
 
+import heapq
 import struct
 import uuid
 from collections import OrderedDict
@@ -51,6 +52,9 @@ class State:
     _folder: str = field(init=False, default="")
     """Local folder of the files."""
     deadlines: dict[int, int] = field(init=False, default_factory=dict)
+    """Key group -> the progress that it waits for."""
+    _queue: list[tuple[int, int]] = field(init=False, default_factory=list)
+    """A heap of (progress, key group): all of ``deadlines``, and some that have changed since."""
     _places: Places = field(init=False, default_factory=Places)
     _unmarked: int | None = field(init=False, default=None)
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
@@ -123,6 +127,17 @@ class State:
     def holds(self, group: int) -> bool:
         """Whether a group has state."""
         return (group, INDEX) in self._places
+
+    def due(self, progress: int) -> set[int]:
+        """The key groups whose deadline the progress has reached. Groups that wait for more are not looked at."""
+        reached = set[tuple[int, int]]()
+        while self._queue and self._queue[0][0] <= progress:
+            deadline, group = heapq.heappop(self._queue)
+            if self.deadlines.get(group) == deadline:
+                reached.add((deadline, group))
+        for waiting in reached:  # until their deadline has changed
+            heapq.heappush(self._queue, waiting)
+        return {group for _, group in reached}
 
     def weight(self, group: int) -> int:
         """Bytes of the values of a group, as of the last micro-batch."""
@@ -197,11 +212,13 @@ class State:
         self._places.take(written)
 
     def _wait(self, group: int, value: bytes | None) -> None:
-        self.deadlines.pop(group, None)
+        before = self.deadlines.pop(group, None)
         if value is not None:
             deadline, _ = parted(value)
             if deadline is not None:
                 self.deadlines[group] = deadline
+                if deadline != before:
+                    heapq.heappush(self._queue, (deadline, group))
 
     def _merged(self) -> tuple[int, tuple[str, ...]]:
         """Merge the last files if there are many of one size; returns the number of merged files written, and the files of the state."""

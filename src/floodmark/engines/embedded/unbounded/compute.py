@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
-from floodmark.core.time import NEVER
+from floodmark.core.time import END, NEVER
 from floodmark.engines.embedded.parity.aggregates import sail_aggregate
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking, behind
@@ -118,6 +118,8 @@ class Compute:
     stage: AnyStage | None = field(init=False)
     _marking: Marking = field(init=False)
     _prepared: dict[str, Prepared] = field(init=False, default_factory=dict)
+    _clocks: dict[int, int] | None = field(init=False, default=None)
+    """Key group -> the clock that it waits for, ms; None until a micro-batch has looked at all of them."""
 
     def __post_init__(self) -> None:
         self.stage = stage_of(self.operator)
@@ -213,7 +215,7 @@ class Compute:
     def _due(self, progress: int) -> set[int]:
         """The key groups whose deadline the progress has reached."""
         computed = () if self.stage is None else self.stage.step.computed
-        return {group for group, at in self.state.deadlines.items() if at <= progress and group in computed}
+        return {group for group in self.state.due(progress) if group in computed}
 
     def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
         """Compute the key groups that have rows or are due together; in several calls if the state of due groups is large."""
@@ -233,22 +235,32 @@ class Compute:
     def _by_group(
         self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int, ticks: Sequence[Tick]
     ) -> _Emitted:
-        """Compute the key groups that have rows or are due one after the other; all groups with state if the clock moves."""
+        """Compute the key groups that have rows or are due one after the other, by progress or by the clock."""
         emitted, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
         groups = {*parts, *self._due(progress)}
         if ticks:
-            groups |= {group for group in stage.step.computed if self.state.holds(group)}
+            groups |= self._ticked(stage, END if progress >= END else ticks[-1].clock)
             emitted.position = last_sequence(list(parts.values()))
         for group in sorted(groups):
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
             emission = kernel_of(stage, store).advance([part], progress, ticks)
             store.write_index(emission.deadline)
-            if emission.tick is not None:
-                emitted.due = emission.tick if emitted.due is None else min(emitted.due, emission.tick)
+            if self._clocks is not None:
+                self._clocks.pop(group, None)
+                self._clocks |= {} if emission.tick is None else {group: emission.tick}
             _collect(emitted, part, emission, by_kernel=not stage.step.columnar)
+        if self._clocks is not None:
+            emitted.due = min(self._clocks.values(), default=None)
         closed(stage)
         return emitted
+
+    def _ticked(self, stage: AnyStage, clock: int) -> set[int]:
+        """The key groups that wait for a clock; all with state in the first micro-batch, in which it is not known for which clock each waits."""
+        if self._clocks is None:
+            self._clocks = {}
+            return {group for group in stage.step.computed if self.state.holds(group)}
+        return {group for group, due in self._clocks.items() if due <= clock}
 
     def _outputs(self, stage: AnyStage, emitted: _Emitted, number: int, before: int, ingested: int) -> Evaluated:
         step = stage.step
