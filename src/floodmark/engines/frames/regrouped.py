@@ -56,12 +56,13 @@ def regroup(stage: AnyStage, source: str, target: str, groups: int, groups_of: G
 
 def _divided(stage: AnyStage, source: str, groups: int, groups_of: GroupsOf) -> Iterator[pa.RecordBatch]:
     """The parts of all key groups as ``_PARTS``, by their new group."""
-    place, common = itertools.count(1), None
+    place, first = itertools.count(), True
     pending, size = list[tuple[int | None, Piece]](), 0
     for deadline, store in _stores(source):
-        if common is None and (common := shared(stage, store)) is not None:
-            everyone = [{"group": group, "place": 0, "deadline": None, "part": common} for group in range(groups)]
-            yield pa.RecordBatch.from_pylist(everyone, _PARTS)
+        for part in shared(stage, store) if first else ():
+            row = {"place": next(place), "deadline": deadline, "part": part}
+            yield pa.RecordBatch.from_pylist([{"group": group} | row for group in range(groups)], _PARTS)
+        first = False
         for piece in pieces(stage, store):
             pending.append((deadline, piece))
             size += piece.size

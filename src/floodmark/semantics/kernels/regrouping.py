@@ -62,15 +62,20 @@ def pieces(stage: AnyStage, store: Store) -> Iterator[Piece]:
             return _entries(stage, store)
 
 
-def shared(stage: AnyStage, store: Store) -> bytes | None:
-    """What every key group has of a stage: broadcast states; None for none."""
-    if not isinstance(stage, ProcessStage) or store.index() is None:
-        return None
-    extra = KeyGroup.open(store).extra
-    if not extra.get("shared"):
-        return None
-    states, layout = unpack(store.get(SHARED))
-    return pack(("shared", _common(extra), (states, extra["layouts"][layout])))
+def shared(stage: AnyStage, store: Store) -> list[bytes]:
+    """What every key group has alike, as parts: broadcast states, and rows for all keys that wait for progress."""
+    if not isinstance(stage, ProcessStage) or stage.step.broadcast is None or store.index() is None:
+        return []
+    extra, parts = KeyGroup.open(store).extra, list[bytes]()
+    if extra.get("shared"):
+        states, layout = unpack(store.get(SHARED))
+        parts.append(pack(("shared", _common(extra), (states, extra["layouts"][layout]))))
+    for number in extra.get("held", {}):
+        rows = decode(store.get(number))["rows"]
+        everywhere = pc.equal(rows["v0"], stage.step.broadcast)
+        if pc.any(everywhere).as_py():
+            parts.append(_held_part(_common(extra), rows, everywhere.to_numpy()))
+    return parts
 
 
 def join(stage: AnyStage, store: Store, parts: Iterable[bytes]) -> None:
@@ -104,12 +109,11 @@ def _keys(stage: AnyStage, keys: Sequence[tuple[Any, ...]]) -> pa.Table:
 def _columns(stage: AnyStage, tables: Iterable[pa.Table]) -> pa.Table:
     """The key columns of the rows of some tables."""
     types, rows = stage.step.parent.schema.types, list(tables)
-    columns = [
-        pa.chunked_array([chunk for table in rows for chunk in table[key].cast(arrow_type(types[name])).chunks])
-        if rows
-        else pa.array([], arrow_type(types[name]))
-        for key, name in zip(stage.keys, stage.step.keys, strict=True)
-    ]
+    columns = []
+    for key, name in zip(stage.keys, stage.step.keys, strict=True):
+        kind = arrow_type(types[name])
+        chunks = [chunk for table in rows for chunk in table[key].cast(kind).chunks]
+        columns.append(pa.chunked_array(chunks, kind))
     return _table(stage, columns, sum(table.num_rows for table in rows))
 
 
@@ -241,6 +245,8 @@ def _held(stage: ElementStage | ProcessStage, store: Store, extra: Mapping[str, 
     """Rows that wait for progress."""
     for number in extra.get("held", {}):
         rows = decode(store.get(number))["rows"]
+        if stage.step.broadcast is not None:  # those for all keys are ``shared``
+            rows = rows.filter(pc.not_equal(rows["v0"], stage.step.broadcast))
         yield Piece(_columns(stage, [rows]), partial(_held_part, _common(extra), rows), rows.nbytes)
 
 
@@ -315,6 +321,7 @@ def _marked(stage: ProcessStage, store: Store) -> Iterator[Piece]:
     if store.index() is None:
         return
     marks = marks_of(store)
+    marks.close()  # writes those that were entries
     for rows in marks.contents():
         ends = np.cumsum(rows.sizes, dtype=np.int64)
         names = [rows.names[start:end] for start, end in zip((ends - rows.sizes).tolist(), ends.tolist(), strict=True)]

@@ -54,6 +54,10 @@ from floodmark.spec.values.schema import MARKER, Schema
 _ATTEMPTS = 3
 """Servers that may die, one after the other, before the run of a stretch fails."""
 _BUCKETS = 16
+_WIDE = 1 << 14
+"""Bytes of a row that is wide."""
+_FEWEST, _MOST = 1 << 8, 1 << 17
+"""Rows of a bucket that are written together."""
 
 
 def run_bounded(  # noqa: PLR0913 - settings by name
@@ -242,7 +246,10 @@ class _Run:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)
         placed = {files.BUCKET: f"`group` % {_BUCKETS}"} | ({} if isinstance(stage, Stage) else {AT: order(stage)})
         rows = with_columns(stage_rows(stage, parent, self.rendering), placed)
-        rows.write.partitionBy(files.BUCKET).parquet(str(source))
+        together = min(
+            max(self.memory // (_BUCKETS * _WIDE), _FEWEST), _MOST
+        )  # each bucket's are in memory until they are written
+        rows.write.partitionBy(files.BUCKET).option("max_row_group_size", str(together)).parquet(str(source))
         work = Work(
             stage=stage,
             interval=self.interval,
