@@ -97,7 +97,8 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
     match step:
         case Save(why=why):
             made.append(save_once(timeline, why))
-        case Convert(engine=engine):
+        case Convert():
+            engine: Engine = "spark" if step.engine == "spark" else "embedded"
             convert(new, made[0], (_OTHER[engine], engine), timeline.folder("transfer"), spark)
         case MakeCurrent():
             new.make_current(ends=timeline)

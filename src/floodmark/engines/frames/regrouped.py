@@ -56,25 +56,25 @@ def regroup(stage: AnyStage, source: str, target: str, groups: int, groups_of: G
 
 def _divided(stage: AnyStage, source: str, groups: int, groups_of: GroupsOf) -> Iterator[pa.RecordBatch]:
     """The parts of all key groups as ``_PARTS``, by their new group."""
-    place, first = itertools.count(), True
+    numbers, first = itertools.count(), True
     pending, size = list[tuple[int | None, Piece]](), 0
     for deadline, store in _stores(source):
         for part in shared(stage, store) if first else ():
-            row = {"place": next(place), "deadline": deadline, "part": part}
-            yield pa.RecordBatch.from_pylist([{"group": group} | row for group in range(groups)], _PARTS)
+            row: dict[str, Any] = {"place": next(numbers), "deadline": deadline, "part": part}
+            yield pa.RecordBatch.from_pylist([row | {"group": group} for group in range(groups)], _PARTS)
         first = False
         for piece in pieces(stage, store):
             pending.append((deadline, piece))
             size += piece.size
             if size > _TOGETHER:
-                yield from _parts(pending, groups_of, place)
+                yield from _parts(pending, groups_of, numbers)
                 pending, size = [], 0
     if pending:
-        yield from _parts(pending, groups_of, place)
+        yield from _parts(pending, groups_of, numbers)
 
 
 def _parts(
-    pending: list[tuple[int | None, Piece]], groups_of: GroupsOf, place: Iterator[int]
+    pending: list[tuple[int | None, Piece]], groups_of: GroupsOf, numbers: Iterator[int]
 ) -> Iterator[pa.RecordBatch]:
     """Parts of pieces; the groups of all keys are computed at once."""
     keys = pa.concat_tables(piece.keys for _, piece in pending)
@@ -84,7 +84,7 @@ def _parts(
         own = groups[first : first + piece.keys.num_rows]
         first += piece.keys.num_rows
         for group in np.unique(own).tolist():
-            row = {"group": group, "place": next(place), "deadline": deadline, "part": piece.part(own == group)}
+            row = {"group": group, "place": next(numbers), "deadline": deadline, "part": piece.part(own == group)}
             yield pa.RecordBatch.from_pylist([row], _PARTS)
 
 

@@ -61,23 +61,23 @@ def _merged(runs: Sequence[Iterator[pa.RecordBatch]], by: Sequence[str]) -> Iter
     """The rows of sorted runs, sorted: again and again all rows up to the least of the runs' last rows in memory."""
     heads = {number: batch for number, run in enumerate(runs) if (batch := next(run, None)) is not None}
     while len(heads) > 1:
-        least = min(heads, key=lambda number: _place(heads[number], -1, by))
-        bound, ready = _place(heads[least], -1, by), list[pa.RecordBatch]()
+        least = min(heads, key=lambda number: _sort_key(heads[number], -1, by))
+        bound, ready = _sort_key(heads[least], -1, by), list[pa.RecordBatch]()
         for number, batch in list(heads.items()):
             count = _up_to(batch, bound, by)
             ready += [batch.slice(0, count)] if count else []
-            rest = batch.slice(count) if count < batch.num_rows else next(runs[number], None)
-            if rest is None:
+            remaining = batch.slice(count) if count < batch.num_rows else next(runs[number], None)
+            if remaining is None:
                 del heads[number]
             else:
-                heads[number] = rest
+                heads[number] = remaining
         yield from _sorted(ready, by).combine_chunks().to_batches()
     for number, batch in heads.items():
         yield batch
         yield from runs[number]
 
 
-def _place(batch: pa.RecordBatch, row: int, by: Sequence[str]) -> tuple[int, ...]:
+def _sort_key(batch: pa.RecordBatch, row: int, by: Sequence[str]) -> tuple[int, ...]:
     return tuple(batch.column(batch.schema.get_field_index(name))[row].as_py() for name in by)
 
 
