@@ -1,4 +1,4 @@
-"""An action on streams, in a process of its own that a test may kill: python lifecycle_process.py savepoint|rollback|upgrade|fork|move|rescale LAKE [...]."""
+"""An action on streams, in a process of its own that a test may kill: python lifecycle_process.py savepoint|rollback|upgrade|fork|move|rescale|regroup LAKE [...]."""
 
 from __future__ import annotations
 
@@ -56,6 +56,19 @@ def main(action: str, root: str, *names: str) -> None:
 
             borrow()
             rescale(spark_session(app="rescale"), lake, "totals", int(names[0]))
+        case "regroup" if names[1] == "spark":
+            from borrowed import borrow
+
+            from floodmark.engines.rescaling import regroup
+            from floodmark.engines.spark.session.builder import spark_session
+
+            borrow()
+            spark = spark_session(app="regroup")
+            regroup(TOTALS, lake, int(names[0]), lambda work: work(spark), lambda: spark)
+        case "regroup":
+            from engines import embedded
+
+            embedded().regroup(TOTALS, lake, int(names[0]))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,32 @@ def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
     assert seen(lake) == seen(alone.truth)
 
 
+@pytest.mark.feature("K10")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(("rescale.before_regroup", "step.fence"), id="two"),
+        pytest.param(crash.POINTS["regroup"], id="each", marks=pytest.mark.soak),
+    ],
+)
+def test_key_groups_divided_anew_and_killed_anywhere_are_divided_by_the_next_one(
+    request: pytest.FixtureRequest, engine: Computing, alone: Streams, tmp_path: Path, points: tuple[str, ...]
+) -> None:
+    java = request.getfixturevalue("spark") if engine.name == "spark" else None
+    before, lake = seen(alone.lake), copy_of(alone, tmp_path / "lake")
+    for point in points:
+        assert not die(point, "regroup", lake, "300", engine.name, java=java), point
+        groups = Timeline.current(lake, "totals").identity.key_groups()
+        assert groups == (300 if point == "step.fence" else 128), point
+        assert seen(lake) == before, point
+    assert len(savepoints.savepoints(lake, "totals")) == 2, "each goes on with that of the one before"
+    assert engine.regroup(TOTALS, lake, 300) is None, "it was done at the last point"
+    embedded().land(source(3), lake, end=True)
+    run(engine, lake)
+    assert seen(lake) == seen(alone.truth)
+
+
 @pytest.mark.feature("V1", "F8")
 @pytest.mark.timeout(1800)
 def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(
