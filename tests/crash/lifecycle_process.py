@@ -66,9 +66,10 @@ def main(action: str, root: str, *names: str) -> None:
             spark = spark_session(app="regroup")
             regroup(TOTALS, lake, int(names[0]), lambda work: work(spark), lambda: spark)
         case "regroup":
-            from engines import embedded
+            from floodmark.control.processes.engine import computing
+            from floodmark.spec.workspace import Settings
 
-            embedded().regroup(TOTALS, lake, int(names[0]))
+            computing(Settings(memory=300), engine="embedded").regroup(TOTALS, lake, int(names[0]))
 
 
 if __name__ == "__main__":
