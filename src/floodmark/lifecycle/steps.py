@@ -193,7 +193,7 @@ class Regroup:
     groups: int
 
     def __str__(self) -> str:
-        return f"divide the state of {self.operator} among {self.groups:,} key groups"
+        return f"divide the state of {self.operator} among {self.groups} key groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
