@@ -136,6 +136,7 @@ POINTS = MappingProxyType(
             "step.make_current",
             "step.leave",
             "step.fork",
+            "step.regroup",
             "step.repartition",
             "step.convert",
             "step.fence",
