@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from floodmark import (
     sum,
 )
 from floodmark.control.delivery import promotion, rollouts
+from floodmark.control.delivery.rollouts import await_due
 from floodmark.control.processes.looks import Looks
 from floodmark.control.state.records import StreamId
 from floodmark.control.state.rollout import Record, Rollouts, State
@@ -336,6 +338,18 @@ def test_looks_start_what_is_due_once_and_again_when_it_died(known: Rollouts, tm
     looks.look()
     assert not looks._children
     assert seen.read_text() == before
+
+
+def test_a_process_waits_for_a_look_that_is_due_soon_while_its_supervisor_lives(known: Rollouts) -> None:
+    record, parent = begun(known), os.getppid()
+    assert await_due(known, record.id, parent), "it is due"
+    known.note(record, due=time.time() + 0.6)
+    assert await_due(known, record.id, parent)
+    assert time.time() >= known.find(record.id).due
+    known.note(record, due=time.time() + 1000)
+    assert not await_due(known, record.id, parent), "another process looks then"
+    known.note(record, due=time.time() + 5)
+    assert not await_due(known, record.id, parent + 1), "its supervisor has ended"
 
 
 def test_a_package_that_is_gone_does_not_end_the_supervisor(known: Rollouts, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rollouts: a changed version runs beside its stream as an arm of an experiment, is judged, promoted and watched, and is rolled back if it fails.
 
-A look does what is due and returns: ``python -m floodmark.control.delivery.rollouts ID``. A look may be killed at any point; the next look resumes.
+A look does what is due and returns: ``python -m floodmark.control.delivery.rollouts ID PACKAGE``. A look may be killed at any point; the next look
+resumes. With ``--stay``, as the supervisor starts it, the process waits for a next look that is due soon: a start costs more than a look.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from floodmark.spec.assets.asset import OperatorAsset
 _OLD, _NEW = "old", "new"
 """Names of the arms of a rollout's experiment."""
 _RETRY_SECONDS = 10.0
+_STAY_SECONDS = 15.0
+"""Longest time for which a process with ``--stay`` waits for its next look."""
+_POLL_SECONDS = 0.5
 _LATER = (
     *(
         "LIFECYCLE-003",
@@ -447,20 +451,43 @@ def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
         return None
 
 
-def main(number: str, package: str) -> int:
+def await_due(known: Rollouts, number: int, parent: int) -> bool:
+    """Wait until a rollout is due. Returns False if that is not soon, if the rollout has ended, or once the process's parent has.
+
+    Args:
+        known: the rollouts.
+        number: id of the rollout.
+        parent: id of the process that has started this one; a killed supervisor's next one starts looks of its own.
+    """
+    while os.getppid() == parent:
+        record = known.find(number)
+        seconds = record.due - time.time()
+        if record.ended_at is not None or seconds > _STAY_SECONDS:
+            return False
+        if seconds <= 0:
+            return True
+        time.sleep(min(seconds, _POLL_SECONDS))
+    return False
+
+
+def main(*arguments: str) -> int:
     """Look at a rollout with its arm's code, until it has to wait. Returns the exit code.
 
     Args:
-        number: id of the rollout.
-        package: folder of the package with the arm's code.
+        arguments: ``--stay`` to wait for next looks that are due soon; id of the rollout; folder of the package with the arm's code.
     """
+    *options, number, package = arguments
+    parent = os.getppid()
     known = Rollouts(Store(os.environ[CONTROL]))
     record = known.find(int(number))
     try:
         workspace = load(Path(package), record.environment, record.root, record.stream.lake)
         fleet = Fleet(workspace=workspace, root=Path(record.root))
-        while (after := look(fleet, record.id)).state != record.state and after.ended_at is None:
-            record = after
+        while True:
+            after = look(fleet, record.id)
+            moved, record = after.state != record.state and after.ended_at is None, after
+            if not moved and not ("--stay" in options and await_due(known, record.id, parent)):
+                break
     except Exception as error:  # noqa: BLE001 - any failure is recorded in the rollout, and the next look retries
         traceback.print_exc()
         if getattr(error, "code", "") != "LIFECYCLE-003":  # another look is running

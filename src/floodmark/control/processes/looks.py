@@ -32,7 +32,7 @@ class Looks:
 
     store: Store
     home: Path
-    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.delivery.rollouts")
+    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.delivery.rollouts", "--stay")
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _began: dict[int, float] = field(default_factory=dict)
 
