@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -211,24 +211,20 @@ def _compile() -> None:
 
 
 @contextmanager
-def _class_archive() -> Iterator[None]:
-    """Build Spark's class archive beside the first groups, in a clone that has none.
+def _no_class_archive() -> Iterator[None]:
+    """Have no session build Spark's class archive: most Javas of a run have started before it is there, and the build costs more than it saves the others.
 
-    The build that a session starts has the lowest priority: beside three groups it would end when most sessions have started without the archive.
+    A clone that has the archive uses it; a session outside of a run builds it.
     """
-    build = "from floodmark.engines.spark.session.warmup import build; build()"
-    with (PRINTED / "archive.txt").open("w") as output:
-        builder = subprocess.Popen(
-            [sys.executable, "-c", build],
-            env=os.environ | {"PYSPARK_SUBMIT_ARGS": NOT_COMPILED},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
+    from filelock import Timeout
+
+    from floodmark.engines.spark.setup.archive import building
+    from floodmark.engines.spark.setup.home import cache_folder
+
+    with ExitStack() as held:
+        with suppress(Timeout):  # another process builds it already
+            held.enter_context(building(cache_folder()))
         yield
-    finally:
-        builder.wait()
 
 
 def _show(results: Iterable[Result]) -> list[Result]:
@@ -257,7 +253,7 @@ def main() -> int:
     jobs_of = [one for name in (FAST if options.fast else options.groups) for one in _parts(name)]
     print(f"groups: {', '.join(dict.fromkeys(name for name, _ in jobs_of))}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
-    archive = _class_archive() if any(_interpreted(name) for name, _ in jobs_of) else nullcontext()
+    archive = _no_class_archive() if any(_interpreted(name) for name, _ in jobs_of) else nullcontext()
     with archive, ThreadPoolExecutor(options.workers) as pool:
         jobs = [pool.submit(run, name, part, fast=options.fast) for name, part in jobs_of]
         results = _show(job.result() for job in as_completed(jobs))

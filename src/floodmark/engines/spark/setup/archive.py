@@ -65,7 +65,7 @@ def start_build(archive: Path) -> None:
     if archive.is_file() or archive.with_suffix(_FAILED).is_file():
         return
     try:
-        with _lock(archive.parent):
+        with building(archive.parent):
             pass
     except Timeout:
         return
@@ -91,7 +91,7 @@ def build(archive: Path, warm_up: Callable[[Path, Path], None]) -> bool:
         Whether this process has built it.
     """
     try:
-        with _lock(archive.parent):
+        with building(archive.parent):
             if not archive.is_file():
                 _build(archive, warm_up)
                 return True
@@ -116,8 +116,8 @@ def _build(archive: Path, warm_up: Callable[[Path, Path], None]) -> None:
     _remove_old(folder)
 
 
-def _lock(folder: Path) -> FileLock:
-    """The lock of the process that builds; acquiring it raises Timeout if another process builds."""
+def building(folder: Path) -> FileLock:
+    """The lock of the process that builds; acquiring it raises Timeout if another process builds. While it is held, nobody builds."""
     return FileLock(folder / "classes.lock", timeout=0)
 
 
