@@ -18,7 +18,7 @@ from floodmark.spec.workspace import Settings
 SOAKS = "FLOODMARK_SEEDS" in os.environ
 """Whether this is ``make soak``."""
 # a busy machine is no failure, and what fails is what a change has broken: make test draws the same examples each time, make soak others and more
-settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 40)
+settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 25)
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:

@@ -94,9 +94,8 @@ def workspace(environment: str = "dev") -> Workspace:
     operators = [operator_asset(one, restart=AT_ONCE) for one in (guilty, sums, counts)]
     return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="ENGINE"))
 '''
-AT_ONCE = ("embedded.after_files",)
 POINTS = [
-    point if point in AT_ONCE else pytest.param(point, marks=pytest.mark.soak)
+    point
     for kind in ("embedded", "landing")
     for point in crash.POINTS[kind]
     if point.rpartition("_")[2] not in {"end", "recover", "merge"}
@@ -268,6 +267,7 @@ def test_a_stream_that_does_not_stop_is_killed_once_the_others_have_moved(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.soak
 @pytest.mark.engines("embedded")
 @pytest.mark.feature("O3")
 @pytest.mark.parametrize("point", POINTS)

@@ -161,7 +161,11 @@ def test_of_nothing_comes_nothing(operator):
 
 
 @pytest.mark.usefixtures("in_workers")
-@pytest.mark.parametrize("operator", [sessions, numbered, pairs], ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "operator",
+    [sessions, *(pytest.param(one, marks=pytest.mark.soak) for one in (numbered, pairs))],
+    ids=lambda o: o.name,
+)
 def test_workers_compute_the_same(operator):
     content = rows(200)
     assert EMBEDDED(operator, {"readings": content}) == MEMORY(operator, {"readings": content})

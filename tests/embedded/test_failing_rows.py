@@ -55,7 +55,9 @@ MONTHS = [("a", "1", 5), ("a", "x", 5), ("b", "2", 0), ("b", "7", 1), ("a", "3",
 ROWS = [{"at": from_ms(3 * place), "y": y, "m": m, "v": v} for place, (y, m, v) in enumerate(MONTHS)]
 
 
-@pytest.mark.parametrize("operator", [everywhere, unread, branches], ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    "operator", [everywhere, unread, pytest.param(branches, marks=pytest.mark.soak)], ids=lambda operator: operator.name
+)
 def test_the_same_rows_are_set_aside_in_both_modes(operator: fm.Operator) -> None:
     bounded, unbounded = (Run("embedded", mode)(operator, {"months": ROWS}) for mode in ("bounded", "unbounded"))
     assert bounded == unbounded == Run("memory", "bounded")(operator, {"months": ROWS})

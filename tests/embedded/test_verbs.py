@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from restated import standing
-from verbs import COMMITS, SCHEDULES, Schedule, drawn, played, source, version
+from verbs import COMMITS, Schedule, drawn, played, schedules, source, version
 
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval
@@ -33,7 +33,7 @@ def truths(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 
 @pytest.mark.feature("V1", "V3", "V4", "K11")
-@SCHEDULES
+@schedules("windows", "once", "rows")
 def test_whatever_comes_after_what(
     embedded: Computing,
     truths: Callable[[str], dict[str, Counter[Any]]],

@@ -17,12 +17,12 @@ from verbs import (
     POINTS,
     REFUSED,
     ROWS,
-    SCHEDULES,
     Event,
     Schedule,
     check_output,
     drawn,
     played,
+    schedules,
     source,
     version,
 )
@@ -235,7 +235,7 @@ class Wide(Schedule):
 
 
 @pytest.mark.feature("V1", "V3", "V4", "K11")
-@SCHEDULES
+@schedules("outputs", "sessions")
 def test_whatever_comes_after_what(
     embedded: Computing, tmp_path: Path, request: pytest.FixtureRequest, kind: str, seed: int | None
 ) -> None:

@@ -424,9 +424,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     monkeypatch.setattr(crash, "point", point)
 
 
+@pytest.mark.soak
 @pytest.mark.engines("spark")
 @pytest.mark.feature("K11")
-@pytest.mark.parametrize("way", [pytest.param("ended", marks=pytest.mark.soak), "taken back"])
+@pytest.mark.parametrize("way", ["ended", "taken back"])
 def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
     spark: SparkSession, engine: Computing, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

@@ -130,11 +130,8 @@ def test_two_inputs_there_and_back(
     assert values(streams.lake, "totals__current") == values(truth, "totals__current")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [WATCHED, *(pytest.param(code, marks=pytest.mark.soak) for code in (PAIRED, VISITS, ONCE, PLAIN))],
-    ids=lambda code: code.name,
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("code", [WATCHED, PAIRED, VISITS, ONCE, PLAIN], ids=lambda code: code.name)
 def test_state_of_every_kind_there_and_back(streams: Streams, code: Operator, tmp_path: Path) -> None:
     log = disorder(code, 6, 160)
     for first, last, engine in ((0, 50, "embedded"), (50, 100, "spark"), (100, None, "embedded")):

@@ -129,7 +129,6 @@ class Noted(Event):
     note: str | None = None
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_an_optional_field_that_no_step_reads_stops_no_stream(engine: Computing, running: Lake) -> None:
     def body(events: Stream[Noted]) -> Stream:
         windowed = events.key_by("key").window(Tumbling("10 minutes"), late="side_output")
@@ -353,7 +352,6 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(engine: Com
     assert rows(running, "n", "total") == rows(old, "n", "total")
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("F8")
 def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back_to(
     engine: Computing, running: Lake, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import pytest
 from browser import backfill, picture, visit
 from dagster_server import LOCATION, ROOT, Server, serving
 from deltalake import DeltaTable
-from flights import answer, in_days, same, versions
+from flights import same, versions
 
 from definitions import workspace
 from floodmark.control.processes.engine import Computing
@@ -60,16 +60,6 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
         first, last = (cut.around(moment) for moment in (1_357_020_000_000, 1_357_192_800_000))
         engine.run_bounded(operator, other, type(first)(start=first.start, end=last.end))
         same(lake, other, operator)
-
-
-@pytest.mark.feature("Z9", "Z37")
-def test_a_backfill_of_one_window_per_day_gives_the_rows_of_the_stream(engine, server, lake, landed_log, tmp_path):
-    operator, days = workspace().operator("daily_carriers"), ["2013-01-01", "2013-01-02", "2013-01-03"]
-    stream = Lake(str(tmp_path / "stream"), logs=landed_log.root)
-    engine.run_unbounded(operator, stream, until_caught_up=True)
-    assert server.backfilled("daily_carriers", partitions=days) == "COMPLETED_SUCCESS"
-    assert answer(lake, operator, "").num_rows > 30
-    assert in_days(answer(lake, operator, ""), days).equals(in_days(answer(stream, operator, ""), days))
 
 
 @pytest.mark.soak

@@ -55,6 +55,7 @@ def test_dg_scaffolds_and_a_component_is_the_workspace(tmp_path: Path) -> None:
     assert listed(shop) == by_code
 
 
+@pytest.mark.soak
 def test_the_component_is_among_those_that_dg_lists(tmp_path: Path) -> None:
     assert "floodmark.orchestration.FloodmarkComponent" in said(tmp_path, "dg", "list", "components", "--json")
 

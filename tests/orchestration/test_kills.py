@@ -1,4 +1,4 @@
-"""Killed with -9 or terminated between two tables of a partition, run again, and exactly right: step process, run worker, code server."""
+"""Partitions of runs of which each step has a process: as a stream; killed or terminated between two tables and run again, exactly right."""
 
 from __future__ import annotations
 
@@ -113,10 +113,8 @@ def launched(server: Server, first: str, last: str) -> str:
     return run
 
 
-@pytest.mark.soak
-@pytest.mark.engines("spark")
 @pytest.mark.feature("Z9", "Z37")
-def test_a_backfill_on_spark_gives_one_window_per_day_as_a_stream_on_the_other_engine(
+def test_a_backfill_of_one_window_per_day_gives_the_rows_of_a_stream_on_the_embedded_engine(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
 ) -> None:
     operator, stream, days = (

@@ -168,24 +168,9 @@ def truth(shop: Path, tmp_path: Path) -> set[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.feature("V4", "F8", "Z4")
+@pytest.mark.feature("V4", "V2", "F8", "Z4")
 @pytest.mark.timeout(1800)
-@pytest.mark.engines("spark", soak=("embedded",))
-def test_a_schedule_takes_a_bad_version_back(
-    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
-) -> None:
-    first = started(server, store)
-    more(shop)
-    turn(page, server, SCHEDULE, "RUNNING")
-    taken_back(page, server, store, shop)
-    until(lambda: running(store, first.version), SECONDS)
-    wanted = truth(shop, tmp_path)
-    until(lambda: sales(shop / "lake") == wanted, SECONDS)
-
-
-@pytest.mark.feature("V4", "V2", "Z4")
-@pytest.mark.timeout(1800)
-def test_a_schedule_upgrades_a_stream_a_savepoint_is_picked_from_the_list_and_ctrl_c_stops_all(
+def test_a_schedule_upgrades_a_stream_and_takes_a_bad_version_back_a_savepoint_is_picked_and_ctrl_c_stops_all(
     page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
 ) -> None:
     first = started(server, store)
@@ -193,9 +178,9 @@ def test_a_schedule_upgrades_a_stream_a_savepoint_is_picked_from_the_list_and_ct
     turn(page, server, SCHEDULE, "RUNNING")
     done = upgraded(page, server, store)
     assert done.version != first.version
-    turn(page, server, SCHEDULE, "STOPPED")
     more(shop)
-    said(shop, "land", "orders", "--end")
+    taken_back(page, server, store, shop)
+    until(lambda: running(store, done.version), SECONDS)
     refused(server, shop, store)
     until(lambda: running(store, done.version), SECONDS)
     wanted = truth(shop, tmp_path)

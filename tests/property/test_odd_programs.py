@@ -29,7 +29,7 @@ def run(program: Program, cuts: tuple[int, ...], restart: int) -> dict[str, list
     return {name: final(parts) for name, parts in tables.items()}
 
 
-@pytest.mark.parametrize("schedule", range(30))
+@pytest.mark.parametrize("schedule", [*range(12), *(pytest.param(n, marks=pytest.mark.soak) for n in range(12, 30))])
 def test_a_random_program_of_odd_values_gives_the_oracles_rows_in_any_micro_batches(schedule: int) -> None:
     program = draw_program(seed_of(f"odd program {schedule}"), embedded=True)
     for cuts, restart in (((), 0), (program.cuts, program.restart)):

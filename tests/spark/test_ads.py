@@ -20,7 +20,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.spec.values.run import BatchInfo
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-EVENTS, FILES = 24_000, 4
+EVENTS, FILES = 12_000, 2
 Views = Counter[tuple[int, int, int]]
 
 
@@ -51,6 +51,7 @@ def truth(inbox: Path) -> Views:
 )
 def test_views_per_campaign_are_duckdbs_whatever_the_size_of_micro_batches(
     engine: Computing,
+    embedded: Computing,
     campaigns: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -61,7 +62,7 @@ def test_views_per_campaign_are_duckdbs_whatever_the_size_of_micro_batches(
 
     data.generate(tmp_path, EVENTS, campaigns, FILES)
     logs, expected = Lake(str(tmp_path / "logs")), truth(tmp_path / "inbox")
-    engine.land(data.source(tmp_path / "inbox"), logs, end=True)
+    embedded.land(data.source(tmp_path / "inbox"), logs, end=True)
     bounded = Lake(str(tmp_path / "bounded"), logs=logs.root)
     engine.run_bounded(data.views_per_campaign, bounded, Interval())
     assert views(bounded) == expected

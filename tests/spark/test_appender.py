@@ -19,7 +19,7 @@ RECORD, OTHER = Ticked(operator="totals", batch=1), Ticked(operator="totals", ba
 DDL = "n bigint, t timestamp, s string, x double, b boolean, d date, p string"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rows(spark):
     """Values statistics get wrong: nulls, NaN, long texts, microseconds, both ends of time."""
     rng = random.Random(5)
@@ -56,18 +56,22 @@ def tables(spark, tmp_path, rows, *, partition_by=()):
     return ours, theirs
 
 
-@pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.soak), ("p",)])
-def test_the_rows_are_those_of_sparks_own_append(spark, tmp_path, rows, partition_by):
-    ours, theirs = (
-        spark.read.format("delta").load(p) for p in tables(spark, tmp_path, rows, partition_by=partition_by)
-    )
+@pytest.fixture(scope="module", params=[pytest.param((), marks=pytest.mark.soak), ("p",)], ids=["whole", "divided"])
+def both(spark, rows, request, tmp_path_factory):
+    """The rows as delta-rs and as Spark have appended them, in tables that are divided or not."""
+    paths = tables(spark, tmp_path_factory.mktemp("both"), rows, partition_by=request.param)
+    return tuple(spark.read.format("delta").load(path) for path in paths)
+
+
+def test_the_rows_are_those_of_sparks_own_append(both):
+    ours, theirs = both
     assert ours.count() == theirs.count() > 300
     assert ours.exceptAll(theirs).isEmpty()
     assert theirs.exceptAll(ours).isEmpty()
 
 
-def test_no_row_is_skipped_that_a_filter_wants(spark, tmp_path, rows):
-    ours, theirs = (spark.read.format("delta").load(p) for p in tables(spark, tmp_path, rows))
+def test_no_row_is_skipped_that_a_filter_wants(both):
+    ours, theirs = both
     wanted = [
         "t > '9999-01-01'",
         "t < '0002-01-01'",

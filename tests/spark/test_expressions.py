@@ -144,6 +144,7 @@ def test_rows_an_expression_fails_for_are_set_aside_in_both_modes(planned, tmp_p
 _NO_NUMBER = '[CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT" because it is malformed'
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("planned", ["compiled"], indirect=True)
 def test_a_stream_that_stopped_at_a_row_goes_on_when_such_rows_are_set_aside(planned, tmp_path):
     def version(on_error):

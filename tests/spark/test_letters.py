@@ -32,7 +32,9 @@ def je_empfaenger(zahlungen: Stream[Zahlung]) -> Stream:
 
 
 @pytest.mark.engines("embedded", "spark")
-@pytest.mark.parametrize("mode", ["bounded", "unbounded"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("bounded", marks=pytest.mark.engines("embedded", soak=("spark",))), "unbounded"]
+)
 def test_names_beyond_ascii(engine: Computing, lake: Lake, tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

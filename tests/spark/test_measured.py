@@ -52,7 +52,6 @@ PARTS = {"embedded": 6, "spark": 3}
 """Of the log, for each of which a driver starts."""
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_sums_are_those_of_the_tables_though_counts_are_lost_and_repeated(
     engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

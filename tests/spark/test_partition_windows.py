@@ -98,14 +98,10 @@ def written(lake: Lake, operator: fm.Operator) -> list[dict[str, object]]:
     return final([table.sort_by("_sequence")])
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z9")
 @pytest.mark.parametrize(
     ("operator", "partitions", "hours"),
-    [
-        (sold_per_day, DAYS, 72),
-        pytest.param(sold_per_hour, HOURS, 14, marks=pytest.mark.engines("embedded", soak=("spark",))),
-    ],
+    [(sold_per_day, DAYS, 72), (sold_per_hour, HOURS, 14)],
     ids=["days", "hours"],
 )
 def test_asset_partitions_in_any_order_are_the_stream_and_a_group_by(

@@ -100,7 +100,7 @@ def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(engine: Compu
     put(lake, "left", rows(0, 60, 3), end=True)
     engine.run_unbounded(both, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
-    engine.run_bounded(both, whole, Interval())
+    embedded().run_bounded(both, whole, Interval())
     assert compare(changelog(lake, "both"), changelog(whole, "both")).differences == 0
 
 
@@ -127,7 +127,7 @@ def test_a_stream_that_failed_at_its_first_micro_batch_begins_again_under_mended
     assert Timeline.current(lake, "mended").identity.deployed().version == broken.version
     engine.run_unbounded(mended, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
-    engine.run_bounded(mended, whole, Interval())
+    embedded().run_bounded(mended, whole, Interval())
     assert compare(changelog(lake, "mended"), changelog(whole, "mended")).differences == 0
 
 
@@ -242,7 +242,7 @@ def test_user_functions_give_the_same_in_both_modes(engine: Computing, lake: Lak
     put(lake, "events", rows(0, 45), end=True)
     engine.run_unbounded(custom, lake, until_caught_up=True)
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
-    engine.run_bounded(custom, whole, Interval())
+    embedded().run_bounded(custom, whole, Interval())
     mine = changelog(lake, "custom")
     assert mine.num_rows == 10
     assert compare(mine, changelog(whole, "custom")).differences == 0
@@ -394,7 +394,6 @@ def test_what_a_bounded_run_computes_before_the_first_micro_batch_ends_is_taken_
     assert sorted(one["value"] for one in every.to_pylist() if one["_kind"] == 0) == [*range(60)]
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_stream_whose_output_is_gone_is_not_started_with_an_empty_one(engine: Computing, lake: Lake) -> None:
     put(lake, "events", rows(0, 60))
     engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)

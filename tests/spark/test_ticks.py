@@ -6,11 +6,12 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from events import Event, row, source
+from events import START, Event, row, source
 from flights import changelog
 
 from demo.comparison import compare
@@ -18,7 +19,6 @@ from floodmark import (
     AfterWatermark,
     Every,
     Operator,
-    Source,
     Stream,
     Tumbling,
     count,
@@ -30,8 +30,11 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import ticks
+from floodmark.testing.lakes import land
+from floodmark.testing.log import Log
 
 PATIENCE_SECONDS = 150
+MINUTES = (0, 1, 2, 3, 5, 7, 9)
 
 
 @operator
@@ -47,10 +50,6 @@ def early(events: Stream[Event]) -> Stream:
 def by_the_clock(events: Stream[Event]) -> Stream:
     """Seconds of processing time."""
     return events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count(), total=sum("value"))
-
-
-def of_minutes(*minutes: int) -> Source:
-    return source([row(minute) for minute in minutes])
 
 
 def replay(engine: Computing, what: Operator, lake: Lake, folder: Path) -> Lake:
@@ -75,17 +74,20 @@ def test_the_clock_alone_fires_windows_of_its_own_and_a_replay_repeats_them(engi
 def fired(engine: Computing, tmp_path: Path, what: Operator) -> None:
     """A running stream writes rows while nothing lands, and a bounded run of the recorded clock writes the same."""
     lake, stop = Lake(str(tmp_path / "stream")), threading.Event()
-    engine.land(of_minutes(0, 1, 2, 3), lake)
+    log = Log(what.inputs[0].schema)
+    log.rows([{"at": START + timedelta(minutes=n), "key": "ab"[n % 2], "value": n} for n in MINUTES], "at", 60_000)
+    log.end()
+    land(lake, what, log, 0, 4)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(engine.run_unbounded, what, lake, stop=stop, trigger_seconds=0.2)
         try:
             first = waited(lake, what.name, 2, running)
-            engine.land(of_minutes(0, 1, 2, 3, 5, 7, 9), lake)
+            land(lake, what, log, 4, len(MINUTES))
             waited(lake, what.name, first + 1, running)
         finally:
             stop.set()
         running.result(timeout=PATIENCE_SECONDS)
-    engine.land(of_minutes(0, 1, 2, 3, 5, 7, 9), lake, end=True)
+    land(lake, what, log, len(MINUTES))
     engine.run_unbounded(what, lake, until_caught_up=True)
     stream = changelog(lake, what.name)
     again = changelog(replay(engine, what, lake, tmp_path / "replay"), what.name)
@@ -110,7 +112,7 @@ def waited(lake: Lake, table: str, rows: int, running) -> int:
 
 def test_without_a_record_windows_of_the_clock_are_no_bounded_question(engine: Computing, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    engine.land(of_minutes(0, 1, 2), lake, end=True)
+    engine.land(source([row(minute) for minute in range(3)]), lake, end=True)
     with pytest.raises(CapabilityError, match="CAPABILITY-004") as error:
         engine.run_bounded(by_the_clock, lake, Interval())
     assert "floodmark run by_the_clock --unbounded" in str(error.value)

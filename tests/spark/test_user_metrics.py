@@ -125,7 +125,9 @@ def test_what_a_function_observes_is_exact_though_counts_are_repeated_or_lost(
 
     for first, last in pairwise(len(LOG.entries) * n // 3 for n in range(4)):
         land(lake, CODE, LOG, first, last)
-        engine.run_unbounded(CODE, lake, stop=threading.Event(), on_batch=tell, until_caught_up=True)
+        if engine.name == "embedded" or last == len(LOG.entries):  # on Spark in one driver
+            stop = threading.Event()
+            engine.run_unbounded(CODE, lake, stop=stop, on_batch=tell, until_caught_up=True, files_per_batch=1)
     counting.begin()
     assert measures.measured(store, deployment.stream).totals.metrics == expected()
 

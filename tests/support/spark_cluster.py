@@ -104,13 +104,6 @@ class Cluster:
         for worker in self.workers:
             worker.says("Successfully registered with master")
 
-    def renew(self) -> None:
-        """Start a worker in place of each that was killed."""
-        for number, worker in enumerate(self.workers):
-            if worker.process.poll() is not None:
-                self.workers[number] = self._worker(number)
-                self.workers[number].says("Successfully registered with master")
-
     def stop(self) -> None:
         """Stop all of it."""
         for java in (*self.workers, *filter(None, [self._master])):

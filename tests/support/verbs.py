@@ -399,8 +399,15 @@ def check_reader(lake: Lake, totals: Operator) -> None:
 # ---- schedules in a test
 
 _DRAWN = [pytest.param(kind, None, marks=pytest.mark.soak, id=f"{kind}-drawn-{n}") for kind in KINDS for n in range(12)]
-SCHEDULES = pytest.mark.parametrize(("kind", "seed"), [*((kind, number) for number, kind in enumerate(KINDS)), *_DRAWN])
-"""One known schedule of each kind; ``make soak`` draws others."""
+
+
+def schedules(*always: str) -> pytest.MarkDecorator:
+    """One known schedule of each kind, of which those named run always; ``make soak`` draws others."""
+    known = [
+        pytest.param(kind, number, marks=[] if kind in always else pytest.mark.soak)
+        for number, kind in enumerate(KINDS)
+    ]
+    return pytest.mark.parametrize(("kind", "seed"), [*known, *_DRAWN])
 
 
 def drawn(request: pytest.FixtureRequest, seed: int | None) -> int:

@@ -33,7 +33,7 @@ from floodmark.spec.values.tolerance import Within
 HOW = How(tolerances={"mean": Within(0.01)})
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.soak) for n in range(3, 60))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))])
 def test_the_sum_of_all_steps_is_what_brute_force_says(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     left, right = pair(tmp_path)
@@ -176,7 +176,11 @@ def test_files_and_sums_do_not_grow_with_the_number_of_steps(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "point", [None, "comparison.after_merge", pytest.param("comparison.before_merge", marks=pytest.mark.soak)]
+    "point",
+    [
+        "comparison.after_merge",
+        *(pytest.param(point, marks=pytest.mark.soak) for point in (None, "comparison.before_merge")),
+    ],
 )
 def test_files_of_the_windows_are_merged_and_superseded_rows_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str | None
@@ -250,13 +254,12 @@ PROGRAM = (
 @pytest.mark.parametrize(
     ("point", "number"),
     [
-        ("comparison.before_commit", 2),
         ("comparison.after_commit", 2),
         *(
             pytest.param(point, number, marks=pytest.mark.soak)
             for point in crash.POINTS["comparison"]
             for number in (1, 2)
-            if (point, number) not in {("comparison.before_commit", 2), ("comparison.after_commit", 2)}
+            if (point, number) != ("comparison.after_commit", 2)
         ),
     ],
 )

@@ -187,8 +187,8 @@ KILLED = [
 @pytest.mark.parametrize(
     "point",
     [
-        *(pytest.param(point, marks=pytest.mark.feature("V1", "V4")) for point in KILLED[::3]),
-        *(pytest.param(point, marks=pytest.mark.soak) for n, point in enumerate(KILLED) if n % 3),
+        *(pytest.param(point, marks=pytest.mark.feature("V1", "V4")) for point in KILLED[::6]),
+        *(pytest.param(point, marks=pytest.mark.soak) for n, point in enumerate(KILLED) if n % 6),
     ],
 )
 def test_a_rebuild_killed_anywhere_leaves_each_reader_the_old_or_the_new_and_ends_with_the_new(

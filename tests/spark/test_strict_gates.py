@@ -47,11 +47,12 @@ class Shop:
     """A lake with both, of which the first is judged by hand.
 
     Args:
-        engine: of both.
+        engine: of both, or of the reader alone.
         root: of the lake.
+        writer: engine of the first operator.
     """
 
-    def __init__(self, engine: Computing, root: Path, *, judged: bool = True) -> None:
+    def __init__(self, engine: Computing, root: Path, *, judged: bool = True, writer: Computing | None = None) -> None:
         expected = [
             fm.Expectation("column_values_to_be_between", column="n", name=name, blocking=True, strict=judged)
             for name in CHECKS
@@ -64,8 +65,9 @@ class Shop:
             ],
             settings=fm.Settings(lake=str(root / "lake")),
         )
-        self.engine, self.lake, self.log, self.landed = (
+        self.engine, self.writer, self.lake, self.log, self.landed = (
             engine,
+            writer or engine,
             Lake(str(root / "lake")),
             Log(minutes.inputs[0].schema),
             0,
@@ -80,7 +82,7 @@ class Shop:
         if upto > self.landed:
             land(self.lake, minutes, self.log, self.landed, upto)
         self.landed = max(self.landed, upto)
-        self.engine.run_unbounded(self.workspace.operator("minutes"), self.lake, until_caught_up=True)
+        self.writer.run_unbounded(self.workspace.operator("minutes"), self.lake, until_caught_up=True)
 
     def judge(self, *numbers: int, checks: tuple[str, ...] = CHECKS) -> None:
         for number in numbers:
@@ -114,8 +116,8 @@ def undisturbed(engine: Computing, root: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z8")
-def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, tmp_path: Path) -> None:
-    shop, told = Shop(engine, tmp_path), list[str]()
+def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, embedded: Computing, tmp_path: Path) -> None:
+    shop, told = Shop(engine, tmp_path, writer=embedded), list[str]()
     plain = Shop(engine, tmp_path / "plain", judged=False).workspace.operator("hours")
     assert shop.workspace.operator("hours").version == plain.version, "when rows are read is no part of the version"
     for upto in range(50, 400, 50):
@@ -152,7 +154,7 @@ def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, tmp_pa
     assert early < shop.hours() <= [0, 1, 2]
     shop.judge(3, 4, 5)
     assert shop.read().waits_for == ""
-    assert shop.rows() == undisturbed(engine, tmp_path / "other")
+    assert shop.rows() == undisturbed(embedded, tmp_path / "other")
 
 
 @pytest.mark.feature("Z8")
