@@ -216,7 +216,7 @@ def test_a_writer_that_comes_in_between_is_waited_for(spark, tmp_path, monkeypat
 def test_a_fence_is_seen_on_every_file_system(spark, tmp_path, rows, monkeypatch):
     path = str(tmp_path / "table")
     rows.limit(0).write.format("delta").save(path)
-    monkeypatch.setattr(appending, "is_local", lambda _: False)
+    monkeypatch.setattr(appending, "is_reached", lambda _: False)
     appender = Appender(path)
     assert committed_by_spark(spark, path, "app") is None
     assert appender.append(rows, "app", 3, RECORD)

@@ -16,11 +16,13 @@ from s3_server import Fault, Plan, Proxy
 
 from floodmark import Env, SecretFile, Settings, Store
 from floodmark.core import machine
-from floodmark.core.errors import CapabilityError, ConnectorError, DefinitionError
-from floodmark.engines.spark.setup.bucket import refuse_bucket
+from floodmark.core.errors import CapabilityError, ConnectorError, DefinitionError, LifecycleError, SetupError
+from floodmark.engines.spark.session import store
+from floodmark.engines.spark.setup import jars
 from floodmark.lake.folder import bucket, copies, credentials, storage
 from floodmark.lake.folder.bucket import StoreError
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import plans
 
 if TYPE_CHECKING:
     from s3_server import Server
@@ -174,7 +176,50 @@ def test_what_is_wrong_with_a_store_is_said_with_what_mends_it(
     assert refusal is not None and refusal.code == "SETUP-057" and refusal.fix.startswith(fix)
 
 
-def test_spark_is_refused_where_its_commits_would_be_lost() -> None:
-    with pytest.raises(CapabilityError, match=r"CAPABILITY-045 .*floodmark land flights --engine embedded"):
-        refuse_bucket(Lake("s3://bucket/lake"), "landing of 'flights'", "floodmark land flights")
-    refuse_bucket(Lake("/lake"), "landing of 'flights'", "floodmark land flights")
+def test_spark_needs_jars_for_a_bucket_and_says_how_they_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_CACHE", str(tmp_path))
+    jars.check_bucket("/lake")
+    with pytest.raises(
+        SetupError, match=r"SETUP-090 lake s3://bucket/lake: .*floodmark\.engines\.spark\.setup\.jars --buckets"
+    ):
+        jars.check_bucket("s3://bucket/lake")
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-046 lake gs://bucket/lake: .*--engine embedded"):
+        jars.check_bucket("gs://bucket/lake")
+    for path in jars.S3.paths:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    jars.check_bucket("s3a://bucket/lake")
+
+
+def test_the_settings_of_spark_have_no_secret() -> None:
+    variables = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_REGION": "eu-central-1",
+        "AWS_ACCESS_KEY_ID": "hush-id",
+        "AWS_SECRET_ACCESS_KEY": "hush-key",
+        "AWS_SESSION_TOKEN": "hush-token",
+    }
+    chosen = store.settings(variables)
+    assert chosen["fs.s3a.endpoint"] == "http://127.0.0.1:9" and chosen["fs.s3a.endpoint.region"] == "eu-central-1"
+    assert "hush" not in json.dumps([chosen, store.of_executors(variables)])
+    assert store.of_executors(variables)["AWS_REGION"] == "eu-central-1"
+
+
+def test_the_plan_of_a_micro_batch_is_that_of_one_process(s3: Server, s3_proxy: Proxy) -> None:
+    """A driver that repeats a micro-batch goes on; one that has planned another ends, and the next start is given the plan that counts."""
+    checkpoint = f"{s3.bucket()}/checkpoint"
+    storage.write(f"{checkpoint}/offsets/0", b"v1 one")
+    s3_proxy.plan(Plan(fault="lost", method="PUT", times=1))
+    plans.agree(checkpoint, 0)
+    plans.agree(checkpoint, 0)
+    storage.write(f"{checkpoint}/offsets/0", b"v1 other")
+    with pytest.raises(LifecycleError, match="LIFECYCLE-220"):
+        plans.agree(checkpoint, 0)
+    plans.resume(checkpoint)
+    assert storage.read(f"{checkpoint}/offsets/0") == b"v1 one"
+    plans.change(checkpoint, 0, "v1 moved")
+    plans.resume(checkpoint)
+    assert storage.read(f"{checkpoint}/offsets/0") == b"v1 moved"
+    plans.agree(checkpoint, 0)

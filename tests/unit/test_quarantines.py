@@ -14,7 +14,7 @@ from stored import rows
 
 from floodmark.core import crash
 from floodmark.core.time import describe
-from floodmark.engines.landing import quarantine, spool
+from floodmark.engines.landing import quarantine
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.maintenance.upkeep import maintain
@@ -123,7 +123,7 @@ def test_files_that_are_merged_while_a_replay_marks_them_are_marked(
                 merged.append(compaction.compact(lake.quarantine("readings"), plan=compaction.of_quarantine))
             return found
 
-    monkeypatch.setattr(spool, "DeltaTable", Beside)
+    monkeypatch.setattr(quarantine, "DeltaTable", Beside)
     done = embedded().replay(readings(inbox, Mended), lake, clock=lambda: FIRST)
     assert merged == [5]
     assert done.landed == 12

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.sail.server import check_installed
-from floodmark.engines.spark.setup.bucket import refuse_bucket
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
@@ -141,13 +140,16 @@ class OnSpark:
         """The session; started by the first access.
 
         Raises:
-            SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-054 no such master.
+            CapabilityError: CAPABILITY-046, the lake is in a bucket that Spark does not reach.
+            SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-054 no such master,
+                SETUP-090 the jars for buckets were not fetched.
         """
         if self.session is None:
             from floodmark.engines.spark.setup import jars
             from floodmark.engines.spark.setup.master import check_master, is_cluster, reach_master
 
             check_master(self.settings.master)
+            jars.check_bucket(self.settings.lake)
             reach_master(self.settings.master)
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
                 jars.fetch()
@@ -187,14 +189,8 @@ class OnSpark:
 
         return self.session is not None and has_ended()
 
-    def start(self, *operators: Operator) -> None:
-        """As ``Computing``.
-
-        Raises:
-            CapabilityError: CAPABILITY-045, the lake is in a bucket.
-        """
-        name = " ".join(["floodmark", "run" if operators else "land", *(operator.name for operator in operators)])
-        refuse_bucket(Lake(self.settings.lake), "a run on Spark" if operators else "a landing on Spark", name)
+    def start(self, *operators: Operator) -> None:  # noqa: ARG002 - a session runs every operator
+        """As ``Computing``."""
         _ = self.spark
 
     def _check_shared(self, spark: SparkSession, lake: Lake, source: Source | None = None) -> None:
@@ -217,7 +213,6 @@ class OnSpark:
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """As ``Computing``."""
-        refuse_bucket(lake, f"landing of '{source.name}'", f"floodmark land {source.name}")
         spark = self.spark
         _share(spark, source.name)
         self._check_shared(spark, lake, source)
@@ -233,7 +228,6 @@ class OnSpark:
 
     def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
         """As ``Computing``."""
-        refuse_bucket(lake, f"replay of '{source.name}'", f"floodmark quarantine replay {source.name}")
         spark = self.spark
         self._check_shared(spark, lake)
         from floodmark.engines.spark.landing.run import replay
@@ -242,7 +236,6 @@ class OnSpark:
 
     def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
         """As ``Computing``."""
-        refuse_bucket(lake, f"bounded run of '{operator.name}'", f"floodmark run {operator.name}")
         spark = self.spark
         self._check_shared(spark, lake)
         from floodmark.engines.spark.bounded.run import run_bounded

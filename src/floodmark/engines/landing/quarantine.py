@@ -32,6 +32,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
+from floodmark.lake.writing.conflicts import retried
 from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
@@ -256,6 +257,31 @@ def marks(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         columns = zip(*json.loads(data), strict=True)
         arrays = [pa.array(values, type=kind) for values, kind in zip(columns, MARKS.types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=MARKS)
+
+
+def mark(path: str, ordinal: int, outcomes: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+    """Mark quarantined rows that land as replayed, and give the others their new reason, by delta-rs. Repeated marks change nothing.
+
+    Args:
+        path: of the quarantine.
+        ordinal: of the landing commit.
+        outcomes: () -> batches of ``MARKS``.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer, such as upkeep.
+    """
+
+    def attempt() -> None:
+        merge = DeltaTable(path).merge(
+            pa.RecordBatchReader.from_batches(MARKS, outcomes()),
+            "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
+            source_alias="k",
+            target_alias="q",
+        )
+        merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
+        merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
+
+    retried(attempt, path)
 
 
 def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[Blob]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from floodmark.engines.landing import files, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
@@ -19,7 +18,6 @@ from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.rows import row_schema
-from floodmark.lake.writing.conflicts import retried
 from floodmark.lake.writing.writer import Writer
 from floodmark.semantics.time.delays import Delays
 from floodmark.spec.values.schema import Schema
@@ -71,19 +69,9 @@ class SpooledBlobs:
 
     def mark(self, path: str, ordinal: int) -> None:
         """As ``port.Blobs``. The next landing undoes the marks if the log commit is missing."""
-
-        def attempt() -> None:
-            rows = quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
-            merge = DeltaTable(path).merge(
-                pa.RecordBatchReader.from_batches(quarantine.MARKS, rows),
-                "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
-                source_alias="k",
-                target_alias="q",
-            )
-            merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
-            merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
-
-        retried(attempt, path)  # upkeep may have merged its files meanwhile
+        quarantine.mark(
+            path, ordinal, lambda: quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
+        )
 
     def append(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool

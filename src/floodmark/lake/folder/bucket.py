@@ -13,7 +13,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -34,6 +34,8 @@ Result = TypeVar("Result")
 
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs")
 """URI schemes of object stores."""
+MARK = "_floodmark/store.json"
+"""A file of every lake in a bucket, which says that the store was checked."""
 _S3 = ("s3", "s3a", "s3n")
 _TRIES = 8
 """Attempts of a request whose answer says neither yes nor no."""
@@ -77,6 +79,11 @@ class Stat:
 def is_bucket(location: str) -> bool:
     """True for a URI of an object store."""
     return location.partition("://")[0] in SCHEMES and "://" in location
+
+
+def is_s3(location: str) -> bool:
+    """True for a URI of S3, or of a store that speaks its protocol."""
+    return is_bucket(location) and split(location)[0] == "s3"
 
 
 def split(location: str) -> tuple[str, str, str]:
@@ -320,7 +327,7 @@ def check_store(root: str) -> None:
     Raises:
         ConnectorError: CONNECTOR-216, the store ignores or refuses the condition.
     """
-    checked = f"{root}/_floodmark/store.json"
+    checked = f"{root}/{MARK}"
     if read(checked) is not None:
         return
     probe, own, other = f"{root}/_floodmark/probe-{uuid.uuid4().hex}", uuid.uuid4().bytes, uuid.uuid4().bytes
@@ -431,6 +438,11 @@ def _opened(location: str) -> tuple[ObjectStore, str]:
     return _store(scheme, bucket, _environment()), key
 
 
+def endpoint_of(variables: Mapping[str, str]) -> str | None:
+    """The URL of a store of S3's protocol that is not Amazon's, from the variables of the environment; None for Amazon's."""
+    return variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL") or variables.get("AWS_ENDPOINT")
+
+
 def _environment() -> tuple[tuple[str, str], ...]:
     """The variables of the environment that a store is opened with: with other ones it is opened anew."""
     return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)))
@@ -446,9 +458,7 @@ def _store(scheme: str, bucket: str, environment: tuple[tuple[str, str], ...]) -
     client: Any = {"timeout": timedelta(seconds=_REQUEST_SECONDS), "allow_http": plain}
     retry: Any = {"max_retries": 0}  # ``_asked`` repeats requests: it looks first whether one took effect
     if scheme == "s3":
-        endpoint = (
-            variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL") or variables.get("AWS_ENDPOINT")
-        )
+        endpoint = endpoint_of(variables)
         config: Any = {"conditional_put": "etag"}
         if endpoint:
             config |= {"endpoint": endpoint, "virtual_hosted_style_request": False}

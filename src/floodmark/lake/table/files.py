@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,44 @@ _TO_NEXT = timedelta(microseconds=999)
 """Added before truncating to milliseconds, to round up."""
 _REST = "rest-"
 """Name prefix of files with the remaining rows of split files."""
-_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""In a path, the value of a partition column that is null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """A data file that a worker has put into the bucket of its table.
+
+    Args:
+        path: path in the table's folder.
+        size: bytes.
+        stats: statistics as JSON (``statistics``).
+        kinds: ``_kind`` -> number of rows; empty for rows without kinds.
+        partition: partition column -> value.
+    """
+
+    path: str
+    size: int
+    stats: str
+    kinds: Mapping[int, int]
+    partition: Mapping[str, str | None]
+
+    @staticmethod
+    def of(file: Path, path: str, partition: Mapping[str, str | None]) -> Uploaded:
+        """The facts of a local Parquet file that is put under a path."""
+        footer = pq.read_metadata(file)
+        kinds = _kinds([file]) if "_kind" in footer.schema.names else {}
+        return Uploaded(path=path, size=file.stat().st_size, stats=statistics(footer), kinds=kinds, partition=partition)
+
+    def to_json(self) -> str:
+        """As JSON, for the way from the worker."""
+        return json.dumps({**asdict(self), "kinds": list(self.kinds.items())})
+
+    @staticmethod
+    def from_json(text: str) -> Uploaded:
+        """From ``to_json``."""
+        values = json.loads(text)
+        return Uploaded(**{**values, "kinds": dict(values["kinds"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +77,13 @@ class Written:
         folder: new folder in the table's folder; for a table in a bucket a local folder of that name, whose files are sent before the commit.
         partition_by: the table's partition columns.
         sent: True if the files are in the bucket already.
+        uploaded: further files, which workers have put into the bucket themselves.
     """
 
     folder: Path
     partition_by: tuple[str, ...] = ()
     sent: bool = False
+    uploaded: tuple[Uploaded, ...] = ()
 
     def send(self, path: str) -> Written:
         """Send the files to a table in a bucket; nothing on a local disk, where they were written into the table's folder."""
@@ -55,21 +94,12 @@ class Written:
 
     @property
     def files(self) -> list[Path]:
-        """The data files, in order."""
+        """The data files on this machine, in order."""
         return [file for file in sorted(self.folder.rglob("*.parquet")) if not file.name.startswith((".", "_"))]
 
     def kinds(self) -> Counter[int]:
         """Number of rows per ``_kind``. Reads the column only if a file's statistics do not show a single kind."""
-        kinds: Counter[int] = Counter()
-        for file in self.files:
-            with pq.ParquetFile(file) as parquet:
-                only = _single_kind(parquet.metadata)
-                if only is None:
-                    counts = parquet.read(columns=["_kind"])["_kind"].value_counts().to_pylist()
-                    kinds.update({pair["values"]: pair["counts"] for pair in counts})
-                else:
-                    kinds[only] += parquet.metadata.num_rows
-        return kinds
+        return sum((Counter(file.kinds) for file in self.uploaded), _kinds(self.files))
 
     def actions(self, modified: int | None = None) -> list[AddAction]:
         """The add actions of the files that have rows.
@@ -78,9 +108,13 @@ class Written:
             modified: modification time of the first file, ms; each further file is 1 ms later. By default all have the current time.
         """
         footers = {file: footer for file in self.files if (footer := pq.read_metadata(file)).num_rows}
-        now = time.time_ns() // 1_000_000
-        times = [now] * len(footers) if modified is None else range(modified, modified + len(footers))
-        return [_added(self, file, footer, at) for (file, footer), at in zip(footers.items(), times, strict=True)]
+        now, count = time.time_ns() // 1_000_000, len(self.uploaded) + len(footers)
+        times = iter([now] * count if modified is None else range(modified, modified + count))
+        actions = [
+            AddAction(file.path, file.size, dict(file.partition), next(times), True, file.stats)
+            for file in self.uploaded
+        ]
+        return actions + [_added(self, file, footer, next(times)) for file, footer in footers.items()]
 
 
 def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
@@ -202,6 +236,20 @@ def _event_times(stats: str | None) -> tuple[datetime | None, ...]:
     return tuple(None if text is None else datetime.fromisoformat(text) for text in texts)
 
 
+def _kinds(files: Iterable[Path]) -> Counter[int]:
+    """Number of rows per ``_kind`` of local files."""
+    kinds: Counter[int] = Counter()
+    for file in files:
+        with pq.ParquetFile(file) as parquet:
+            only = _single_kind(parquet.metadata)
+            if only is None:
+                counts = parquet.read(columns=["_kind"])["_kind"].value_counts().to_pylist()
+                kinds.update({pair["values"]: pair["counts"] for pair in counts})
+            else:
+                kinds[only] += parquet.metadata.num_rows
+    return kinds
+
+
 def _single_kind(footer: pq.FileMetaData) -> int | None:
     """The ``_kind`` of all rows of a file if its statistics show a single one; else None."""
     index = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
@@ -219,7 +267,7 @@ def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int)
     """The add action of a file, with partition values from its path and statistics from its footer."""
     path = file.relative_to(written.folder.parent)
     pairs = (part.split("=", 1) for part in path.parts[1:-1])
-    values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
+    values = {name: None if text == NO_PARTITION else unquote(text) for name, text in pairs}
     return AddAction(path.as_posix(), file.stat().st_size, values, modified, True, statistics(footer))
 
 

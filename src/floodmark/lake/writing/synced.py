@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 from floodmark.lake.folder import staging
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.storage import sync_all
-from floodmark.lake.table.files import Written
+from floodmark.lake.table.files import NO_PARTITION, Written
 from floodmark.spec.values.schema import PARTITION
 
 ROWS_PER_FILE = 1_000_000
-_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Written:
@@ -63,6 +62,6 @@ def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
     parts = []
     for name in names:
         same = pc.is_null(rows[PARTITION]) if name is None else pc.equal(rows[PARTITION], name)
-        value = _NO_PARTITION if name is None else quote(name, safe="")
+        value = NO_PARTITION if name is None else quote(name, safe="")
         parts.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
     return parts

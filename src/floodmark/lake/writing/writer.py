@@ -12,7 +12,7 @@ from datetime import datetime
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -159,6 +159,32 @@ class Writer:
             raise interrupted(self.path, f"one: {error}") from error
         self._table = None
         return True
+
+    def widen(self, columns: Schema) -> None:
+        """Add the columns that the table lacks, in a commit of its own. They are null in existing rows.
+
+        Args:
+            columns: columns the table shall have.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
+        """
+
+        def attempt() -> None:
+            table = self.table()
+            there = {field.name for field in table.schema().fields}
+            lacking = [
+                Field(field.name, field.type, nullable=True) for field in columns.fields if field.name not in there
+            ]
+            if lacking:
+                confirmed(
+                    table,
+                    self.path,
+                    lambda properties: table.alter.add_columns(lacking, commit_properties=properties),
+                )
+
+        retried(attempt, self.path)
+        self._table = None
 
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
         """Replace the files with event times in [first, last] by written files, in one commit.

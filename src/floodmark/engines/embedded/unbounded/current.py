@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.outputs import check_there
-from floodmark.lake.table.ranges import unmeasured
-from floodmark.lake.writing import conflicts
-from floodmark.lake.writing.confirmed import confirmed
+from floodmark.lake.writing import merging
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.values.schema import MARKER
 
 
 def latest(rows: pa.Table, output: Output) -> pa.Table:
@@ -45,40 +43,4 @@ def merge(
     fix = f"Run it again: floodmark run {operator.name} --unbounded"
     if not is_bucket(path):  # where each look is a request
         check_there(path, f"current table of '{output.table}'", fix)
-    same = " AND ".join(_same(values, key) for key in output.keys)
-
-    def attempt() -> None:
-        table = _opened(path, opened)
-        written = unmeasured(values.schema)
-
-        def commit(properties: CommitProperties) -> None:
-            merger = table.merge(
-                values,
-                same,
-                source_alias="s",
-                target_alias="t",
-                writer_properties=written,
-                commit_properties=properties,
-            )
-            merger = merger.when_matched_delete(f"s.`_kind` = {RETRACTION}").when_matched_update_all()
-            merger.when_not_matched_insert_all(f"s.`_kind` = {ROW}").execute()
-
-        confirmed(table, path, commit)
-
-    conflicts.retried(attempt, path)
-
-
-def _opened(path: str, opened: dict[str, DeltaTable]) -> DeltaTable:
-    if not is_bucket(path):
-        return DeltaTable(path)
-    if path in opened:
-        opened[path].update_incremental()
-    else:
-        opened[path] = DeltaTable(path)
-    return opened[path]
-
-
-def _same(values: pa.Table, key: str) -> str:
-    """SQL condition: a key column is equal in both tables. delta-rs fails for IS NOT DISTINCT FROM, and joins by hash only for a plain ``=``."""
-    equal = f"t.`{key}` = s.`{key}`"
-    return f"({equal} OR (t.`{key}` IS NULL AND s.`{key}` IS NULL))" if values[key].null_count else equal
+    merging.merge(path, values, output.keys, opened)

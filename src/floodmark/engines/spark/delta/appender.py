@@ -1,6 +1,6 @@
 """Appends of DataFrames to a Delta table, once each: Spark writes the files, the table's writer commits them.
 
-Spark also commits if the table is not on a local disk, as delta-rs would need credentials of its own there.
+Spark also commits if the table is neither on a local disk nor in a bucket, where delta-rs would need a library of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.lake.folder.paths import is_local
+from floodmark.engines.spark.delta import parquet
+from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.table.commits import Record, encode
 from floodmark.lake.table.files import Written
 from floodmark.lake.writing import conflicts, synced
@@ -64,12 +66,12 @@ class Appender:
             record: of the commit.
             partition_by: the table's partition columns.
             modified: of the files, as in ``Writer.append``; ignored if Spark commits.
-            write: gives the files of the rows, for a table on a local disk; by default ``write`` of this class.
+            write: gives the files of the rows; by default ``write`` of this class.
 
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
-        if is_local(self.path):
+        if is_reached(self.path):
             write = partial(self.write, rows, partition_by) if write is None else write
             return self.writer.append(write, record, (app, number), modified=modified)
         if not check_open(self.path, app, number, committed_by_spark(rows.sparkSession, self.path, app)):
@@ -80,11 +82,13 @@ class Appender:
     def append_arrow(
         self, rows: pa.Table, app: str, number: int, record: Record, *, partition_by: tuple[str, ...] = ()
     ) -> bool:
-        """Append a few rows in Arrow to a table on a local disk, once, as ``append``. No job of Spark is started."""
+        """Append a few rows in Arrow, once, as ``append``. No job of Spark is started."""
         return self.writer.append(partial(synced.written, self.path, rows, partition_by), record, (app, number))
 
     def write(self, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
         """Write the files of rows into a new folder of the table."""
+        if is_bucket(self.path):
+            return parquet.upload(rows, self.path, partition_by)
         folder = Path(self.path) / uuid.uuid4().hex
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer = writer.option("parquet.enable.dictionary#_sequence", "false")  # all values differ

@@ -20,14 +20,16 @@ from floodmark.core import crash
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import retried
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.tables import fits
-from floodmark.lake.stream import last_values
+from floodmark.lake.stream import last_values, plans
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch
 from floodmark.lake.table.outputs import check_there
+from floodmark.lake.writing import merging as lake_merging
 from floodmark.lake.writing.writer import Writer
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import RETRACTION, ROW
@@ -78,6 +80,7 @@ def follow(
     recorded the version from which to follow. ``current`` is made anew first if its rows are of unknown origin, as after a lost checkpoint.
     """
     lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
+    plans.resume(checkpoint)
     app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
     # at a start Spark plans the last micro-batch again, the first from this version: not from before the commits of a rollback
     first = last_values.follows_from(timeline, output.table)
@@ -91,19 +94,20 @@ def follow(
     reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
 
-    into = merging(operator, lake, output, current)
+    into = merging(operator, lake, output, current, app)
 
     def merge(batch: DataFrame, number: int) -> None:
         if ended.is_set():
             raise Stopped
         if batch.isEmpty():
             return  # only markers: a merge of no rows takes as long as a merge of many
+        plans.agree(checkpoint, number)
         session = batch.sparkSession
         crash.point("micro_batch.before_current")
         session.conf.set("spark.databricks.delta.write.txnAppId", app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
         try:
-            into(batch)
+            into(batch, number)
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")
@@ -112,16 +116,32 @@ def follow(
     return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
 
 
-def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> Callable[[DataFrame], None]:
-    """The function that merges the last values of rows of ``output`` into ``current``. A repeated call with the same rows changes nothing."""
+def merging(
+    operator: Operator, lake: Lake, output: Output, current: Output, app: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """The function that merges the last values of rows of ``output`` into ``current``. A repeated call with the same rows changes nothing.
+
+    Args:
+        operator: of the output.
+        lake: of the tables.
+        output: with a changelog.
+        current: its table of last values.
+        app: application id of the transactions; the number of the micro-batch is their version. None for merges that no rollback fences.
+    """
     path, fix = lake.output(current.table), f"Run it again: floodmark run {operator.name} --unbounded"
     same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
+    opened: dict[str, DeltaRs] = {}
 
-    def into(rows: DataFrame) -> None:
+    def into(rows: DataFrame, number: int) -> None:
         require = partial(check_there, path, f"current table of '{output.table}'", fix)
         require()
-        values = latest(rows.filter(VALUES), output).alias("s")
-        merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values, same)
+        values = latest(rows.filter(VALUES), output)
+        if is_bucket(path):  # by delta-rs: no commit there is Spark's
+            last_rows = values.toArrow()
+            if last_rows.num_rows:
+                lake_merging.merge(path, last_rows, output.keys, opened, None if app is None else (app, number))
+            return
+        merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values.alias("s"), same)
         merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
         merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
         try:

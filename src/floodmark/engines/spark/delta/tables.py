@@ -28,11 +28,12 @@ from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
-from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
 from floodmark.lake.table import division
 from floodmark.lake.table.commits import BoundedRun, encode
-from floodmark.lake.table.outputs import partition_by, predicate
+from floodmark.lake.table.outputs import partition_by, predicate, table_schema
 from floodmark.lake.table.rows import marker as marker_row
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
@@ -41,7 +42,7 @@ ROWS_PER_FILE = 1_000_000
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
-    """As ``lake.results.tables.ensure``, also for a lake in a bucket."""
+    """As ``lake.results.tables.ensure``, also for a lake that only Spark reaches."""
     return tables.ensure(lake, operator, output, partial(create, spark), replace=replace)
 
 
@@ -53,7 +54,7 @@ def create(
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create an empty table if there is none."""
-    if is_local(path):
+    if is_reached(path):
         tables.create(path, columns, partitioned, properties)
         return
     fields = StructType.fromJson(json.loads(columns.to_json()))
@@ -138,6 +139,8 @@ def replace(
         Rows written per ``_kind``.
     """
     appender = Appender(path)
+    if is_bucket(path):
+        return _replace_in_bucket(appender, rows, output, interval, record, anew=anew)
     if anew or not is_local(path):
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
@@ -156,6 +159,26 @@ def replace(
         again = again.select(*rows.columns)
         _replace_by_spark(again, path, output, interval, _counted(record(), kinds), anew=False)
         shutil.rmtree(written.folder)
+    return kinds
+
+
+def _replace_in_bucket(
+    appender: Appender,
+    rows: DataFrame,
+    output: Output,
+    interval: Interval,
+    record: Callable[[], BoundedRun],
+    *,
+    anew: bool,
+) -> Counter[int]:
+    """``replace`` in a bucket, where no commit is Spark's."""
+    written, writer = appender.write(in_tasks(rows, output), partition_by(output)), appender.writer
+    kinds = written.kinds()
+    counted, first, last = _counted(record(), kinds), from_ms(interval.start), from_ms(interval.end - 1)
+    if anew:
+        writer.renew(written, table_schema(output.schema, output.partitions), counted)
+    elif not writer.replace(written, first, last, counted):
+        writer.replace_rows(written, first, last, counted)
     return kinds
 
 

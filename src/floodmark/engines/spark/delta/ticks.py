@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
-from floodmark.lake.folder.paths import is_local
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.timeline import TICKS, Timeline
 from floodmark.lake.table.commits import Ticked
@@ -63,7 +63,7 @@ class Ticks:
             positions: last sequence that each key group has seen in the micro-batch.
         """
         reached = max(self._reached, *positions)
-        if is_local(self.timeline.folder(TICKS)):  # Spark would plan a query and start a job for the one row
+        if is_reached(self.timeline.folder(TICKS)):  # Spark would plan a query and start a job for the one row
             tick = ticks.Recorded(clock=clock, progress=progress, sequence=self._reached, reached=reached)
             ticks.record(self.timeline, batch, tick)
             self._reached = reached

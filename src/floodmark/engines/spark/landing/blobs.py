@@ -9,6 +9,7 @@ from functools import partial, reduce
 
 import pyarrow as pa
 from delta.tables import DeltaTable as Table
+from deltalake import Schema as TableSchema
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.engines.landing import port, quarantine, stamping, units
@@ -16,7 +17,8 @@ from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
 from floodmark.engines.spark.delta import parquet
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark, retried
-from floodmark.lake.folder.paths import is_local
+from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.results.tables import create
 from floodmark.lake.table import entries
@@ -89,7 +91,7 @@ class SparkBlobs:
 
         rows = self.rows.where(f"_kind in ({BROKEN}, {REPORT})").mapInArrow(run, _QUARANTINE_DDL)
         rows = rows.coalesce(1)
-        if not is_local(path):
+        if not is_reached(path):
             rows.write.format("delta").mode("append").save(path)
             return
         if not entries.is_table(path):
@@ -99,6 +101,12 @@ class SparkBlobs:
 
     def mark(self, path: str, ordinal: int) -> None:
         """As ``port.Blobs``. The next landing undoes the marks if the log commit is missing."""
+        if is_bucket(path):  # no commit there is Spark's
+            keys = self.rows.where(f"_kind = {KEYS}").select("_data")
+            quarantine.mark(
+                path, ordinal, lambda: quarantine.marks(bytes(row["_data"]) for row in keys.toLocalIterator())
+            )
+            return
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -128,7 +136,7 @@ class SparkBlobs:
         chosen = blobs.where(f"_kind in ({ROWS}, {REPORT})")
         rows = chosen.mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
         write = partial(parquet.write, chosen, run, row_schema(schema), path)
-        append(self.appenders, rows, path, landing, modified=modified, widen=widen, write=write)
+        append(self.appenders, rows, path, landing, modified=modified, widen=widen, schema=schema, write=write)
 
     def release(self) -> None:
         """As ``port.Blobs``."""
@@ -153,12 +161,15 @@ def append(
     *,
     modified: int,
     widen: bool,
+    schema: Schema,
     write: Callable[[], Written] | None = None,
 ) -> None:
-    """Append rows to a log, once; ``write`` as of ``Appender.append``."""
+    """Append rows to a log, once; ``write`` as of ``Appender.append``. In a bucket, columns that the log lacks are added by a commit before."""
     app = log.application(landing.source)
-    if widen:
+    if widen and not is_bucket(path):
         append_by_spark(rows, path, app, landing.ordinal, landing, widen=True)
-    else:
-        appender = appenders.setdefault(path, Appender(path))
-        appender.append(rows, app, landing.ordinal, landing, modified=modified, write=write)
+        return
+    appender = appenders.setdefault(path, Appender(path))
+    if widen:
+        appender.writer.widen(TableSchema.from_arrow(row_schema(schema)))
+    appender.append(rows, app, landing.ordinal, landing, modified=modified, write=write)

@@ -24,7 +24,7 @@ from floodmark.engines.spark.landing import expecting, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
 from floodmark.engines.spark.setup.master import is_cluster
-from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
@@ -49,12 +49,12 @@ class SparkWorkers:
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _writers: dict[str, Writer] = field(default_factory=dict)
     _in_place: bool = field(default=False, init=False)
-    """Whether workers and lake are on this machine."""
+    """Whether workers are on this machine, and this process writes the lake without Spark."""
 
     def check(self, source: Source, lake: Lake) -> None:
         """As ``port.Workers``. Spark lands every source; modules that workers cannot import are shipped with the contract."""
         shipping.by_value(self.spark, source.contract)
-        self._in_place = lake.is_local and not is_cluster(str(self.spark.sparkContext.master))
+        self._in_place = is_reached(lake.root) and not is_cluster(str(self.spark.sparkContext.master))
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""
@@ -118,7 +118,7 @@ class SparkWorkers:
     ) -> None:
         """As ``port.Workers``."""
         frame = of_spark.marker(self.spark, schema, plan)
-        of_spark.append(self._appenders, frame, path, landing, modified=modified, widen=widen)
+        of_spark.append(self._appenders, frame, path, landing, modified=modified, widen=widen, schema=schema)
 
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
         """As ``port.Workers``."""

@@ -24,6 +24,8 @@ from floodmark.connectors.files import FileReader
 from floodmark.core.errors import ConnectorError, SetupError
 from floodmark.engines.landing.lander import reader_of
 from floodmark.engines.spark.session import executors
+from floodmark.lake.folder import bucket
+from floodmark.lake.folder.bucket import MARK, is_bucket
 from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.spec.rows.source import Source
 
@@ -105,12 +107,17 @@ def check_lake(spark: SparkSession, root: str) -> None:
 
     Args:
         spark: session.
-        root: of the lake; one in a bucket is seen everywhere.
+        root: of the lake.
 
     Raises:
-        SetupError: SETUP-085, a worker does not: its rows would be written where the driver does not find them.
+        SetupError: SETUP-085, a worker does not: its rows would be written where the driver does not find them. SETUP-091, a worker does not
+            reach the bucket, for whose credentials it has its own environment.
     """
-    if not is_local(root) or not _first(spark, root):
+    if not _first(spark, root):
+        return
+    if is_bucket(root):
+        _check_bucket(spark, root)
+    if not is_local(root):
         return
     mark = Path(Lake(root).internal(f"seen-by-workers-{uuid.uuid4().hex}"))
     mark.parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +132,33 @@ def check_lake(spark: SparkSession, root: str) -> None:
         fix = "Put it on a disk that driver and workers mount under one path, or into a bucket: Settings(lake=...) in resources/settings.py, or --lake."
         got = f"none of its files on worker {', '.join(dict.fromkeys(unseen))}"
         raise SetupError(f"lake {root}", "a folder that every worker sees", got, fix, code="SETUP-085")
+
+
+def _check_bucket(spark: SparkSession, root: str) -> None:
+    """Let every worker read a file of a lake in a bucket.
+
+    Raises:
+        SetupError: SETUP-091, a worker cannot.
+    """
+
+    def answer(_: Iterable[int]) -> Iterator[tuple[str, str]]:
+        import socket  # noqa: PLC0415 - on the worker
+
+        try:
+            bucket.stat(f"{root}/{MARK}")
+        except OSError as error:
+            yield socket.gethostname(), str(error)
+
+    context = spark.sparkContext
+    tasks = max(context.defaultParallelism, executors.count(context))
+    refusals = dict(context.parallelize(range(tasks), tasks).mapPartitions(answer).collect())
+    for host, why in refusals.items():
+        _asked.discard((context.applicationId, root))
+        fix = (
+            "Start the worker with the variables of the store (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or give its host a role that may read and "
+            "write the bucket: floodmark sends no secret to workers."
+        )
+        raise SetupError(f"worker {host}", f"one that reaches {root}", why, fix, code="SETUP-091")
 
 
 def check_source(spark: SparkSession, source: Source, workspace: Path) -> None:

@@ -18,6 +18,7 @@ from floodmark.core.time import NEVER
 from floodmark.lake.folder.copies import copy, files_of
 from floodmark.lake.folder.storage import file_system, read, write
 from floodmark.lake.restore.canonical import BatchMetadata, Passed
+from floodmark.lake.stream import plans
 from floodmark.lake.stream.carrier import progress_of
 from floodmark.lake.stream.checkpoint import Position, garbage
 from floodmark.lake.stream.timeline import Timeline
@@ -186,7 +187,7 @@ class Checkpoint:
             if lines is not None:
                 was = lines[2 + source]
                 lines[2 + source] = _compact(offset if was == _NOTHING else json.loads(was) | offset)
-                write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
+                plans.change(self.path, number, "\n".join(lines))
                 crash.point("shorten.after_first" if number < batch else "shorten.after_place")
 
     def read_beside(self, count: int) -> None:
@@ -199,7 +200,7 @@ class Checkpoint:
             lines = self._lines("offsets", number) or []
             if len(lines) == count + 2:
                 beside = [line for position in lines[2:] for line in (position, _NOTHING)]
-                write(f"{self.path}/offsets/{number}", "\n".join([*lines[:2], *beside]).encode())
+                plans.change(self.path, number, "\n".join([*lines[:2], *beside]))
 
     def forget(self, batch: int) -> None:
         """Delete the plan of a micro-batch that is not committed and has no rows in any table. No query may run on the checkpoint."""
@@ -374,8 +375,8 @@ def checkpoint_of(timeline: Timeline) -> Checkpoint:
 def _belongs(path: str, batch: int) -> bool:
     """Whether a file of a checkpoint belongs to the checkpoint as of a micro-batch."""
     top, *below = path.split("/")
-    if top in {"commits", "offsets"}:
-        return False  # copied by number
+    if top in {"commits", "offsets", plans.PLANS}:
+        return False  # copied by number, or of this timeline alone
     numbered = _VERSIONED.fullmatch(below[-1]) if below else None
     if numbered is None or "SSTs" in below:
         return True

@@ -23,6 +23,7 @@ from floodmark.lake.restore.readers import unchanged_until
 from floodmark.lake.stream import positions
 from floodmark.lake.stream.carrier import SHIFT
 from floodmark.lake.stream.checkpoint import Position
+from floodmark.lake.stream.plans import plan_of
 from floodmark.lake.stream.timeline import REACHED, Timeline, inputs_at, positions_at
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
@@ -55,7 +56,8 @@ def shorten(operator: Operator, timeline: Timeline, last: int, reading: Mapping[
     }
     planned = max(checkpoint.batches("offsets"), default=-1)
     clocked = operator.stateful is not None and operator.stateful.clocked
-    if not nearer or (planned > last and (clocked or timeline.newest_written > last)):
+    stays = clocked or timeline.newest_written > last or plan_of(checkpoint.path, planned) is not None
+    if not nearer or (planned > last and stays):
         return
     if planned > last:
         checkpoint.forget(planned)

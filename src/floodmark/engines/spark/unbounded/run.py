@@ -23,7 +23,6 @@ from floodmark.engines.outcome import explained
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.session import workers
-from floodmark.engines.spark.setup.bucket import refuse_bucket
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
@@ -33,10 +32,12 @@ from floodmark.engines.spark.unbounded.progress import checkpointed
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
+from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.results.tables import forget
+from floodmark.lake.results.tables import empty, forget
 from floodmark.lake.results.verdicts import Waiting
+from floodmark.lake.stream import plans
 from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
@@ -134,12 +135,10 @@ def check_start(
         filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
-        CapabilityError: CAPABILITY-045, the lake is in a bucket.
         ExecutionError: EXECUTION-002, a table is missing.
         LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
-    refuse_bucket(lake, f"unbounded run of '{operator.name}'", f"floodmark run {operator.name} --unbounded")
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
@@ -161,6 +160,7 @@ def _prepare(
         create=take_for_spark,
         clear=partial(_cleared, spark),
     )
+    plans.resume(timeline.checkpoint.path)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
         inputs.shorten(operator, timeline, last, inputs_at(timeline, last))
@@ -228,7 +228,10 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
 
 
 def _cleared(spark: SparkSession, path: str) -> None:
-    """Delete the rows of a table except its markers, also of a table in a bucket."""
+    """Delete the rows of a table except its markers, also of one that only Spark reaches."""
+    if is_bucket(path):
+        empty(path)
+        return
     table = DeltaTable.forPath(spark, path)
     if not table.toDF().filter("_kind <> 1").isEmpty():
         table.delete("_kind <> 1")

@@ -34,9 +34,10 @@ from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded.holding import Holding
-from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results import frozen
 from floodmark.lake.results.own_stream import drops_late
+from floodmark.lake.stream import plans
 from floodmark.lake.stream.timeline import Timeline, positions_at
 from floodmark.lake.table.commits import MicroBatch
 from floodmark.lake.table.files import Written
@@ -79,7 +80,7 @@ class Sink:
         stop: when set, the next micro-batch is not begun.
         on_batch: called after each micro-batch.
         ticks: recorded clock, for a stage that waits for processing time.
-        early: output table -> a repeatable function that is called with its rows before they are committed.
+        early: output table -> a repeatable function that is called with its rows, and the micro-batch's number, before they are committed.
         holding: what a micro-batch waits for; None for nothing.
         checkpointed: (number) -> the checkpoint of a micro-batch that has ended; None if Spark has not told of it.
     """
@@ -95,7 +96,7 @@ class Sink:
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
     ticks: Ticks | None = None
-    early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
+    early: Mapping[str, Callable[[DataFrame, int], None]] = field(default_factory=dict)
     checkpointed: Callable[[int], CheckpointInfo | None] = lambda _: None
     holding: Holding | None = None
     done: Tally = field(default_factory=Tally)
@@ -109,9 +110,11 @@ class Sink:
         """Write one micro-batch; called by ``foreachBatch``."""
         if self.stop.is_set():
             raise Stopped
-        if self.holding is not None:
+        checkpoint = self.timeline.checkpoint.path
+        if self.holding is not None and plans.plan_of(checkpoint, number) is None:
             self.holding.admit(number, self.stop)
         try:
+            plans.agree(checkpoint, number)
             self._write(batch, number)
         except BaseException as error:
             self.failure = error
@@ -136,7 +139,7 @@ class Sink:
             app = self.timeline.app(output.table, "settle")
             record = replace(self._record_of(output, number, progress), settled=True)
             appender = self._appender(output)
-            if is_local(appender.path):
+            if is_reached(appender.path):
                 rows = tables.marked(output, progress)
                 appender.append_arrow(rows, app, number, record, partition_by=partition_by(output))
             else:
@@ -165,7 +168,7 @@ class Sink:
                     record = replace(record, frozen=part.frozen, rows_in=total["rows_in"])
                     record = replace(record, metrics=metrics if output is main else {})
                     if output.table in self.early and count:
-                        self.early[output.table](rows)
+                        self.early[output.table](rows, number)
                         crash.point("early.after_merge")
                     crash.point(f"micro_batch.before_{name}")
                     self._append(rows, output, self.timeline.app(output.table), number, record, part.write)
@@ -225,7 +228,7 @@ class Sink:
         ahead = (
             self._commits.get(output.table, (0.0, NEVER))[1] > NEVER
             and output.table not in self.early
-            and is_local(path)
+            and is_reached(path)
         )
         packed = self._packed(output)
         if packed is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,10 +16,12 @@ from pyspark.sql import functions as F
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
-from floodmark.lake.folder.paths import is_local
+from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.stream import positions
 from floodmark.lake.stream.timeline import STARTS, Timeline
 from floodmark.lake.table.history import progress
+from floodmark.lake.writing.confirmed import confirmed
+from floodmark.lake.writing.conflicts import retried
 from floodmark.lifecycle.plan import reading
 from floodmark.spec.graph.operator import Input, Operator
 from floodmark.spec.values.schema import MARKER, STAMPS
@@ -79,10 +82,16 @@ def _needed(operator: Operator) -> bool:
 
 
 def _append(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
-    if is_local(path):  # by delta-rs, as a commit of Spark's takes a second
-        names, reached = zip(*progress, strict=True)
-        write_deltalake(
-            path, pa.table([pa.array(names, pa.string()), pa.array(reached, pa.int64())], _NAMES), mode="append"
-        )
+    if not is_reached(path):
+        spark.createDataFrame(progress, _DDL).coalesce(1).write.format("delta").mode("append").save(path)
         return
-    spark.createDataFrame(progress, _DDL).coalesce(1).write.format("delta").mode("append").save(path)
+    names, reached = zip(*progress, strict=True)
+    rows = pa.table([pa.array(names, pa.string()), pa.array(reached, pa.int64())], _NAMES)
+
+    def attempt() -> None:  # by delta-rs, as a commit of Spark's takes a second
+        table = DeltaRs(path)
+        confirmed(
+            table, path, lambda properties: write_deltalake(table, rows, mode="append", commit_properties=properties)
+        )
+
+    retried(attempt, path)
