@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,12 +21,16 @@ import kubernetes_validate
 import pytest
 import yaml
 from click.testing import Result
+from postgres import data_folder, database, serving
 
 from floodmark.cli.deployment import compose, installation, kubernetes, systemd
 from floodmark.cli.shell import session
+from floodmark.cli.shell.invocation import Invocation
+from floodmark.cli.shell.loading import open_workspace
 from floodmark.cli.verbs.deploy import KINDS
-from floodmark.control.processes.supervisor import GRACE_SECONDS
+from floodmark.control.processes.supervisor import GRACE_SECONDS, LEASE
 from floodmark.control.serving.server import LIVE, PORT
+from floodmark.control.state.store import Store
 
 from .conftest import forget_modules
 
@@ -320,6 +328,75 @@ def test_a_postgresql_elsewhere_is_used_and_none_is_deployed(
     assert "postgres" not in yaml.safe_load((deployed("compose") / "compose.yaml").read_text("utf-8"))["services"]
     assert "postgresql.service" not in (deployed("systemd") / "floodmark-supervisor.service").read_text("utf-8")
     assert "db.example.com" in (deployed("kubernetes") / "config.yaml").read_text("utf-8")
+
+
+def supervise(words: list[str], environment: Mapping[str, str], port: int) -> subprocess.Popen[str]:
+    """A supervisor as its unit starts it, but for its port."""
+    ported = [str(port) if word == str(PORT) else word for word in words]
+    variables = os.environ | environment
+    return subprocess.Popen(ported, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((installation.LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def says(process: subprocess.Popen[str], text: str) -> None:
+    """Read lines of a process up to one with a text."""
+    assert process.stdout is not None
+    lines = list[str]()
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(lines))
+
+
+def test_a_unit_of_a_supervisor_stands_by_takes_over_and_its_probe_answers(
+    shop: Path, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with data_folder() as data, serving(data) as server, ExitStack() as stack:
+        monkeypatch.setenv("FLOODMARK_CONTROL", database(server, "control"))
+        folder = deployed("systemd")
+        words = shlex.split(unit(folder / "floodmark-supervisor.service")["Service"]["ExecStart"][0])
+        lines = (folder / "floodmark.env").read_text("utf-8").splitlines()
+        environment = {name: text.strip('"') for name, _, text in (line.partition("=") for line in lines)}
+        assert environment["FLOODMARK_CONTROL"] == os.environ["FLOODMARK_CONTROL"]
+        (_, probe), *_ = [(one.name, one.probe) for one in deployment_of(shop).processes()]
+        running = list[subprocess.Popen[str]]()
+        for port in (free_port(), free_port()):
+            process = supervise(words, environment, port)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            says(process, "once no other supervisor is at work")
+            asked = [part.replace(str(PORT), str(port)) for part in probe]
+            assert subprocess.run(asked, check=False).returncode == 0
+            running.append(process)
+        store, (first, second) = Store(environment["FLOODMARK_CONTROL"]), running
+        until(lambda: f"process {first.pid}," in (store.holder(LEASE) or ""))
+        first.terminate()
+        assert first.wait(120) == 0
+        until(lambda: f"process {second.pid}," in (store.holder(LEASE) or ""))
+        second.terminate()
+        assert second.wait(120) == 0
+        assert subprocess.run(asked, capture_output=True, check=False).returncode != 0
+
+
+def until(seen: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def deployment_of(shop: Path) -> installation.Installation:
+    """The shop as it is deployed under systemd."""
+    opened = open_workspace(Invocation(environment="prod"))
+    return installation.install(
+        opened, root=shop, database=systemd.DATABASE, listen=installation.LOOPBACK, python=sys.executable
+    )
 
 
 def drop(path: Path, *lines: str) -> None:

@@ -340,7 +340,7 @@ def _database(url: str | None, deployed: Database) -> Database:
         got = "SQLite, which serves one machine" if url is None or url.startswith("sqlite") else "another database"
         raise SetupError(where, "a control store in PostgreSQL", got, fix, code="SETUP-100")
     parsed = sa.make_url(url)
-    if parsed.password is not None:
+    if parsed.password:
         fix = f"Leave it out: PostgreSQL's client reads it from the variable {PASSWORD}, which the deployment takes from a secret."
         raise SetupError(where, "a URL without a password", "one that is written out", fix, code="SETUP-101")
     host = parsed.host or str(parsed.query.get("host", ""))
