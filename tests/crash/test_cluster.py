@@ -52,6 +52,7 @@ class Site:
             "AMBUSH": str(self.shared / "ambush"),
             "MASTER": self.cluster.master,
             "SPARK_SETTINGS": json.dumps(spark_cluster.SETTINGS | ambush),
+            "SPARK_SECRET": spark_cluster.SECRET,
             **variables,
         }
         command = [sys.executable, str(SUPPORT / "cluster_process.py"), engine, *steps]
@@ -130,6 +131,7 @@ def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_kill
     )
     assert "unbounded:streaks" in first.stdout, first.stderr[-3000:]
     assert first.returncode < 0, first.stderr[-3000:]  # the driver was killed
+    assert "secret is an argument of" not in first.stdout, first.stdout
     assert (site.shared / "executor.killed").exists()
     assert (site.shared / "worker.killed").exists()
     second = site.run("spark", "unbounded:windy", "land", INBOX=str(site.workspace.parent / "inbox"))

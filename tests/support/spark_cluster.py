@@ -7,6 +7,7 @@ there fails. What both may see, such as a lake, lies in ``shared``.
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -31,8 +32,14 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
 }
-"""Settings of applications: small executors, which start soon."""
+"""Settings of applications: small executors, which start soon; who connects is authenticated, and what is sent or spilled is encrypted."""
+SECRET = f"a 'secret' = {secrets.token_hex(16)} \\"
+"""The secret that all processes of the cluster and of its applications share, with what files of properties read in their own way."""
+SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 
 
 class _Java:
@@ -119,7 +126,17 @@ class Cluster:
 
     def _java(self, name: str, *arguments: str) -> list[str]:
         jars = spark_home() / "jars" / "*"
-        return [str(find_java().binary), *_LEAN, "-cp", str(jars), f"org.apache.spark.deploy.{name}", *arguments]
+        program = [str(find_java().binary), *_LEAN, "-cp", str(jars), f"org.apache.spark.deploy.{name}"]
+        return [*program, "--properties-file", str(self._properties()), *arguments]
+
+    def _properties(self) -> Path:
+        """The file of settings of master and workers."""
+        file = self.work / "spark.properties"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={SETTINGS[name]}" for name in SECURED]
+        quoted = "".join(f"\\u{ord(letter):04x}" for letter in SECRET)
+        file.write_text("\n".join([*lines, f"spark.authenticate.secret={quoted}"]))
+        return file
 
     def _environment(self) -> dict[str, str]:
         return {

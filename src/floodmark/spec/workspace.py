@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,11 +14,11 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
-from floodmark.spec.assets.alert import Alert, check_alerts
+from floodmark.spec.assets.alert import Alert, Env, check_alerts
 from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
 from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
-from floodmark.spec.assets.store import Store
+from floodmark.spec.assets.store import Secret, SecretFile, Store, describe_secret, read_secret
 from floodmark.spec.graph.operator import Audit, Operator
 from floodmark.spec.rows.source import Source
 
@@ -36,7 +37,7 @@ class Settings:
         environment: ``dev`` or ``prod``.
         lake: root of the tables.
         logs: root of another lake whose logs are read instead of this lake's; the other lake is never written.
-        spark: Spark configuration on top of floodmark's own.
+        spark: Spark configuration on top of floodmark's own; secrets by reference, ``("spark.authenticate.secret", Env("SPARK_SECRET"))``.
         engine: ``spark``, or ``embedded``, which needs no JVM and runs on one machine.
         memory: memory of the embedded engine's queries before they spill, MB; by default two fifths of the machine's.
         master: Spark master.
@@ -55,7 +56,7 @@ class Settings:
     environment: str = "dev"
     lake: str = "lake"
     logs: str | None = None
-    spark: tuple[tuple[str, str], ...] = ()
+    spark: tuple[tuple[str, str | Secret], ...] = ()
     engine: Engine = "spark"
     memory: int | None = None
     master: str = "local[2]"
@@ -73,7 +74,7 @@ class Settings:
         """Refuse an unknown engine, and values that a later run would stumble over.
 
         Raises:
-            SetupError: SETUP-072 the engine, SETUP-073 other values.
+            SetupError: SETUP-072 the engine, SETUP-073 other values, SETUP-105 a secret of Spark that is written out.
         """
         if self.engine not in get_args(Engine):
             fix = f"{closest(self.engine, get_args(Engine))}Correct it in resources/settings.py, or set FLOODMARK_ENGINE=spark."
@@ -86,6 +87,37 @@ class Settings:
             got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong)
             fix = "Correct it in resources/settings.py, or in the environment variable it is read from."
             raise SetupError(where, expected, got, fix, code="SETUP-073")
+        written = [name for name, value in self.spark if isinstance(value, str) and _SECRET.search(name)]
+        if written:
+            fix = f'Name the variable or the file that holds it: ("{written[0]}", Env("SPARK_SECRET")) or SecretFile("/run/secrets/spark").'
+            where, got = f"Settings(spark=...), {written[0]}", "one that is written out"
+            raise SetupError(where, "a secret by reference", got, fix, code="SETUP-105")
+
+    def spark_settings(self) -> dict[str, str]:
+        """Spark's settings that are no secrets."""
+        return {name: value for name, value in self.spark if isinstance(value, str)}
+
+    def spark_secrets(self) -> dict[str, str]:
+        """Spark's settings that are secrets, with their texts. Never to be written or passed as arguments.
+
+        Raises:
+            SetupError: SETUP-106, a variable or a file of a secret is missing or empty.
+        """
+        secrets = {}
+        for name, reference in self.spark:
+            if isinstance(reference, str):
+                continue
+            text = read_secret(reference)
+            if not text:
+                fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct Settings(spark=...) in resources/settings.py."
+                where = describe_secret(reference)
+                raise SetupError(where, f"the secret {name} of Spark", "nothing", fix, code="SETUP-106")
+            secrets[name] = text
+        return secrets
+
+
+_SECRET = re.compile(r"(secret|password|token|secret\.key|access\.key)$", re.IGNORECASE)
+"""The end of the name of a setting of Spark that holds a secret, and no path of one."""
 
 
 def _is_text(value: object) -> bool:
@@ -102,7 +134,10 @@ def _is_length(value: object) -> bool:
 
 def _are_pairs(value: object) -> bool:
     pairs = value if isinstance(value, tuple) else (None,)
-    return all(isinstance(pair, tuple) and [type(text) for text in pair] == [str, str] for pair in pairs)
+    kinds = (str, str | Env | SecretFile)
+    return all(
+        isinstance(pair, tuple) and len(pair) == len(kinds) and all(map(isinstance, pair, kinds)) for pair in pairs
+    )
 
 
 _EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(

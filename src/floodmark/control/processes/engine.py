@@ -160,7 +160,8 @@ class OnSpark:
                     app=self.app,
                     cores=self.settings.master,
                     shuffle_partitions=self.settings.shuffle_partitions,
-                    extra=dict(self.settings.spark),
+                    extra=self.settings.spark_settings(),
+                    secrets=self.settings.spark_secrets(),
                 )
             if is_cluster(self.settings.master):
                 with self.step("checking the cluster's workers"):

@@ -76,24 +76,34 @@ class Store:
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_SESSION_TOKEN": self.session_token,
         }
-        variables = {variable: _read(secret) for variable, secret in secrets.items() if secret is not None}
+        variables = {variable: self._read(secret) for variable, secret in secrets.items() if secret is not None}
         plain = {"AWS_REGION": self.region, "AWS_ENDPOINT_URL": self.endpoint}
         variables |= {variable: text for variable, text in plain.items() if text is not None}
         if self.endpoint is not None and self.endpoint.startswith("http://"):
             variables["AWS_ALLOW_HTTP"] = "true"
         return variables
 
+    @staticmethod
+    def _read(secret: Secret) -> str:
+        value = read_secret(secret)
+        if not value:
+            fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct Store(...) in resources/settings.py."
+            raise ConnectorError(
+                describe_secret(secret), "a secret of the lake's store", "nothing", fix, code="CONNECTOR-215"
+            )
+        return value
 
-def _read(secret: Secret) -> str:
+
+def read_secret(secret: Secret) -> str:
+    """The text of a secret; empty if its variable or file is missing or empty."""
     if isinstance(secret, Env):
-        value, where = os.environ.get(secret.name, ""), f"variable {secret.name}"
-    else:
-        where = f"file {secret.path}"
-        try:
-            value = Path(secret.path).read_text("utf-8").strip()
-        except OSError:
-            value = ""
-    if not value:
-        fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct Store(...) in resources/settings.py."
-        raise ConnectorError(where, "a secret of the lake's store", "nothing", fix, code="CONNECTOR-215")
-    return value
+        return os.environ.get(secret.name, "")
+    try:
+        return Path(secret.path).read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def describe_secret(secret: Secret) -> str:
+    """Where a secret is, for people."""
+    return f"variable {secret.name}" if isinstance(secret, Env) else f"file {secret.path}"

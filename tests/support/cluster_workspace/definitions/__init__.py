@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from floodmark import BoundedOutOfOrderness, Files, Settings, Source, Workspace
+from floodmark import BoundedOutOfOrderness, Env, Files, Settings, Source, Workspace
 from operators import departures
 
 
@@ -29,7 +29,10 @@ def workspace(environment: str) -> Workspace:
         environment=environment,
         lake=os.environ.get("LAKE", f"{shared}/lake"),
         master=os.environ.get("MASTER", "local[2]"),
-        spark=tuple(json.loads(os.environ.get("SPARK_SETTINGS", "{}")).items()),
+        spark=(
+            *json.loads(os.environ.get("SPARK_SETTINGS", "{}")).items(),
+            ("spark.authenticate.secret", Env("SPARK_SECRET")),
+        ),
         memory=300,
     )
     return Workspace(sources=[rows, weather], operators=list(departures.OPERATORS), settings=settings)

@@ -9,13 +9,15 @@ import atexit
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -76,6 +78,9 @@ _PYTHON = "spark.pyspark.python"
 _BEHIND = "SPARK_DIST_CLASSPATH"
 """Variable with what Spark's scripts put at the end of Java's class path."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+"""Variable with further arguments of ``spark-submit``, by which PySpark starts Java."""
+_ASCII = 128
 _LAST_LINES = 20
 """Lines of Java's stderr that are kept for an error."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -93,6 +98,7 @@ def spark_session(
     shuffle_partitions: int = 2,
     memory: str = "1g",
     extra: Mapping[str, str] = MappingProxyType({}),
+    secrets: Mapping[str, str] = MappingProxyType({}),
     archive_to: Path | None = None,
 ) -> SparkSession:
     """The running session, or a new one with all of floodmark's settings.
@@ -103,6 +109,7 @@ def spark_session(
         shuffle_partitions: state partitions per stateful step; fixed for the life of a checkpoint.
         memory: the Java heap of the driver.
         extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
+        secrets: Spark settings that no other user of this machine may see: they reach Java in a file that is removed once Java has started.
         archive_to: file to which the class archive is written when the session ends; set by the process that builds the archive.
 
     Time: the session, this process and Java all run in UTC.
@@ -116,7 +123,7 @@ def spark_session(
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
         conf, launches = _conf(app, cores, memory, extra, archive_to), Launches()
         # the Java of an earlier session of this process is used again
-        context = SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf, launches))  # noqa: SLF001
+        context = SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf, launches, secrets))  # noqa: SLF001
         if is_standalone(cores):
             _await_executors(context, launches)
     spark = SparkSession.builder.getOrCreate()
@@ -228,7 +235,7 @@ def _clean_up(folder: Scratch) -> None:
     folder.remove()
 
 
-def _launch(conf: SparkConf, launches: Launches) -> JavaGateway:
+def _launch(conf: SparkConf, launches: Launches, secrets: Mapping[str, str]) -> JavaGateway:
     """Start Java, with a thread that forwards Java's stderr without the noise that no setting silences, and without what is said of launches.
 
     Raises:
@@ -238,7 +245,8 @@ def _launch(conf: SparkConf, launches: Launches) -> JavaGateway:
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     thread = threading.Thread(target=_forward, args=(reader, last_lines, launches), name="java-stderr", daemon=True)
     try:
-        gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
+        with _in_a_file(secrets):
+            gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
     except (PySparkRuntimeError, OSError) as error:
         os.close(writer)
         thread.start()
@@ -247,6 +255,38 @@ def _launch(conf: SparkConf, launches: Launches) -> JavaGateway:
     os.close(writer)
     thread.start()
     return gateway
+
+
+@contextmanager
+def _in_a_file(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Launch Java with settings from a file that only this user can read: arguments are seen by all users of a machine."""
+    if not secrets:
+        yield
+        return
+    file = scratch() / f"secrets-{uuid.uuid4().hex}.properties"
+    before = os.environ.get(_ARGUMENTS)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as properties:
+        properties.writelines(f"{name}={_property(text)}\n" for name, text in secrets.items())
+    os.environ[_ARGUMENTS] = (
+        f"--load-spark-defaults --properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
+    )
+    try:
+        yield
+    finally:
+        file.unlink()
+        if before is None:
+            del os.environ[_ARGUMENTS]
+        else:
+            os.environ[_ARGUMENTS] = before
+
+
+def _property(text: str) -> str:
+    """A text as the value of a property in a file of Java's: every character but letters and digits of ASCII by its number."""
+    units = text.encode("utf-16-be")
+    numbers = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(
+        chr(number) if number < _ASCII and chr(number).isalnum() else f"\\u{number:04x}" for number in numbers
+    )
 
 
 def _not_started(last_lines: Sequence[str], error: Exception) -> SetupError:
