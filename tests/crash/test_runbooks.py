@@ -123,6 +123,7 @@ def test_two_hosts_are_upgraded_one_after_the_other_and_no_row_is_lost_or_double
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.soak
 def test_one_host_is_upgraded_and_goes_back_to_the_savepoint_and_no_row_is_lost_or_double(
     fleet: Fleet, operations: Callable[..., Operations]
 ) -> None:
