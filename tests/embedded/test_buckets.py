@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import uuid
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -33,12 +34,17 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder import bucket
+from floodmark.lake.folder.mirrored import ChangedMeanwhileError, mirrored
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
-from floodmark.lake.restore import savepoints
+from floodmark.lake.restore import experiments, savepoints
 from floodmark.lake.restore.fork import fork, move
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.table import entries
+from floodmark.lifecycle.comparison import Comparison
+from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.observe.comparison.arms import compare_arms
+from floodmark.observe.comparison.compare import How
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.values.schema import ROW
@@ -217,11 +223,48 @@ def test_savepoints_share_their_state_and_bring_the_stream_back(sail: Sail, s3: 
     assert again.manifest.shared == made.manifest.shared
     asked = [(method, path) for method, path, _ in s3_proxy.requests() if "/.objects/" in path]
     assert len(asked) == len(made.manifest.shared) and {method for method, _ in asked} == {"HEAD"}
+    taken = savepoints.import_savepoint(_lake(s3), made.path)  # as a promotion takes the state of an arm
+    assert not taken.manifest.shared and not savepoints.verify(taken)
     run_unbounded(sail, ONCE, lake, until_caught_up=True)
     _check(lake, ONCE, log)
     roll_back(lake, savepoints.find(lake, made.id))
     run_unbounded(sail, ONCE, lake, until_caught_up=True, files_per_batch=1)
     _check(lake, ONCE, log)
+
+
+def test_arms_in_a_bucket_are_compared_step_by_step(
+    sail: Sail, s3: Server, s3_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB works on a copy of the comparison's files; those that have changed are sent back, and of two processes one is refused."""
+    monkeypatch.chdir(tmp_path)
+    lake, log = _lake(s3), disorder(WINDOWED, 15, 240)
+    land(lake, WINDOWED, log, 0, 60)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    began = savepoints.create(WINDOWED.name, lake)
+    arms = [fork(lake, began, experiments.root_of(lake, "mine", name)) for name in ("a", "b")]
+    made = Experiment(
+        name="mine", operator=WINDOWED.name, savepoint=began.manifest.id, state="running", who="", why="", began_at=0,
+        arms=tuple(Arm(name=name, code=".", package="", version=WINDOWED.version, root=arm.root) for name, arm in zip("ab", arms, strict=True)),
+        since=began.manifest.watermark,
+    )  # fmt: skip
+    equal = []
+    for first, last in ((60, 150), (150, 240)):
+        land(lake, WINDOWED, log, first, last)
+        for arm in arms:
+            run_unbounded(sail, WINDOWED, arm, until_caught_up=True)
+        compared = compare_arms(lake, made, WINDOWED, How())["b"][WINDOWED.name]
+        assert isinstance(compared, Comparison) and not compared.counts.unlike
+        equal.append(compared.counts.equal)
+    assert 0 < equal[0] < equal[1]
+    assert not list(tmp_path.iterdir())
+    home = experiments.comparison_of(lake, "mine", "b", WINDOWED.name)
+    with ExitStack() as second, ExitStack() as first:
+        for stack in (first, second):
+            Path(stack.enter_context(mirrored(home)), "new").touch()
+        first.close()
+        with pytest.raises(ChangedMeanwhileError):
+            second.close()
+    assert compare_arms(lake, made, WINDOWED, How())["b"][WINDOWED.name] == compared
 
 
 @pytest.mark.soak

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 from dagster._config import ConfigTypeKind
 from dagster_runs import looked, outcome
+from deltalake import DeltaTable
 from events import Event, row, source
 
 from floodmark import (
@@ -25,13 +26,17 @@ from floodmark import (
     operator,
     operator_asset,
 )
-from floodmark.control.processes.engine import Computing
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.orchestration import build_definitions
+from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Engine
+
+if TYPE_CHECKING:
+    import s3_server
 
 
 @operator
@@ -46,11 +51,13 @@ def of_all(events: Stream[Event]) -> Stream:
     return events.filter("value >= 0")
 
 
-def workspace(root: Path, upgrades: Upgrades | None = None, engine: Engine = "embedded") -> Workspace:
+def workspace(
+    root: Path, upgrades: Upgrades | None = None, engine: Engine = "embedded", lake: str = "lake"
+) -> Workspace:
     events = source([row(minute) for minute in range(200)])
     hours = Hourly("2020-01-01T00:00", end="2020-01-01T06:00")
     operators = [operator_asset(per_hour, partitions=hours, upgrades=upgrades), operator_asset(of_all)]
-    settings = Settings(lake="lake", engine=engine)
+    settings = Settings(lake=lake, engine=engine)
     return Workspace(sources=[events], operators=operators, settings=settings).at(str(root))
 
 
@@ -99,6 +106,29 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engin
         completed = [("per_hour", f"2020-01-01-0{hour}:00") for hour in range(3, 6)]
         assert told(third) == [*completed, ("savepoints", None)], "one was deleted"
         assert instance.get_dynamic_partitions("floodmark_savepoints") == []
+
+
+def test_a_partition_and_a_savepoint_of_a_lake_in_a_bucket(
+    s3: s3_server.Server, s3_proxy: s3_server.Proxy, tmp_path: Path
+) -> None:
+    """The control store is on the disk."""
+    (tmp_path / "pyproject.toml").write_text("")
+    found = workspace(tmp_path, lake=f"{s3.bucket()}/lake")
+    definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
+    fleet = Fleet(workspace=found, root=tmp_path, say=lambda _: None)
+    assets, hour = definitions.resolve_implicit_global_asset_job_def(), "2020-01-01-01:00"
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name, partition in (("events", None), ("per_hour", hour)):
+            chosen = assets.get_subset(asset_selection={dg.AssetKey(name)})
+            assert chosen.execute_in_process(instance=instance, partition_key=partition).success
+        rows = DeltaTable(lake.output("per_hour")).to_pyarrow_table().to_pylist()
+        assert {row["window_start"].hour for row in rows if row["_kind"] == ROW} == {1}
+        computing(found.settings).run_unbounded(found.operator("of_all"), lake, until_caught_up=True)
+        fleet.start([found.operator("of_all")])
+        config = {"ops": {"save_stream": {"config": {"operator": "of_all"}}}}
+        assert definitions.resolve_job_def("savepoint").execute_in_process(instance=instance, run_config=config).success
+    (made,) = savepoints.savepoints(lake)
+    assert made.manifest.code == {"package": fleet.deployments(["of_all"])["of_all"].package}
 
 
 def test_jobs_say_what_is_missing(tmp_path: Path) -> None:

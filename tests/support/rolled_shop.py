@@ -34,7 +34,7 @@ OLD = 'cents=sum("cents"))'
 MEAN = 'cents=sum("cents"))\n        .with_columns(mean="cents / orders")'
 
 
-def rows(path: Path, *more: str) -> list[tuple[Any, ...]]:
+def rows(path: Path | str, *more: str) -> list[tuple[Any, ...]]:
     """The results of an output that no retraction has taken back: country, end of the window, orders, cents, and more columns."""
     columns, found = ("country", "window_end", "orders", "cents", *more), Counter[tuple[Any, ...]]()
     for one in DeltaTable(str(path)).to_pyarrow_table().to_pylist():
@@ -47,10 +47,10 @@ def rows(path: Path, *more: str) -> list[tuple[Any, ...]]:
 class Shop:
     """A workspace whose stream runs, and what the test does with it."""
 
-    def __init__(self, folder: Path, store: str = "") -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, store: str = "", lake: str = "") -> None:
+        self.folder, self.lake = folder, lake or str(folder / "lake")
         self.url = store or f"sqlite:///{folder}/.floodmark/control/control.db"
-        self.stream = StreamId(OPERATOR, str(folder / "lake"))
+        self.stream = StreamId(OPERATOR, self.lake)
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     def supervise(self, *, looks: bool = False) -> None:
@@ -93,7 +93,7 @@ class Shop:
         return deployment.version
 
     def rows(self, *more: str) -> list[tuple[Any, ...]]:
-        return rows(self.folder / "lake" / "outputs" / OPERATOR, *more)
+        return rows(f"{self.lake}/outputs/{OPERATOR}", *more)
 
     def program(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return _run(self.folder, [sys.executable, "-m", "floodmark.cli.main", *arguments])
@@ -171,7 +171,7 @@ def until(what: Callable[[], object], *seen: object, seconds: float = 300) -> No
         time.sleep(0.1)
 
 
-def has_begun(lake: Path) -> bool:
+def has_begun(lake: Path | str) -> bool:
     """Whether the stream has committed a micro-batch: its table is there a moment earlier."""
     return Timeline.current(Lake(str(lake)), OPERATOR).checkpoint.last_committed() >= 0
 
@@ -183,7 +183,7 @@ def control_process() -> str:
 
 @contextmanager
 def running(
-    folder: Path, rollout: str = ROLLOUT.format(watch="2 s"), *, looks: bool = False, store: str = ""
+    folder: Path, rollout: str = ROLLOUT.format(watch="2 s"), *, looks: bool = False, store: str = "", lake: str = ""
 ) -> Iterator[Shop]:
     """A new shop whose stream runs; nothing of it is left afterwards.
 
@@ -192,8 +192,9 @@ def running(
         rollout: argument of its asset.
         looks: whether its supervisor looks at rollouts.
         store: URL of its control store; by default SQLite.
+        lake: its lake, as its settings name it; by default the folder of a new shop.
     """
-    made = Shop(folder / "shop", store)
+    made = Shop(folder / "shop", store, lake)
     _run(folder, [sys.executable, "-m", "floodmark.cli.main", "init", "shop"])
     made.change(
         "assets/orders.py", "operator_asset, source_asset", "PromoteWhen, Rollout, operator_asset, source_asset"
@@ -201,11 +202,13 @@ def running(
     made.change("assets/orders.py", "    expectations=", f"    {rollout}\n    expectations=")
     if store:
         made.change("resources/settings.py", "environment=environment,", f"environment=environment, control={store!r},")
+    if lake:
+        made.change("resources/settings.py", '"dev": "lake"', f'"dev": {lake!r}')
     made.said("land", "orders")
     made.supervise(looks=looks)
     try:
         made.said("start", OPERATOR)
-        until(lambda: has_begun(made.folder / "lake"))
+        until(lambda: has_begun(made.lake))
         yield made
     finally:
         made.unsupervised()

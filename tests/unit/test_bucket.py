@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from s3_server import Fault, Plan, Proxy
+from small_fleet import fleet_of
 
 from floodmark import Env, SecretFile, Settings, Store
 from floodmark.core import machine
@@ -160,6 +161,15 @@ def test_a_secret_is_a_reference_and_is_shown_nowhere(tmp_path: Path, monkeypatc
         SecretFile("hush-hush")
     with pytest.raises(ConnectorError, match="CONNECTOR-215 variable NONE_OF_THEM"):
         Lake.of(Settings(lake=str(tmp_path), store=Store(access_key=Env("NONE_OF_THEM"))))
+
+
+def test_what_a_supervisor_starts_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upkeep, drivers and looks at rollouts inherit the variables."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "FLOODMARK_STORE_FILES"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("LAKE_SECRET", "hush-hush")
+    fleet_of(tmp_path, store=Store(secret_key=Env("LAKE_SECRET")))
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == os.environ["LAKE_SECRET"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.table import entries
-from floodmark.lake.writing import compaction
+from floodmark.lake.writing import compaction, confirmed
 from floodmark.spec.rows.contract import Contract, EventTime
 from floodmark.spec.rows.source import Ascending, Files, Source
 
@@ -123,7 +123,7 @@ def test_files_that_are_merged_while_a_replay_marks_them_are_marked(
                 merged.append(compaction.compact(lake.quarantine("readings"), plan=compaction.of_quarantine))
             return found
 
-    monkeypatch.setattr(quarantine, "DeltaTable", Beside)
+    monkeypatch.setattr(confirmed, "DeltaTable", Beside)
     done = embedded().replay(readings(inbox, Mended), lake, clock=lambda: FIRST)
     assert merged == [5]
     assert done.landed == 12

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import s3_server
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.errors import CapabilityError
@@ -47,6 +48,17 @@ def test_a_copy_has_the_rows_of_the_version_and_no_range_of_floats(tmp_path: Pat
     assert sorted(told["min.k"].to_pylist()) == sorted(
         pa.table(DeltaTable(path, version=1).get_add_actions(flatten=True))["min.k"].to_pylist()
     )
+
+
+def test_the_files_of_a_table_in_a_bucket_are_fetched(
+    s3: s3_server.Server, s3_proxy: s3_server.Proxy, tmp_path: Path
+) -> None:
+    """No link leads there."""
+    path = f"{s3.bucket()}/table"
+    write_deltalake(path, ROWS, partition_by=["word"])
+    copied, _ = without_floats(path, 0, tmp_path / "copy")
+    s3_proxy.plan(s3_server.Plan(fault="refused"))
+    assert rows(DeltaTable(copied)) == sorted(map(repr, ROWS.to_pylist()))
 
 
 def test_a_table_without_such_ranges_is_read_itself(tmp_path: Path) -> None:

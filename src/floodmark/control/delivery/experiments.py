@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from floodmark.control.delivery.cutover import check_cutover
@@ -24,6 +22,7 @@ from floodmark.core import crash
 from floodmark.core.background import with_package
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
+from floodmark.lake.folder.copies import size_of
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints
@@ -408,7 +407,7 @@ def _operations(there: Fleet, operator: str, arm: Arm) -> Operations:
         progress=progress,
         lag=None if behind is None else behind / 1000,
         usage=usage,
-        state=_size(timeline.folder(CHECKPOINT)),
+        state=size_of(timeline.folder(CHECKPOINT)),
     )
 
 
@@ -422,18 +421,6 @@ def lag(lake: Lake, timeline: Timeline) -> int | None:
     if len(known) < len(input_progress) or not known or min(known) >= END:
         return None
     return max(0, min(known) - timeline.checkpoint.final_progress(last))
-
-
-def _size(folder: str) -> int | None:
-    """Total size of the files in a local folder, bytes; None if the folder does not exist here."""
-    if not Path(folder).is_dir():
-        return None
-    size = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # the stream removed the file meanwhile
-                size += Path(parent, name).stat().st_size
-    return size
 
 
 def report(fleet: Fleet, name: str, request: ComparisonRequest) -> Report:

@@ -18,6 +18,7 @@ from floodmark.control.state.records import Action, Deployment, Desired, Driver,
 from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
+from floodmark.lake.folder.credentials import reach
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.stream.batch_state import check_read
@@ -48,11 +49,14 @@ class Fleet:
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
-        """Open the store.
+        """Open the control store, and set the variables by which the store of the lake is reached: processes that a supervisor starts inherit them.
 
         Raises:
-            SetupError: SETUP-040, the store cannot be reached or written.
+            ConnectorError: CONNECTOR-215, a secret of the lake's store is missing.
+            SetupError: SETUP-040, the control store cannot be reached or written.
         """
+        if self.workspace.settings.store is not None:
+            reach(self.workspace.settings.store)
         url = self.workspace.settings.control or f"sqlite:///{self.home / 'control.db'}"
         object.__setattr__(self, "store", Store(url))
         references.record(self.home, self.store)

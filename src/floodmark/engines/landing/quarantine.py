@@ -14,7 +14,7 @@ from typing import TypedDict
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 
 from floodmark.connectors.cells import Cells
 from floodmark.connectors.formats import Csv, csv_records
@@ -32,7 +32,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log, quarantines
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landing
-from floodmark.lake.writing.conflicts import retried
+from floodmark.lake.writing.confirmed import revise
 from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
@@ -271,17 +271,18 @@ def mark(path: str, ordinal: int, outcomes: Callable[[], Iterator[pa.RecordBatch
         LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer, such as upkeep.
     """
 
-    def attempt() -> None:
-        merge = DeltaTable(path).merge(
+    def merge(table: DeltaTable, properties: CommitProperties) -> None:
+        merger = table.merge(
             pa.RecordBatchReader.from_batches(MARKS, outcomes()),
             "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
             source_alias="k",
             target_alias="q",
+            commit_properties=properties,
         )
-        merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
-        merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
+        merger = merger.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
+        merger.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
 
-    retried(attempt, path)
+    revise(path, merge)
 
 
 def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[Blob]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem, copy_files
@@ -23,6 +24,21 @@ def files_of(location: str) -> Iterator[str]:
         hidden = any(part.startswith(".") for part in path.split("/"))
         if info.type == FileType.File and not hidden and not path.endswith(_DRAFTS):
             yield path
+
+
+def size_of(location: str) -> int | None:
+    """Total size of the files below a folder, bytes; None if the folder does not exist. Files may be removed meanwhile."""
+    if bucket.is_bucket(location):
+        sizes = [stat.size for stat in bucket.below(location)]
+        return sum(sizes) if sizes else None
+    if not Path(location).is_dir():
+        return None
+    size = 0
+    for parent, _, names in os.walk(location):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(parent, name).stat().st_size
+    return size
 
 
 def copy(source: str, target: str, *, link: bool = True, touch: bool = False) -> None:

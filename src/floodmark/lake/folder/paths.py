@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.core.errors import SetupError
+from floodmark.core.errors import CapabilityError, SetupError
 from floodmark.lake.folder.bucket import check_store, is_bucket
 from floodmark.lake.folder.credentials import reach
 from floodmark.lake.folder.storage import folders, read, write
@@ -117,6 +118,22 @@ def is_local(path: str) -> bool:
 def is_reached(path: str) -> bool:
     """True for a path of this machine, and for a URI of a bucket: places in which the embedded engine works."""
     return is_local(path) or is_bucket(path)
+
+
+def check_reached(roots: Iterable[str], fix: str) -> None:
+    """Check that the embedded engine works in all roots of a lake.
+
+    Args:
+        roots: roots of the lake, of its logs and of what it reads.
+        fix: command that does the same on Spark.
+
+    Raises:
+        CapabilityError: CAPABILITY-033, a root is neither on a local disk nor in a bucket.
+    """
+    for root in roots:
+        if not is_reached(root):
+            expected = "a local disk or a bucket for the embedded engine"
+            raise CapabilityError(f"lake {root}", expected, "another URI", f"Use Spark: {fix}", code="CAPABILITY-033")
 
 
 def absolute(path: str) -> str:

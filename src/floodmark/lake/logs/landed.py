@@ -144,7 +144,6 @@ class LandedUnits(Mapping[str, Landed]):
 
     def _flush(self) -> None:
         behind = self._reached - self._recorded
-        record = CommitProperties(app_transactions=[Transaction(_APP, self._reached)])
         if self._unwritten:
             crash.point("landing.before_files")
             rows, groups = (
@@ -159,7 +158,7 @@ class LandedUnits(Mapping[str, Landed]):
                     rows,
                     mode="append",
                     configuration=_PROPERTIES,
-                    commit_properties=record,
+                    commit_properties=CommitProperties(app_transactions=[Transaction(_APP, self._reached)]),
                     writer_properties=groups,
                 )
             crash.point("landing.after_files")
@@ -168,7 +167,14 @@ class LandedUnits(Mapping[str, Landed]):
             self._compact()
         elif behind >= _FLUSH_AFTER and entries.is_table(self._path):
             table = DeltaTable(self._path)  # only markers landed: the next load skips their commits
-            table.create_write_transaction([], "append", table.schema(), [], commit_properties=record)
+            confirmed(
+                table,
+                self._path,
+                lambda properties: table.create_write_transaction(
+                    [], "append", table.schema(), [], commit_properties=properties
+                ),
+                transactions=[Transaction(_APP, self._reached)],
+            )
             self._recorded = self._reached
         self._adds = 0
 

@@ -18,6 +18,7 @@ from floodmark.lake.folder.paths import is_local
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import SetAside
 from floodmark.lake.table.files import Written
+from floodmark.lake.writing.confirmed import revise
 from floodmark.lake.writing.conflicts import interrupted, retried
 from floodmark.lake.writing.writer import Writer
 
@@ -85,9 +86,9 @@ def undo_uncommitted(path: str, source: str, due: int) -> None:
     if not entries.is_table(path) or not _reaches(path, source, due):
         return
     crash.point("landing.before_recover")
-    retried(lambda: DeltaTable(path).delete(f"_landing >= {due}"), path)
-    replayed = f"_replayed >= {due}"
-    retried(lambda: DeltaTable(path).update(predicate=replayed, updates={"_replayed": "NULL"}), path)
+    revise(path, lambda table, properties: table.delete(f"_landing >= {due}", commit_properties=properties))
+    replayed, undone = f"_replayed >= {due}", {"_replayed": "NULL"}
+    revise(path, lambda table, properties: table.update(undone, predicate=replayed, commit_properties=properties))
     announce(path, source, due - 1)
     crash.point("landing.after_recover")
 

@@ -27,10 +27,9 @@ from floodmark.lake.results import coverage
 from floodmark.lake.table import changes, entries, history
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.lost import note_lost
-from floodmark.lake.table.outputs import keep_history
+from floodmark.lake.table.outputs import KEPT
 from floodmark.lake.table.sequences import in_order
 from floodmark.lake.writing import compaction
-from floodmark.lake.writing.conflicts import retried
 from floodmark.lake.writing.writer import Writer
 
 HOURS = 168
@@ -127,7 +126,7 @@ class _Work:
         writer = Writer(path)
         work = _Table(writer, before=len(writer.table().file_uris()))
         if not self.dry_run:
-            work.mended = retried(lambda: keep_history(writer.table()), path)
+            work.mended = writer.set_properties(KEPT)
         self._compact(work, compaction.of_log(writer.table()))
         _, landing = next(history.standing_of(path, Landing), (None, None))
         if landing is not None and not self.dry_run:
@@ -153,7 +152,7 @@ class _Work:
         work = _Table(writer, before=len(writer.table().file_uris()))
         if not self.dry_run and not current:
             coverage.keep(self.lake, name)
-            work.mended = retried(lambda: keep_history(writer.table()), path)
+            work.mended = writer.set_properties(KEPT)
         self._compact(work, compaction.of_output(writer.table()))
         return self._cleaned("outputs", name, work, floor=self.needed.floors.get(path))
 

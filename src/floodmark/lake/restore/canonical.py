@@ -102,7 +102,7 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
     }
     write(f"{folder}/{MARKS}", json.dumps(document, indent=1).encode())
     remove(unfolded)
-    whole = replace(manifest, files=savepoints.digests(folder))
+    whole = replace(manifest, files=savepoints.digests(folder), shared=())
     write(f"{folder}/{MANIFEST}", whole.as_json().encode())
     return folder
 

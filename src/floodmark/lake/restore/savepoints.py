@@ -478,12 +478,19 @@ def export(savepoint: Savepoint, target: str) -> None:
     """
     check(savepoint)
     folder = f"{target.rstrip('/')}/{savepoint.manifest.id}"
+    _copy_whole(savepoint, folder)
+
+
+def _copy_whole(savepoint: Savepoint, folder: str) -> None:
+    """Copy a savepoint with the files that it shares with others. Writes the manifest last."""
     for path in savepoint.manifest.files:
         copy(savepoint.located(path), f"{folder}/{path}", link=False)
+        crash.point("savepoint.taking_in")
     if savepoint.manifest.shared:
         write(f"{folder}/{MANIFEST}", replace(savepoint.manifest, shared=()).as_json().encode())
     else:
         copy(f"{savepoint.path}/{MANIFEST}", f"{folder}/{MANIFEST}", link=False)
+    crash.point("savepoint.taking_in")
 
 
 def opened(folder: str) -> Savepoint:
@@ -500,7 +507,7 @@ def opened(folder: str) -> Savepoint:
 
 
 def import_savepoint(lake: Lake, source: str) -> Savepoint:
-    """Copy an exported savepoint into a lake.
+    """Copy an exported savepoint, or one of another lake, into a lake.
 
     Raises:
         StateError: STATE-020 its format is newer, STATE-021 the folder is damaged, canonical or no savepoint.
@@ -522,10 +529,8 @@ def import_savepoint(lake: Lake, source: str) -> Savepoint:
             f"lake {lake.root}", "one that has not got it", f"'{exported.manifest.id}'", fix, code="LIFECYCLE-033"
         )
     with drafted(exported.manifest.operator, lake, exported.manifest.id) as draft:
-        for path in [*exported.manifest.files, MANIFEST]:
-            copy(f"{exported.path}/{path}", f"{draft.path}/{path}", link=False)
-            crash.point("savepoint.taking_in")
-    return replace(exported, path=folder)
+        _copy_whole(exported, draft.path)
+    return Savepoint(folder, replace(exported.manifest, shared=()))
 
 
 # ---- restoring

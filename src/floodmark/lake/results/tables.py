@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deltalake import DeltaTable, Field
+from deltalake import CommitProperties, DeltaTable, Field
 from deltalake import Schema as TableSchema
 
 from floodmark.core.errors import PlanError
@@ -21,10 +21,10 @@ from floodmark.lake.stream import last_values
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import division, entries, history
 from floodmark.lake.table.outputs import PROPERTIES, added, partition_by, table_schema
-from floodmark.lake.writing.confirmed import create_table
+from floodmark.lake.writing.confirmed import create_table, revise
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.values.schema import PARTITION
+from floodmark.spec.values.schema import MARKER, PARTITION
 
 Create = Callable[[str, TableSchema, tuple[str, ...], Mapping[str, str]], None]
 """(path, columns, partition columns, properties) -> None. Creates an empty table unless it exists."""
@@ -84,12 +84,15 @@ def widen(lake: Lake, output: Output) -> None:
     path = lake.output(output.table)
     if not DeltaTable.is_deltatable(path):
         return
-    table = DeltaTable(path)
-    there = _names(table.schema())
     wanted = TableSchema.from_arrow(arrow_schema(output.schema)).fields
-    lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
-    if lacking:
-        table.alter.add_columns(lacking)
+
+    def add(table: DeltaTable, properties: CommitProperties) -> None:
+        there = _names(table.schema())
+        lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
+        if lacking:
+            table.alter.add_columns(lacking, commit_properties=properties)
+
+    revise(path, add)
 
 
 def _is_unused(lake: Lake, operator: Operator, output: Output, wanted: TableSchema) -> bool:
@@ -154,8 +157,8 @@ def forget(operator: Operator, lake: Lake) -> None:
 
 
 def empty(path: str) -> None:
-    """Delete all rows of a table on a local disk except its markers."""
-    DeltaTable(path).delete("_kind <> 1")
+    """Delete all rows of a table except its markers."""
+    revise(path, lambda table, properties: table.delete(f"_kind <> {MARKER}", commit_properties=properties))
 
 
 def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], None] = empty) -> None:

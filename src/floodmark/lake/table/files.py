@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from floodmark.lake.folder import bucket
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table import entries
 from floodmark.lake.table.rows import plain_type
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
 
 _LONGEST = 32
 """Most characters of a text in statistics. A column with a longer bound gets no range."""
@@ -67,6 +70,15 @@ class Uploaded:
         """From ``to_json``."""
         values = json.loads(text)
         return Uploaded(**{**values, "kinds": dict(values["kinds"])})
+
+
+def rows_of(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | None = None) -> dataset.Dataset:
+    """The rows of the files of a table that ``wanted`` (path in the table's folder -> bool) selects."""
+    from pyarrow import dataset  # noqa: PLC0415 - with pandas
+
+    whole = table.to_pyarrow_dataset(schema=schema)
+    fragments = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
+    return dataset.FileSystemDataset(fragments, schema or whole.schema, whole.format, whole.filesystem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

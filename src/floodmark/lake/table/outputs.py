@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltalake import DeltaTable, Field
+from deltalake import Field
 from deltalake import Schema as TableSchema
 from deltalake.schema import PrimitiveType
 from pyarrow.fs import FileType
@@ -28,15 +28,6 @@ PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
 """Properties of new logs and outputs."""
 PROGRESS_SECONDS = 5.0
 """Seconds after which a side output without rows publishes its stream's progress again."""
-
-
-def keep_history(table: DeltaTable) -> bool:
-    """Set the properties ``KEPT`` of a table if they differ. Returns True if they did."""
-    configuration = table.metadata().configuration
-    other = {name: value for name, value in KEPT.items() if configuration.get(name) != value}
-    if other:
-        table.alter.set_table_properties(other)
-    return bool(other)
 
 
 def added(output: Output) -> tuple[str, ...]:

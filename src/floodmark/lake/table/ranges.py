@@ -12,10 +12,12 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from floodmark.core.errors import CapabilityError
+from floodmark.lake.folder.bucket import is_bucket, together
+from floodmark.lake.folder.copies import copy
 from floodmark.lake.table.files import described
 
 _FILES = "files"
-"""Name of the link to the original table's folder, in a copy."""
+"""Name of the link to the original table's folder, or of the folder of fetched files, in a copy."""
 _PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
 """Reader features of Delta that do not change how data files are read."""
 _OF_COLUMN_MAPPING = 2
@@ -34,7 +36,7 @@ def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
     Logs written by floodmark have no float ranges; delta-rs and Spark write them.
 
     Args:
-        path: path of the table, on a local disk.
+        path: path of the table, or its URI in a bucket, whose files are fetched into ``folder``.
         version: version of the table.
         folder: folder to create for a table of the same files with its own log. Not created if the log has no float ranges.
 
@@ -57,7 +59,11 @@ def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
         )
         raise CapabilityError(f"table {path}", "plain files of a Delta table", got, fix, code="CAPABILITY-038")
     folder.mkdir()
-    (folder / _FILES).symlink_to(Path(path).absolute(), target_is_directory=True)
+    if is_bucket(path):  # Sail reads the files of a table from one store
+        names = [unquote(name) for name in actions["path"].to_pylist()]
+        together(lambda name: copy(f"{path}/{name}", f"{folder / _FILES}/{name}"), names)
+    else:
+        (folder / _FILES).symlink_to(Path(path).absolute(), target_is_directory=True)
     create_table_with_add_actions(
         str(folder),
         table.schema(),

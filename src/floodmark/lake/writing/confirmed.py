@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.lake.folder.bucket import attempts, is_bucket
 from floodmark.lake.table import entries
+from floodmark.lake.writing.conflicts import retried
 
 _ID = "floodmark"
 
@@ -62,6 +63,24 @@ def confirmed(
             return
 
 
+def revise(path: str, commit: Callable[[DeltaTable, CommitProperties], object]) -> None:
+    """Change a table as it is now, once; anew, up to four times, if another writer commits first.
+
+    Args:
+        path: path of the table.
+        commit: (the newest version, properties of the commit) -> anything; commits with delta-rs, or finds nothing to change.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, every attempt conflicted with another writer.
+    """
+
+    def attempt() -> None:
+        table = DeltaTable(path)
+        confirmed(table, path, lambda properties: commit(table, properties))
+
+    retried(attempt, path)
+
+
 def create_table(
     path: str,
     columns: Schema,
@@ -82,8 +101,9 @@ def create_table(
     Raises:
         DeltaError: the table exists and ``must_be_new``, or delta-rs could not create it.
     """
+    own = uuid.uuid4().hex
     # a second commit of the creation would be another table's metadata
-    once = CommitProperties(max_commit_retries=0) if is_bucket(path) else None
+    once = CommitProperties(custom_metadata={_ID: own}, max_commit_retries=0) if is_bucket(path) else None
     for again in attempts():
         try:
             DeltaTable.create(
@@ -96,9 +116,14 @@ def create_table(
                 commit_properties=once,
             )
         except (DeltaError, OSError):
-            if once is None or must_be_new:
+            if once is None:
                 raise
-            if entries.newest(path) is not None:
+            there = entries.entry(path, 0)
+            if there is not None and own.encode() in there.content:
+                return
+            if there is not None or entries.newest(path) is not None:
+                if must_be_new:
+                    raise
                 return
             if not again:
                 raise

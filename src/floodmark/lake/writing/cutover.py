@@ -7,7 +7,7 @@ covers. Files that hold only unchanged rows are linked. No JVM is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from floodmark.core.errors import LifecycleError
 from floodmark.core.sql import literal, quoted
 from floodmark.core.time import END, from_ms, iso
+from floodmark.lake.table.files import rows_of
 from floodmark.lake.writing import derived
 from floodmark.spec.values.schema import BOUNDED, MARKER
 
@@ -47,7 +48,7 @@ class Part:
 
     def rows(self, schema: pa.Schema) -> dataset.Dataset:
         """The rows of the files, with the columns of ``schema``. Columns that a file lacks are null."""
-        return _some(DeltaTable(self.path, version=self.version), lambda path: path in self.files, schema)
+        return rows_of(DeltaTable(self.path, version=self.version), lambda path: path in self.files, schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class Cutover:
     def write(self, target: str) -> None:
         """Write all rows except those of ``part`` into a new table with the columns of the coming table. Replaces an existing table at ``target``."""
         coming, skipped = self._new.to_pyarrow_dataset(), self.part.files
-        staying = _some(self._old, lambda path: path not in skipped)
+        staying = rows_of(self._old, lambda path: path not in skipped)
         names, there = coming.schema.names, set(staying.schema.names)
         own = ", ".join(quoted(name) if name in there else f"NULL AS {quoted(name)}" for name in names)
         rows = self._set_aside(names) if self.table.endswith(SET_ASIDE) else self._results()
@@ -156,12 +157,3 @@ class Cutover:
             f"{old} AND {came} IS NOT TRUE UNION ALL {new} AND {came} IS NOT TRUE UNION ALL (SELECT * EXCLUDE (_new) "
             f"REPLACE ({number} AS _sequence, {reached} AS _progress) FROM ({both}) ORDER BY _sequence, _kind)"
         )
-
-
-def _some(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | None = None) -> dataset.Dataset:
-    """The rows of the files of a table that ``wanted`` (path in the table's folder -> bool) selects."""
-    from pyarrow import dataset  # noqa: PLC0415 - with pandas
-
-    whole = table.to_pyarrow_dataset(schema=schema)
-    fragments = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
-    return dataset.FileSystemDataset(fragments, schema or whole.schema, whole.format, whole.filesystem)

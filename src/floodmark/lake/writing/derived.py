@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from floodmark.core.sql import literal
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import is_local
 from floodmark.lake.table.ranges import unmeasured
+from floodmark.lake.writing.confirmed import confirmed, create_table
 
 if TYPE_CHECKING:
     from pyarrow import dataset
@@ -30,13 +31,14 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
 
     remove(target)
     metadata, schema = like.metadata(), like.to_pyarrow_dataset().schema
-    DeltaTable.create(
+    create_table(
         target,
         like.schema(),
         partition_by=metadata.partition_columns,
-        configuration=metadata.configuration,
-        mode="error",
+        properties=metadata.configuration,
+        must_be_new=True,
     )
+    table = DeltaTable(target)
     spilled = f"{target}.spill"
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")
@@ -44,13 +46,18 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
             engine.execute(f"SET temp_directory = {literal(spilled)}")
         for name, table_rows in rows.items():
             engine.register(name, table_rows)
-        batches = pa.RecordBatchReader.from_stream(engine.sql(query))
-        write_deltalake(
-            target,
-            pa.RecordBatchReader.from_batches(schema, _cast(batches, schema)),
-            mode="append",
-            writer_properties=unmeasured(schema),
-        )
+
+        def append(properties: CommitProperties) -> None:
+            batches = pa.RecordBatchReader.from_stream(engine.sql(query))
+            write_deltalake(
+                table,
+                pa.RecordBatchReader.from_batches(schema, _cast(batches, schema)),
+                mode="append",
+                writer_properties=unmeasured(schema),
+                commit_properties=properties,
+            )
+
+        confirmed(table, target, append)
     remove(spilled)
 
 

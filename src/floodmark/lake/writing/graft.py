@@ -21,6 +21,7 @@ from floodmark.lake.folder.copies import copy
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.commits import Record
 from floodmark.lake.table.files import statistics
+from floodmark.lake.writing.confirmed import create_table
 from floodmark.lake.writing.cutover import Part
 from floodmark.lake.writing.writer import Writer
 
@@ -51,13 +52,7 @@ def graft(
     source_table = DeltaTable(source, version=version)
     partition_by, schema = source_table.metadata().partition_columns, source_table.schema()
     if not DeltaTable.is_deltatable(target):
-        DeltaTable.create(
-            target,
-            schema,
-            mode="ignore",
-            partition_by=partition_by,
-            configuration=source_table.metadata().configuration,
-        )
+        create_table(target, schema, partition_by=partition_by, properties=source_table.metadata().configuration)
     writer = Writer(target)
     if writer.committed(app) is not None:
         return int(writer.table().version())

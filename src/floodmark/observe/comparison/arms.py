@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import END
+from floodmark.lake.folder.mirrored import ChangedMeanwhileError, mirrored
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.experiments import comparison_of
 from floodmark.lake.stream.timeline import Timeline
@@ -17,7 +18,7 @@ from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.pairing import SIDES, other_keys
 from floodmark.lifecycle.plan import Deployed
-from floodmark.observe.comparison.closed import MINUTE, advance, begun, read_comparison
+from floodmark.observe.comparison.closed import MINUTE, advance, begun, beside, read_comparison
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.reasons import explained
 from floodmark.observe.comparison.sides import Side
@@ -123,7 +124,19 @@ def _looked(
     ):  # tolerances that a person passes must not make later comparisons by the rule fail
         bounds = experiment.promote.columns
         how = replace(how, tolerances={name: one for name, one in bounds.items() if name in left.types}, without=())
-    folder = comparison_of(lake, experiment.name, arms[1].name, table)
+    home = comparison_of(lake, experiment.name, arms[1].name, table)
+    try:
+        with mirrored(home) as folder:
+            return _advanced(folder, experiment, (left, right), arms, table, how)
+    except ChangedMeanwhileError:
+        raise beside(home) from None
+
+
+def _advanced(
+    folder: str, experiment: Experiment, sides: tuple[Side, Side], arms: tuple[Arm, Arm], table: str, how: How | None
+) -> Comparison | str | None:
+    """Continue a comparison whose files are in a folder of this machine."""
+    left, right = sides
     before = begun(folder, left, right)
     if before is None and how is None:
         return None

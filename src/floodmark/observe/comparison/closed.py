@@ -210,11 +210,14 @@ def _alone(folder: str) -> Iterator[None]:
         with FileLock(Path(folder, "lock"), timeout=0):
             yield
     except Timeout:
-        fix = "Let one process at a time make its steps."
-        where = f"comparison in {folder}"
-        raise LifecycleError(
-            where, "one process", "another one that compares just now", fix, code="LIFECYCLE-088"
-        ) from None
+        raise beside(folder) from None
+
+
+def beside(folder: str) -> LifecycleError:
+    """The error LIFECYCLE-088 for a second process that compares."""
+    fix = "Let one process at a time make its steps."
+    got = "another one that compares just now"
+    return LifecycleError(f"comparison in {folder}", "one process", got, fix, code="LIFECYCLE-088")
 
 
 def _advance(folder: str, left: Side, right: Side, how: How, known: _Known, until: int) -> Step | None:

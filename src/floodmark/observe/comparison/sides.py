@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from floodmark.core.types import Type, array, parse
 from floodmark.lake.folder.paths import is_local
 from floodmark.lake.stream import last_values
 from floodmark.lake.table import history
+from floodmark.lake.table.files import rows_of
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import MARKER, PARTITION, RETRACTION, ROW, STAMPS
 
@@ -146,12 +148,13 @@ class Side:
 
         Args:
             connection: DuckDB.
-            some: files to read, as paths relative to the table's; by default all. Ignored off the local disk.
+            some: files to read, as paths relative to the table's; by default all.
         """
         root = self.table.table_uri
         if not is_local(root) and not root.startswith("file://"):
-            view = f"table_{id(self.table)}"
-            connection.register(view, self.table.to_pyarrow_dataset())
+            view = f"table_{uuid.uuid4().hex}"  # another one for other files, also in one statement
+            wanted = None if some is None else frozenset(some)
+            connection.register(view, rows_of(self.table, lambda path: wanted is None or path in wanted))
             return view
         if some is None:
             files = [literal(unquote(uri.removeprefix("file://"))) for uri in self.table.file_uris()]

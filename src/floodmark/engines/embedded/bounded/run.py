@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from floodmark.core import cores, machine
-from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded import files, pool, tables
@@ -34,7 +33,7 @@ from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.portions import AT, is_stamped, order
 from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
-from floodmark.lake.folder.paths import Lake, is_reached
+from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans
@@ -156,10 +155,8 @@ def check(operator: Operator, lake: Lake) -> None:
     Raises:
         CapabilityError: CAPABILITY-031 an expression that Sail computes otherwise, CAPABILITY-033 a lake that is neither on a local disk nor in a bucket.
     """
-    again = f"Run it on Spark: floodmark run {operator.name} --engine spark"
-    if not all(map(is_reached, (lake.root, lake.logs or "", lake.upstream or ""))):
-        where, expected = f"lake {lake.root}", "a local disk or a bucket for the embedded engine"
-        raise CapabilityError(where, expected, "another URI", again, code="CAPABILITY-033")
+    roots = filter(None, (lake.root, lake.logs, lake.upstream))
+    check_reached(roots, f"floodmark run {operator.name} --engine spark")
     check_operator(operator)
 
 

@@ -14,7 +14,6 @@ from deltalake.exceptions import DeltaError
 from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.core import machine
-from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing import expecting, punctuation
 from floodmark.engines.embedded.landing.expecting import Expecting
 from floodmark.engines.landing import judging, quarantine, spool, stamping
@@ -22,7 +21,7 @@ from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Blob, blobs_of
-from floodmark.lake.folder.paths import Lake, is_reached
+from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.outputs import table_schema
@@ -54,10 +53,7 @@ class EmbeddedWorkers:
         Raises:
             CapabilityError: CAPABILITY-031 a predicate that Sail computes otherwise, CAPABILITY-033 a lake that is neither on a local disk nor in a bucket.
         """
-        if not is_reached(lake.root):
-            fix = f"Land it on Spark: floodmark land {source.name} --engine spark"
-            where, expected = f"lake {lake.root}", "a local disk or a bucket for the embedded engine"
-            raise CapabilityError(where, expected, "another URI", fix, code="CAPABILITY-033")
+        check_reached([lake.root], f"floodmark land {source.name} --engine spark")
         punctuation.check(source)
         expecting.check(source)
 
