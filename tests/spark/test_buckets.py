@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import pytest
+from borrowed import lend, take_back
 from deltalake import DeltaTable
 from events import disorder
+from processes import failure, paths
 from s3_server import Plan, environment
 from streams import ONCE, PAIRED, PLAIN, WINDOWED
 
 from floodmark import Ascending, Contract, EventTime, Files, Hourly, Source, operator_asset
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.landing import run as spark_landing
 from floodmark.engines.spark.session import store
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake.folder import bucket, storage
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream import plans
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import entries
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.values.schema import PARTITION, ROW
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
@@ -96,10 +113,7 @@ def test_a_bounded_run_replaces_rows_in_a_bucket(on_s3: SparkSession, s3: Server
 @pytest.mark.feature("F12")
 @pytest.mark.parametrize(
     "code",
-    [
-        pytest.param(WINDOWED, id="windowed"),
-        *(pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (PLAIN, ONCE, PAIRED)),
-    ],
+    [pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (WINDOWED, PLAIN, ONCE, PAIRED)],
 )
 def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession, s3: Server, code: Operator) -> None:
     """It is started a second time, and goes on from its checkpoint in the bucket."""
@@ -111,6 +125,80 @@ def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession,
             run_unbounded(on_s3, code, lake, until_caught_up=True, files_per_batch=1)
     _check(lake, code, log)
     assert run_unbounded(on_s3, code, lake, until_caught_up=True).micro_batches == 0
+
+
+_POINTS = ("micro_batch.before_evaluate:2", "micro_batch.after_main:2")
+"""The plan of a micro-batch is put, and nothing of it written; its rows are committed, and Spark does not know."""
+_FURTHER = tuple(point for point in crash.POINTS["micro_batch"] if not point.endswith(("evaluate", "after_main")))
+
+
+@pytest.mark.feature("F12", "E1")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "points", [pytest.param(_POINTS, id="main"), pytest.param(_FURTHER, id="further", marks=pytest.mark.soak)]
+)
+def test_killed_at_one_point_after_another_it_ends_exactly_right(
+    on_s3: SparkSession, s3: Server, points: tuple[str, ...]
+) -> None:
+    """The driver is killed; the checkpoint and all that the next one needs are in the bucket."""
+    lake, log = Lake(f"{s3.bucket()}/lake"), disorder(WINDOWED, 5, 240)
+    _landed(lake, WINDOWED, log, 2 * len(points) + 2)
+    for point in points:
+        command = [sys.executable, str(Path(__file__).with_name("bucket_process.py")), lake.root, WINDOWED.name]
+        done = forked.run(command, env={**os.environ, **lend(on_s3), "PYTHONPATH": paths(), crash.VARIABLE: point})
+        take_back(on_s3)
+        assert done.returncode == -signal.SIGKILL, f"{point}: {failure(done.stderr)}"
+    run_unbounded(on_s3, WINDOWED, lake, until_caught_up=True)
+    _check(lake, WINDOWED, log)
+
+
+@pytest.mark.soak
+def test_of_two_drivers_of_one_stream_one_ends_and_the_plans_of_the_other_count(
+    on_s3: SparkSession, s3: Server
+) -> None:
+    """The other one has put its plan of a micro-batch in the place of Spark's, which a rename there does not refuse."""
+    lake, log, stop = Lake(f"{s3.bucket()}/lake"), disorder(ONCE, 6, 120), threading.Event()
+    _landed(lake, ONCE, log, 5)
+    run_unbounded(
+        on_s3, ONCE, lake, stop=stop, files_per_batch=1, on_batch=lambda info: info.batch_id < 1 or stop.set()
+    )
+    checkpoint = Timeline.current(lake, ONCE.name).checkpoint.path
+    last = Timeline.current(lake, ONCE.name).checkpoint.last_committed()
+    storage.write(f"{checkpoint}/offsets/{last}", storage.read(f"{checkpoint}/offsets/{last - 1}") or b"")
+
+    def plan(info: BatchInfo) -> None:
+        planned = storage.read(f"{checkpoint}/offsets/{info.batch_id}") or b""
+        content = json.dumps({"put": "another", "offsets": planned.decode()}).encode()
+        if info.batch_id == last + 1:
+            assert bucket.create(f"{checkpoint}/{plans.PLANS}/{last + 2}", content)
+
+    with pytest.raises(LifecycleError, match="LIFECYCLE-220"):
+        run_unbounded(on_s3, ONCE, lake, until_caught_up=True, files_per_batch=1, on_batch=plan)
+    assert Timeline.current(lake, ONCE.name).newest_written == last + 1
+    bucket.remove([f"{checkpoint}/{plans.PLANS}/{last + 2}"])  # that one never was
+    run_unbounded(on_s3, ONCE, lake, until_caught_up=True, files_per_batch=1)
+    _check(lake, ONCE, log)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("V2")
+def test_a_savepoint_in_a_bucket_brings_a_stream_of_sparks_back(on_s3: SparkSession, s3: Server) -> None:
+    """Rolled back to, and forked into another bucket."""
+    lake, log, stop = Lake(f"{s3.bucket()}/lake"), disorder(ONCE, 8, 160), threading.Event()
+    _landed(lake, ONCE, log, 5)
+    run_unbounded(
+        on_s3, ONCE, lake, stop=stop, files_per_batch=1, on_batch=lambda info: info.batch_id < 2 or stop.set()
+    )
+    made = savepoints.create(ONCE.name, lake)
+    assert not savepoints.verify(made)
+    run_unbounded(on_s3, ONCE, lake, until_caught_up=True)
+    _check(lake, ONCE, log)
+    forked_lake = fork(lake, savepoints.find(lake, made.id), f"{s3.bucket()}/fork")
+    run_unbounded(on_s3, ONCE, forked_lake, until_caught_up=True)
+    _check(forked_lake, ONCE, log)
+    roll_back(lake, savepoints.find(lake, made.id))
+    run_unbounded(on_s3, ONCE, lake, until_caught_up=True)
+    _check(lake, ONCE, log)
 
 
 class Reading(Contract):

@@ -15,6 +15,10 @@ FULL = "Job aborted: [TASK_WRITE_FAILED] Task failed.\nCaused by: java.io.IOExce
 RUST = "Generic LocalFileSystem error: Unable to open file /lake/a#1: Read-only file system (os error 30)"
 MKDIRS = "java.io.IOException: Mkdirs failed to create file:/lake/x/_temporary/0 (exists=false, cwd=file:/)"
 DUCKDB = 'IO Error: Could not write file "/tmp/x/duckdb_temp_1.tmp": No space left on device'
+EXPIRED = (
+    "An error occurred while calling o50.load.\n: java.nio.file.AccessDeniedException: s3://b/lake: getFileStatus on s3://b/lake: "
+    "software.amazon.awssdk.services.s3.model.S3Exception: The token has expired (Service: S3, Status Code: 400):ExpiredToken\n\tat x"
+)
 DENIED = "o50.parquet: java.nio.file.AccessDeniedException: /lake/logs"
 
 
@@ -44,7 +48,14 @@ def test_each_refusal_of_the_system_has_a_code_and_names_the_path(number: int, c
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [(FULL, "SETUP-052"), (RUST, "SETUP-051"), (MKDIRS, "SETUP-051"), (DENIED, "SETUP-051"), (DUCKDB, "SETUP-052")],
+    [
+        (FULL, "SETUP-052"),
+        (RUST, "SETUP-051"),
+        (MKDIRS, "SETUP-051"),
+        (DENIED, "SETUP-051"),
+        (DUCKDB, "SETUP-052"),
+        (EXPIRED, "SETUP-057"),
+    ],
 )
 def test_java_and_rust_say_the_same_in_their_own_words(text: str, code: str) -> None:
     error = machine.refused(RuntimeError(text), "a run")

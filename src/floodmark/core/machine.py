@@ -97,6 +97,13 @@ _OF_STORE = re.compile(
     r"|(?:s3|s3a|gs|gcs|abfss?|az|wasbs?)://\S+: [^\n]*"
 )
 """A message about a bucket, which has no errno: floodmark's own begins with the URI."""
+_OF_SPARK = re.compile(
+    r"^(?!\s*at )[^\n]*(?:software\.amazon\.awssdk|\bfs\.s3a\.\w+(?:Exception|Error)|\.StoreError: |PermissionError: s3\w*://)[^\n]*",
+    re.MULTILINE,
+)
+"""A line about a bucket in the text of an exception of Spark's: of its client in Java, or of floodmark in its Python workers."""
+_MOST = 600
+"""Characters of such a line: Java names an exception within another one."""
 _OF_CODE = MappingProxyType(
     {
         "NoSuchBucket": "Make the bucket, or correct its name: --lake, or lake and logs in resources/settings.py.",
@@ -131,8 +138,9 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
     for cause in _chain(error):
         number, path = _refusal(cause)
         refusal = _REFUSALS.get(number)
-        if isinstance(cause, OSError) and cause.errno is None and (store := _OF_STORE.search(str(cause))):
-            refusal, path = _UNREACHABLE, store[0].strip()
+        is_own = isinstance(cause, OSError) and cause.errno is None
+        if store := (_OF_STORE if is_own else _OF_SPARK).search(str(cause)):
+            refusal, path = _UNREACHABLE, store[0].strip()[:_MOST]
             step = next((step for code, step in _OF_CODE.items() if code in str(cause)), None)
             refusal = refusal if step is None else replace(refusal, fix=step)
         if pool := _OF_SAIL.search(str(cause)):
