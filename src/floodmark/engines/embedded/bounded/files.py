@@ -20,8 +20,8 @@ from floodmark.spec.values.schema import Schema
 
 BUCKET = "_bucket"
 """The column that divides key groups among buckets."""
-_SORTED, _READ = 1 << 29, 1 << 20
-"""Most bytes of rows that are sorted in memory, however much there is; bytes of a column that are read at a time."""
+_SORTED, _READ, _BATCH = 1 << 29, 1 << 20, 1 << 22
+"""Most bytes of rows that are sorted in memory, however much there is; bytes of a column, and of rows, that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,12 @@ def _rows(folder: str) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ) as file:
             fields = [pa.field(f.name, plain_type(f.type)) for f in file.schema_arrow if f.name != BUCKET]
             schema = pa.schema(fields)
-            for batch in file.iter_batches(batch_size=1 << 14, columns=schema.names, use_threads=False):
+            size = max(1, min(1 << 14, _BATCH * file.metadata.num_rows // _bytes(file.metadata)))
+            for batch in file.iter_batches(batch_size=size, columns=schema.names, use_threads=False):
                 if batch.num_rows:
                     yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+
+
+def _bytes(metadata: pq.FileMetaData) -> int:
+    """Bytes of the rows of a file, before they are compressed."""
+    return 1 + sum(int(metadata.row_group(number).total_byte_size) for number in range(metadata.num_row_groups))
