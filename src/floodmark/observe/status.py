@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.table.lost import known_lost
+from floodmark.observe.skew import skew_of
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Workspace
@@ -43,7 +44,8 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     (ISO 8601 or words), ``commits``, ``rows`` and ``quarantined`` (totals), ``ended``, ``last_run`` (if the log still has the commit),
     ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone); an output
     also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it;
-    ``unmet``, expectation -> rows that do not meet it, of the newest commits, if there are any.
+    ``unmet``, expectation -> rows that do not meet it, of the newest commits, if there are any; ``skew``, the key group with the most rows of
+    the stream's newest micro-batches, its share of them and their number.
     """
     reached: dict[str, int] = {}
     entries = []
@@ -120,6 +122,7 @@ def _output(
             unmet.update(record.unmet)
     if unmet:
         entry["unmet"] = dict(unmet)
+    entry |= _skew(operator, [record for _, record in seen])
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
         lag = max(0, behind - stream)
@@ -131,6 +134,12 @@ def _output(
     elif isinstance(last, BoundedRun):
         entry["progress"] = f"computed {describe(last.interval.start)} to {describe(last.interval.end)}"
     return base | entry, stream if stream is not None else NEVER
+
+
+def _skew(operator: Operator, records: Sequence[object]) -> dict[str, Any]:
+    """The skew of the newest micro-batches, if there is anything to divide."""
+    skew = skew_of(operator, (record for record in records if isinstance(record, MicroBatch)))
+    return {} if skew is None else {"skew": skew._asdict()}
 
 
 def _frozen(operator: Operator, output: Output, lake: Lake) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def plan(
     from floodmark.lake.logs.log import check_required
     from floodmark.lake.stream.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
+    from floodmark.observe.skew import newest_skew
 
     lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
@@ -78,7 +79,11 @@ def plan(
             operator_plan = planned(Timeline.current(lake, operator.name).deployed, operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
             _say(console, operator_plan, refusal)
-            plans.append(document(operator_plan) | {"refusal": str(refusal) if refusal else None})
+            skew = newest_skew(operator, lake) if operator_plan.deployed is not None else None
+            if skew is not None and skew.matters:
+                console.say(f"  {skew}")
+            about = {"refusal": str(refusal) if refusal else None, "skew": None if skew is None else skew._asdict()}
+            plans.append(document(operator_plan) | about)
     console.document({"lake": opened.lake, "plans": plans})
 
 

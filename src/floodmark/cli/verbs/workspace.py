@@ -307,6 +307,7 @@ def status(invocation: Invocation) -> None:
     if opened.logs:
         console.say(f"logs {opened.logs} (read only)")
     from floodmark.lake.folder.paths import Lake
+    from floodmark.observe.skew import Skew
     from floodmark.observe.status import status as status_of
 
     running, awaits = streams(opened)
@@ -328,6 +329,8 @@ def status(invocation: Invocation) -> None:
                 f"{row['table'].rsplit('/', 1)[-1]}: {count:,} of its newest rows do not meet expectation '{name}'"
             )
     for row in outputs:
+        if (skew := row.get("skew")) and (hot := Skew(**skew)).matters:
+            console.say(f"{row['name']}: {hot}")
         if frozen := row.get("frozen"):
             note = f": {frozen['note']}" if frozen["note"] else ""
             console.say(f"{row['name']}: results before {frozen['before']} are frozen since {frozen['at']}{note}")

@@ -21,24 +21,26 @@ from floodmark.spec.values.schema import ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-PACKED = "group int, late bigint, dropped bigint, sides bigint, failures bigint, payload binary, side binary"
-"""One row per task and key group: counts, partials and late rows as a chunk, rows for side outputs as a chunk."""
+PACKED = (
+    "group int, late bigint, dropped bigint, sides bigint, failures bigint, taken bigint, payload binary, side binary"
+)
+"""One row per task and key group: counts (``taken``: of rows that the kernel gets), partials and late rows as a chunk, rows for side outputs as a chunk."""
 
 EMITTED = (
-    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
-    "tick bigint, others string, results binary, side binary"
+    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, taken bigint, position bigint, "
+    "tick bigint, group bigint, others string, results binary, side binary"
 )
 """Rows that the host emits: counts; if the clock moved, the last
 sequence seen and the clock of the next timer; result rows as a chunk, side rows as a chunk. ``others`` is JSON: ``sides``, the number of rows of
 each side output of a process function, and ``metrics``, what is observed of its metrics."""
 
-COUNTED = ("late", "dropped", "sides", "failures")
+COUNTED = ("late", "dropped", "sides", "failures", "taken")
 """Columns of counts that packing fills, and the host too."""
 
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
 COUNTS = ("rows", "retractions", *COUNTED)
-_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick")])
+_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick", "group")])
 _EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
 
 
@@ -79,7 +81,7 @@ def packed_group(tables: Mapping[str, pa.Table], interval: Interval) -> Packed:
     restricted.pop("dropped", None)
     aside = {name: table for name in ("side", "failed") if (table := restricted.pop(name, None)) is not None}
     sides, failed = (_size(aside.get(name)) for name in ("side", "failed"))
-    counts = dict(zip(COUNTED, (late, dropped, sides, failed), strict=True))
+    counts = dict(zip(COUNTED, (late, dropped, sides, failed, _taken(restricted)), strict=True))
     return Packed(restricted, counts, {name: table for name, table in aside.items() if table.num_rows})
 
 
@@ -104,6 +106,12 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
             )
 
     return run
+
+
+def _taken(tables: Mapping[str, pa.Table]) -> int:
+    """Rows that a kernel gets, as rows or as partials of them."""
+    partials = pc.sum(pc.abs(tables["main"]["n"])).as_py() or 0 if "main" in tables else 0
+    return int(partials) + sum(_size(tables.get(name)) for name in ("rows", "left", "right", "late"))
 
 
 def _size(table: pa.Table | None) -> int:
@@ -138,6 +146,7 @@ def emitted(
     packed: Mapping[str, int],
     sides: Sequence[bytes] = (),
     position: int | None = None,
+    group: int | None = None,
 ) -> pa.Table:
     """One key group's emission as rows of EMITTED.
 
@@ -160,6 +169,8 @@ def emitted(
         "failures": packed["failures"] + _size(emission.failed),
         "position": position,
         "tick": emission.tick,
+        "taken": packed["taken"],
+        "group": group,
         "others": _others(emission),
         "results": encode({"results": results, **_side_tables(emission.sides)})
         if results.num_rows or emission.sides

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
@@ -126,6 +126,21 @@ class Landing:
         )
 
 
+class Hottest(NamedTuple):
+    """The key group with the most rows of a micro-batch."""
+
+    group: int
+    rows: int
+    of: int
+    """Rows of all key groups."""
+
+    @staticmethod
+    def of_rows(rows: Mapping[int, int]) -> Hottest | None:
+        """(key group -> its rows) -> the one with the most; None for none."""
+        group = max(rows, key=lambda group: rows[group], default=None)
+        return None if group is None else Hottest(group, rows[group], sum(rows.values()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """A micro-batch of a stream in one of its outputs; with ``settled``, a commit that only publishes progress after the last micro-batch.
@@ -150,6 +165,7 @@ class MicroBatch:
         frozen: rows and retractions that were left out, as their event time is frozen.
         rows_in: rows that the micro-batch read, markers included; 0 in commits of earlier versions of floodmark.
         metrics: metric of a process function -> what the micro-batch has observed of it; in the main output's commit.
+        hottest: the key group with the most rows of the micro-batch; in the main output's commit.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -172,6 +188,7 @@ class MicroBatch:
     frozen: int = 0
     rows_in: int = 0
     metrics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    hottest: Hottest | None = None
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:
@@ -406,7 +423,9 @@ def decode(text: str | None, where: str) -> Record | None:
 def _decoded(value: Mapping[str, Any]) -> Record:
     match value.get("mode"):
         case "unbounded":
-            return MicroBatch(**_known(MicroBatch, value))
+            known = _known(MicroBatch, value)
+            hottest = known.get("hottest")
+            return MicroBatch(**known | {"hottest": None if hottest is None else Hottest(*hottest)})
         case "bounded":
             return BoundedRun.from_json(value)
         case "rollback" | "rebuild" | "fork":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from floodmark.engines.frames.judging import (
 from floodmark.engines.frames.numbering import Numbering, of_batch
 from floodmark.engines.frames.packing import Stamping, last_sequence, side_columns, stamped_rows
 from floodmark.engines.outcome import unmet
+from floodmark.lake.table.commits import Hottest
 from floodmark.lake.table.rows import INSTANT, row_schema
 from floodmark.semantics.kernels.columnar import Stage, judged
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
@@ -83,6 +85,8 @@ class Evaluated:
     rows_in: int = 0
     metrics: dict[str, Part] = field(default_factory=dict)
     """As ``BatchInfo.metrics``."""
+    hottest: Hottest | None = None
+    """As ``MicroBatch.hottest``."""
 
 
 @dataclass(slots=True)
@@ -161,7 +165,9 @@ class Compute:
             emitted = self._at_once(stage, batches, progress)
         else:
             emitted = self._by_group(stage, batches, progress, [Tick(clock)] if stage.step.clocked else [])
-        return self._outputs(stage, emitted, number, before, ingested)
+        evaluated = self._outputs(stage, emitted, number, before, ingested)
+        evaluated.hottest = Hottest.of_rows(_rows_by_group(batches))
+        return evaluated
 
     def _unmet(self, outputs: Mapping[str, pa.Table]) -> dict[str, dict[str, int]]:
         """Output table -> expectation -> rows that do not meet it; one aggregate for each output that is judged.
@@ -447,6 +453,15 @@ def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[
     finally:
         if scratch is not None:
             scratch.remove()
+
+
+def _rows_by_group(batches: Sequence[pa.RecordBatch]) -> dict[int, int]:
+    """Key group -> its rows."""
+    rows = Counter[int]()
+    for batch in batches:
+        groups = batch.column("group").filter(pc.equal(batch.column("kind"), ROW)).to_numpy()
+        rows.update(dict(zip(*(part.tolist() for part in np.unique(groups, return_counts=True)), strict=True)))
+    return rows
 
 
 def _collect(emitted: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:

@@ -102,7 +102,8 @@ class Sink:
                 record, unmet=evaluated.unmet.get(output.table, {}), frozen=frozen_rows.get(output.table, 0)
             )
             record = replace(record, rows_in=evaluated.rows_in)
-            record = replace(record, metrics=evaluated.metrics if output is self.operator.outputs[0] else {})
+            if output is self.operator.outputs[0]:
+                record = replace(record, metrics=evaluated.metrics, hottest=evaluated.hottest)
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":

@@ -157,7 +157,8 @@ class Host:
         )
         self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
-        return frame_of(emitted(self.stage, emission, packed, sides, position))
+        group = int(frames[0]["group"].iloc[0]) if frames else None
+        return frame_of(emitted(self.stage, emission, packed, sides, position, group))
 
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:

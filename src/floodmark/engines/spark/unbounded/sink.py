@@ -39,7 +39,7 @@ from floodmark.lake.results import frozen
 from floodmark.lake.results.own_stream import drops_late
 from floodmark.lake.stream import plans
 from floodmark.lake.stream.timeline import Timeline, positions_at
-from floodmark.lake.table.commits import MicroBatch
+from floodmark.lake.table.commits import Hottest, MicroBatch
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import PROGRESS_SECONDS, check_there, partition_by
 from floodmark.lake.table.rows import row_schema
@@ -156,6 +156,7 @@ class Sink:
             with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
                 total, groups = self._evaluated(batch)
                 metrics = merge(_others(row).get("metrics", {}) for row in groups)
+                hottest = Hottest.of_rows({row["group"]: int(row["taken"]) for row in groups if row["taken"]})
                 progress = self.progress(number)
                 watch.lap("compute")
                 if self.ticks is not None:
@@ -167,6 +168,7 @@ class Sink:
                     record = replace(record, rows=count, late=total["late"], dropped=total["dropped"], unmet=part.unmet)
                     record = replace(record, frozen=part.frozen, rows_in=total["rows_in"])
                     record = replace(record, metrics=metrics if output is main else {})
+                    record = replace(record, hottest=hottest if output is main else None)
                     if output.table in self.early and count:
                         self.early[output.table](rows, number)
                         crash.point("early.after_merge")
@@ -312,7 +314,7 @@ class Sink:
         """Compute the whole micro-batch: totals, and the counts of each key group, which are few rows."""
         if self.stage is None:
             return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
-        groups = batch.select(*COUNTS, "position", "tick", "others").collect()
+        groups = batch.select(*COUNTS, "position", "tick", "group", "others").collect()
         total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": self.read()}
         for row in groups:
             for name, count in _others(row).get("sides", {}).items():
