@@ -28,6 +28,7 @@ up: .venv/.dagster
 
 test: .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
+	@.venv/bin/python tests/support/kafka_broker.py
 	.venv/bin/python tests/run.py
 
 test-fast: .venv/.dev
@@ -43,6 +44,7 @@ floodmark-airflow/.venv/.ready: .venv/.base floodmark-airflow/requirements.lock 
 # make soak PART=3/40 runs one of forty parts; SEED=text, new each time where none is given, draws the schedules; MINUTES=10 cuts it after ten
 soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
+	@.venv/bin/python tests/support/kafka_broker.py
 	FLOODMARK_SEEDS=$(or $(SEED),$(shell date +%s)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: .venv/.ready

@@ -22,6 +22,7 @@ settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:
+    import kafka_broker
     import s3_server
     from pyspark.sql import SparkSession
     from spark_cluster import Cluster
@@ -68,10 +69,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session", autouse=True)
 def _whole_files() -> Iterator[None]:
     """Files that tests write are complete at once: no end of input waits for their age but where ``inbox_clock`` says so."""
-    from floodmark.engines.landing import looks
+    from floodmark.connectors import files
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(looks, "END_AGE", 0)
+        patched.setattr(files, "END_AGE", 0)
         yield
 
 
@@ -98,6 +99,15 @@ def s3() -> Iterator[s3_server.Server]:
 
     with s3_server.running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.Broker]:
+    """The Kafka broker of this process's tests, on loopback."""
+    import kafka_broker
+
+    with kafka_broker.running(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

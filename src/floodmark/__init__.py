@@ -1,10 +1,10 @@
 """floodmark: one operator definition, bounded or unbounded, over Delta tables, with the same answer."""
 
-from floodmark.spec.assets.alert import Alert, Change, Email, Env, Webhook
+from floodmark.spec.assets.alert import Alert, Change, Email, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
-from floodmark.spec.assets.store import SecretFile, Store
+from floodmark.spec.assets.store import Store
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
@@ -18,22 +18,22 @@ from floodmark.spec.keyed.state import (
     ValueState,
 )
 from floodmark.spec.keyed.timer import Timer
+from floodmark.spec.rows.connector import Connector, DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
 from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.rows.source import (
     Ascending,
     BoundedOutOfOrderness,
-    DeltaTable,
-    Files,
     FromColumn,
     Learned,
     Punctuated,
-    Rows,
     Source,
 )
 from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import JsonText, Rescued, TimeFormat
 from floodmark.spec.values.functions import Pane
+from floodmark.spec.values.secret import Env, SecretFile
 from floodmark.spec.values.tolerance import Within
 from floodmark.spec.windowing.aggregates import (
     Aggregate,
@@ -87,6 +87,7 @@ __all__ = [
     "Calendar",
     "Change",
     "CoProcessFunction",
+    "Connector",
     "Context",
     "Contract",
     "Count",
@@ -107,6 +108,7 @@ __all__ = [
     "Histogram",
     "Hourly",
     "JsonText",
+    "Kafka",
     "KeepLast",
     "KeepNear",
     "KeepWithin",

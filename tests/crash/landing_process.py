@@ -8,8 +8,9 @@ from typing import cast
 
 from floodmark.control.processes.engine import Computing, computing
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Files, Learned, Source
+from floodmark.spec.rows.source import Learned, Source
 from floodmark.spec.workspace import Engine, Settings
 
 

@@ -18,8 +18,9 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import decode, encode
 from floodmark.observe.status import status
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, BoundedOutOfOrderness, Files, FromColumn, Source
+from floodmark.spec.rows.source import Ascending, BoundedOutOfOrderness, FromColumn, Source
 from floodmark.spec.workspace import Settings, Workspace
 
 

@@ -19,8 +19,9 @@ from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.landing import spool
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.rows.connector import Rows
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, Punctuated, Rows, Source
+from floodmark.spec.rows.source import Ascending, Punctuated, Source
 
 
 class Reading(Contract):
@@ -44,7 +45,8 @@ import sys
 from floodmark.engines.embedded.landing.run import land
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, Rows, Source
+from floodmark.spec.rows.connector import Rows
+from floodmark.spec.rows.source import Ascending, Source
 class Reading(Contract):
     at: EventTime
 source = Source("readings", contract=Reading, connector=Rows([{"at": "2001-01-01"}]), watermark=Ascending())

@@ -18,8 +18,9 @@ from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.table.left_out import LeftOut
+from floodmark.spec.rows.connector import DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, DeltaTable, Files, Rows, Source
+from floodmark.spec.rows.source import Ascending, Source
 from floodmark.spec.values.annotations import Rescued
 
 

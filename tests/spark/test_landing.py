@@ -30,16 +30,14 @@ from floodmark.lake.table.commits import Landing
 from floodmark.observe.bounds import report
 from floodmark.semantics.time.delays import Delays
 from floodmark.semantics.time.learning import BoundEstimate, Decision
+from floodmark.spec.rows.connector import DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime
 from floodmark.spec.rows.source import (
     Ascending,
     BoundedOutOfOrderness,
-    DeltaTable,
-    Files,
     FromColumn,
     Learned,
     Punctuated,
-    Rows,
     Source,
 )
 

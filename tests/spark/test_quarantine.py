@@ -9,8 +9,9 @@ from stored import rows as stored
 
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing import quarantine
+from floodmark.spec.rows.connector import Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import BoundedOutOfOrderness, Files, Rows, Source
+from floodmark.spec.rows.source import BoundedOutOfOrderness, Source
 
 if TYPE_CHECKING:
     from pathlib import Path

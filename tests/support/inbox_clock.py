@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source
+from floodmark.connectors import files
+from floodmark.connectors.files import END_AGE
 from floodmark.engines.landing import closing, looks
-from floodmark.engines.landing.looks import END_AGE
 
 SECOND = 1_000_000_000
 AGE = END_AGE / 1000
@@ -65,7 +66,7 @@ class Clock:
         """In the place of the modules' clock."""
         for module in (looks, closing):
             monkeypatch.setattr(module, "time", self)
-        monkeypatch.setattr(looks, "END_AGE", END_AGE)
+        monkeypatch.setattr(files, "END_AGE", END_AGE)
         return self
 
     def at(self, seconds: float, happening: Callable[[], None]) -> None:

@@ -17,9 +17,9 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.observe import bounds as module
 from floodmark.observe.bounds import Rows, Window, fronts, picture, report, weigh
 from floodmark.semantics.time.watermarks import WatermarkState, advance, decide
+from floodmark.spec.rows.connector import Rows as Listed
 from floodmark.spec.rows.contract import Contract, EventTime
 from floodmark.spec.rows.source import BoundedOutOfOrderness, FromColumn, Learned, Punctuated, Source
-from floodmark.spec.rows.source import Rows as Listed
 
 
 class Reading(Contract):

@@ -61,7 +61,7 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.core import host
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.rows.source import DeltaTable as TableOfOthers
+from floodmark.spec.rows.connector import DeltaTable as TableOfOthers
 
 pytestmark = pytest.mark.clock
 

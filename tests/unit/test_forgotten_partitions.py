@@ -36,7 +36,8 @@ from floodmark.semantics.time.watermarks import (
     leave_idle,
     unclamped,
 )
-from floodmark.spec.rows.source import Ascending, Rows, Source
+from floodmark.spec.rows.connector import Rows
+from floodmark.spec.rows.source import Ascending, Source
 
 
 class Reading(Contract):

@@ -16,7 +16,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.table import outputs
-from floodmark.spec.rows.source import Ascending, Rows, Source
+from floodmark.spec.rows.connector import Rows
+from floodmark.spec.rows.source import Ascending, Source
 
 
 def first_commit_after_60_days(path: str) -> bool:

@@ -23,8 +23,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import landed as module
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed, Landing, encode
-from floodmark.spec.rows.source import DeltaTable as OtherTable
-from floodmark.spec.rows.source import Files, Rows
+from floodmark.spec.rows.connector import DeltaTable as OtherTable
+from floodmark.spec.rows.connector import Files, Rows
 
 NAMES = [f"{letter}.csv" for letter in "abcdef"]
 POINTS = ["landing.before_files", "landing.after_files", *crash.POINTS["landed"]]

@@ -20,8 +20,9 @@ from floodmark.lake.logs import log, quarantines
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.table import entries
 from floodmark.lake.writing import compaction, confirmed
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, Files, Source
+from floodmark.spec.rows.source import Ascending, Source
 
 FIRST = 1_000_000_000_000
 READ = Path("/proc/self/io")

@@ -16,8 +16,9 @@ from floodmark.lake.logs import log
 from floodmark.lake.table import commits
 from floodmark.lake.writing import writer
 from floodmark.observe import status
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, EventTime
-from floodmark.spec.rows.source import Ascending, Files, Source
+from floodmark.spec.rows.source import Ascending, Source
 from floodmark.spec.workspace import Workspace
 
 

@@ -11,7 +11,7 @@ import pytest
 from floodmark import Env, Settings
 from floodmark.core.errors import SetupError
 from floodmark.engines.spark.session import builder
-from floodmark.spec.assets.store import SecretFile
+from floodmark.spec.values.secret import SecretFile
 
 NAME = "spark.authenticate.secret"
 

@@ -19,7 +19,8 @@ from floodmark.connectors.validation import EVENT, Rules, trace_of
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.semantics.time.watermarks import Trace, WatermarkState, advance, candidates, leave_idle
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.rows.source import Ascending, BoundedOutOfOrderness, FromColumn, Learned, Rows, Source, Strategy
+from floodmark.spec.rows.connector import Rows
+from floodmark.spec.rows.source import Ascending, BoundedOutOfOrderness, FromColumn, Learned, Source, Strategy
 
 TEN = to_ms(datetime(2025, 3, 1, 10, tzinfo=UTC))
 MINUTE = 60_000

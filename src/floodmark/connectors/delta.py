@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -14,20 +14,22 @@ import pyarrow.parquet as pq
 from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
-from floodmark.connectors.unit import Record, Unit, of_last_commit
+from floodmark.connectors.unit import NOWHERE, OnDisk, Reader, Record, Unit, of_last_commit
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
+from floodmark.lake.folder.paths import absolute, is_local
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.rows.source import DeltaTable
+from floodmark.spec.rows.connector import DeltaTable
+from floodmark.spec.rows.source import Source
 
 _PREFIX = "version "
 _BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaReader:
+class DeltaReader(Reader):
     """Reads the appends or the changes of a table, version by version; inside a version by file and row.
 
     Args:
@@ -38,7 +40,11 @@ class DeltaReader:
     settings: DeltaTable
     source: str
 
-    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+    def pending(
+        self,
+        landed: Mapping[str, Landed],
+        positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
+    ) -> tuple[list[Unit], list[Landed]]:
         """The versions after the last one that landed, as units.
 
         Raises:
@@ -64,6 +70,10 @@ class DeltaReader:
                 self._where, f"version {done + 1} of {self.settings.path}", got, fix, code="CONNECTOR-005"
             )
         return [Unit(name=f"{_PREFIX}{version}") for version in versions if version > done], []
+
+    def on_disk(self, most: int) -> OnDisk | None:  # noqa: ARG002 - only the folder is looked for
+        """As ``Reader``."""
+        return OnDisk(self.settings.path, {}, is_table=True) if is_local(self.settings.path) else None
 
     @property
     def _where(self) -> str:
@@ -137,6 +147,11 @@ class DeltaReader:
                 fields = json.loads(action["metaData"]["schemaString"])["fields"]
                 return {f["metadata"].get("delta.columnMapping.physicalName", f["name"]): f["name"] for f in fields}
         return {}
+
+
+def reader(settings: DeltaTable, source: Source) -> DeltaReader:
+    """The reader of a source that is a table of others."""
+    return DeltaReader(replace(settings, path=absolute(settings.path)), source.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from tempfile import SpooledTemporaryFile
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pyarrow.fs import FileSelector, FileType
 
@@ -19,13 +20,15 @@ from floodmark.connectors.cells import Cells
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.text import Lines, text_records
-from floodmark.connectors.unit import Columns, Form, Record, Unit
+from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Reader, Record, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, closest
+from floodmark.lake.folder.paths import absolute
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, inputs_of
-from floodmark.spec.rows.source import Files
+from floodmark.spec.rows.source import Source
 
 Format = Literal["csv", "json", "parquet", "text", "logfmt"]
 ENDINGS: dict[str, Format] = {
@@ -41,13 +44,15 @@ _FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python"
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress")
 """Endings that a writer gives to a file until the file is complete."""
 _CHECKSUM = ".crc"
+END_AGE = 5_000
+"""Time for which a file on a file system must be unchanged before an end of input lands, ms, unless the source declares ``min_age``."""
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
 """Largest Parquet file, in bytes, that is copied to memory while it is read; a larger file is copied to the local disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileReader:
+class FileReader(Reader):
     """Reads the files that ``Files`` names.
 
     Args:
@@ -56,11 +61,17 @@ class FileReader:
         source: name of the source, for messages.
     """
 
+    vanishing: ClassVar[bool] = True
+
     settings: Files
     contract: type[Contract]
     source: str
 
-    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+    def pending(
+        self,
+        landed: Mapping[str, Landed],
+        positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
+    ) -> tuple[list[Unit], list[Landed]]:
         """New files and files whose content has changed since they landed, as units; and landed files of which only the date has changed.
 
         Raises:
@@ -183,10 +194,35 @@ class FileReader:
         file = files.get_file_info(path)
         return Unit(name=name, size=file.size, modified=file.mtime_ns or 0) if file.type == FileType.File else None
 
+    def min_age(self, *, ending: bool) -> int:
+        """As ``Reader``: as declared; by default of files of a file system ``END_AGE`` where an end of input is to land."""
+        declared = self.settings.min_age_ms
+        if declared is not None:
+            return declared
+        return END_AGE if ending and self.is_local else 0
+
+    def unsettled(self) -> Iterator[Unsettled]:
+        """As ``Reader``: all files in the folder."""
+        for name, size, modified in self.listed():
+            unit = Unit(name=name, size=size, modified=modified)
+            yield Unsettled(unit, unfinished=self.is_unfinished(name), hidden=self.is_hidden(name))
+
+    def on_disk(self, most: int) -> OnDisk | None:
+        """As ``Reader``."""
+        if not self.is_local:
+            return None
+        folder = self.folder.removeprefix("file://")
+        return OnDisk(folder, {f"{folder}/{name}": size for name, size, _ in islice(self.listed(), most)})
+
     @property
     def is_local(self) -> bool:
         """True if the files are on a file system, where a reader can see a file that is half written; an object appears whole."""
         return self.folder.partition("://")[0] in {self.folder, "file"}
+
+
+def reader(settings: Files, source: Source) -> FileReader:
+    """The reader of a source of files."""
+    return FileReader(replace(settings, path=absolute(settings.path)), source.contract, source.name)
 
 
 def _same(landed: Mapping[str, Landed], name: str, size: int, modified: int) -> bool:

@@ -6,21 +6,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.connectors.unit import Record, Unit, of_last_commit
+from floodmark.connectors.unit import NOWHERE, Reader, Record, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.rows.source import Rows
+from floodmark.spec.rows.connector import Rows
+from floodmark.spec.rows.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReader:
+class MemoryReader(Reader):
     """Lands a list of rows once; a longer list that begins with the same rows lands the rest."""
 
     settings: Rows
     source: str
 
-    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+    def pending(
+        self,
+        landed: Mapping[str, Landed],
+        positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
+    ) -> tuple[list[Unit], list[Landed]]:
         """All rows after those that landed, as one unit.
 
         Raises:
@@ -41,6 +46,11 @@ class MemoryReader:
     def open(self, unit: Unit) -> _Rows:
         """The rows of a unit."""
         return _Rows(self.settings.rows, *(int(part) for part in unit.name.removeprefix("rows ").split("-")))
+
+
+def reader(settings: Rows, source: Source) -> MemoryReader:
+    """The reader of a source of rows in memory."""
+    return MemoryReader(settings, source.name)
 
 
 @dataclass(slots=True)

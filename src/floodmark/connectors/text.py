@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from floodmark.connectors.cells import Cells
 from floodmark.connectors.unit import Record
 from floodmark.core.errors import ConnectorError, closest
+from floodmark.spec.rows.connector import PATTERNS
 from floodmark.spec.rows.contract import inputs_of
-from floodmark.spec.rows.source import PATTERNS
 
 _PAIR = re.compile(r"""\s*([^\s="]+)(?:=("(?:[^"\\]|\\.)*"|[^\s"]*))?(?=\s|$)""")
 """A key of logfmt, with its value if there is one."""

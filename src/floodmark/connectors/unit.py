@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -24,12 +28,14 @@ class Unit:
         size: bytes; a file that has another size when it is read is still being written, and is left for a later landing.
         modified: the storage's time of the last change, ns; 0 if the storage has none.
         replaces: whether a unit of this name has landed with another content; such a unit is reported and does not land.
+        position: of its source partition behind the unit, for connectors that read from positions; empty for others.
     """
 
     name: str
     size: int = 0
     modified: int = 0
     replaces: bool = False
+    position: str = ""
 
 
 class Record(NamedTuple):
@@ -77,6 +83,10 @@ class Unreadable(Exception):  # noqa: N818 - not an error of the program: the un
     """A unit that cannot be read to its end; nothing of it lands."""
 
 
+class Gone(Unreadable):
+    """A unit of which nothing is left in the source."""
+
+
 class Content(Protocol):
     """An opened unit."""
 
@@ -109,13 +119,120 @@ class Content(Protocol):
         ...
 
 
-class Reader(Protocol):
-    """The reader that a connector's settings become. A reader is plain data, as it is sent to the workers."""
+NOWHERE: Mapping[str, str] = MappingProxyType({})
+"""No positions: nothing has landed, or units have none."""
 
-    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
-        """Units to land or to report, in order of arrival; and landed units whose content is the same under a new date."""
+
+class Values:
+    """Content whose rows are dictionaries of Python values; for connectors that have no bytes to show.
+
+    Args:
+        values: rows, read one after the other; the first is row 1.
+    """
+
+    form: Form = "python"
+    replay: str | None = '{"format": "python"}'
+    left_out: Sequence[str] | None = None
+    default_nulls: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self, values: Iterable[Mapping[str, Any]]) -> None:
+        self._values, self._digest = values, hashlib.blake2b()
+
+    def records(self) -> Iterator[Record]:
+        """The rows."""
+        for number, value in enumerate(self._values, 1):
+            self._digest.update(repr(value).encode())
+            yield Record(number, b"", dict(value))
+
+    def fingerprint(self) -> tuple[int, str]:
+        """No bytes, and the digest of the values."""
+        return 0, self._digest.hexdigest()
+
+
+class Reader(ABC):
+    """What a connector's settings become where rows land. A reader is plain data, as it is sent to the workers."""
+
+    __slots__ = ()
+
+    vanishing: ClassVar[bool] = False
+    """Whether units can be gone, or not yet there for a worker, when they are opened; such a unit is left for a later landing."""
+
+    @abstractmethod
+    def pending(
+        self, landed: Mapping[str, Landed], positions: Mapping[str, str] = NOWHERE
+    ) -> tuple[list[Unit], list[Landed]]:
+        """Units to land or to report, in order of arrival; and landed units whose content is the same under a new date.
+
+        Args:
+            landed: name -> unit that has landed.
+            positions: source partition -> position up to which it has landed, where units have positions.
+        """
         ...
 
+    def begins(self, positions: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - for readers with positions
+        """Source partition -> where its reading begins, of those that are not among ``positions`` yet. They are kept before anything is read."""
+        return {}
+
+    @abstractmethod
     def open(self, unit: Unit) -> Content:
         """Open a unit, in a worker."""
         ...
+
+    def check_there(self) -> None:  # noqa: B027 - not all readers have something to look for
+        """Make sure that there is something to read from, before a landing begins. Raises ConnectorError."""
+
+    def min_age(self, *, ending: bool) -> int:  # noqa: ARG002 - for files
+        """Time for which a unit must be unchanged before it lands, ms.
+
+        Args:
+            ending: whether an end of input is to land.
+        """
+        return 0
+
+    def look(self, name: str) -> Unit | None:  # noqa: ARG002 - for files
+        """A unit of that name as it is now; None if it is gone."""
+        return None
+
+    def unsettled(self) -> Iterator[Unsettled]:
+        """Names in the source that hold an end of input though they are not pending, or may do so; none by default."""
+        return iter(())
+
+    def lands(self, path: Path) -> bool:  # noqa: ARG002 - for files
+        """Whether the source lands a file of this machine."""
+        return False
+
+    def on_disk(self, most: int) -> OnDisk | None:  # noqa: ARG002 - for files and tables
+        """What workers have to see under the same path as this process; None if the source is on no disk.
+
+        Args:
+            most: of the files, how many are named.
+        """
+        return None
+
+
+class Unsettled(NamedTuple):
+    """A file in a source's folder, as far as an end of input waits for it.
+
+    Args:
+        unit: the file as it is now.
+        unfinished: whether its name says that it is still being written.
+        hidden: whether it is a copy in progress.
+    """
+
+    unit: Unit
+    unfinished: bool
+    hidden: bool
+
+
+class OnDisk(NamedTuple):
+    """A folder of a source.
+
+    Args:
+        folder: its path.
+        files: path -> size in bytes, of some files in it.
+        is_table: whether the folder is a Delta table.
+    """
+
+    folder: str
+    files: Mapping[str, int]
+    is_table: bool = False

@@ -15,14 +15,12 @@ from floodmark.connectors import columnar
 from floodmark.connectors.unit import Form, Record
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.rows.contract import tells_unknown
-from floodmark.spec.rows.source import DeltaTable, Source
+from floodmark.spec.rows.source import Source
 
 _FIRST, _EVERY = 32, 128
 """Rows of a batch that are sampled: the first ``_FIRST``, then one in ``_EVERY``."""
 _BYTES = 1 << 16
 """Most bytes of a batch that are sampled, as some rows are documents of megabytes."""
-_ADDED = {"_change_type", "_commit_version", "_commit_timestamp"}
-"""Columns that a change feed adds."""
 
 
 def columns_left_out(source: Source, batch: pa.RecordBatch) -> LeftOut:
@@ -45,7 +43,7 @@ def fields_left_out(
     """
     if not tells_unknown(source.contract):
         return LeftOut()
-    added = _ADDED if isinstance(source.connector, DeltaTable) else set[str]()
+    added = source.connector.added
     rows_with, looked_at, size = dict[str, int](), 0, 0
     for index in chain(range(min(_FIRST, len(records))), range(_FIRST, len(records), _EVERY)):
         record = records[index]

@@ -33,6 +33,8 @@ from floodmark.spec.values.schema import Schema
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
 """Columns added to a batch: event time and candidate watermark, ms; of a change feed also what became of the row, by ``CHANGES``."""
+_PARTITION = b"floodmark.source_partition"
+"""Key in the metadata of a batch all of whose rows are of one source partition."""
 CHANGE_TYPE = "_change_type"
 """The column in which a change feed says what became of a row: one of ``CHANGES``."""
 CHANGES = {"insert": 0, "delete": 1, "update_preimage": 2, "update_postimage": 3}
@@ -318,7 +320,25 @@ def _with_times(rows: pa.RecordBatch, moments: Any, source: Source) -> pa.Record
 def trace_of(rows: pa.RecordBatch, partition_by: str | None) -> Trace:
     """The candidate watermarks of rows, with the source partition of each."""
     asked = rows.column(ASKED).to_numpy(zero_copy_only=False)
-    return Trace(asked, None if partition_by is None else partition_keys(rows.column(partition_by)))
+    if partition_by is not None:
+        return Trace(asked, partition_keys(rows.column(partition_by)))
+    whole = partition_of(rows).decode()
+    return Trace(asked, [whole] * len(rows) if whole else None)
+
+
+def partition_key(name: str) -> str:
+    """A source partition by its name, as ``partition_keys`` has it for a value; empty for no name."""
+    return name and f"={name}"
+
+
+def of_partition(rows: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
+    """Rows all of which are of one source partition. Empty ``key``: a column divides them, or nothing."""
+    return rows.replace_schema_metadata({_PARTITION: key}) if key else rows
+
+
+def partition_of(rows: pa.RecordBatch) -> bytes:
+    """The key that ``of_partition`` has given rows; empty if it has given none."""
+    return bytes((rows.schema.metadata or {}).get(_PARTITION, b""))
 
 
 def partition_keys(column: pa.Array) -> list[str]:

@@ -14,13 +14,15 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
-from floodmark.spec.assets.alert import Alert, Env, check_alerts
+from floodmark.spec.assets.alert import Alert, check_alerts
 from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
 from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
-from floodmark.spec.assets.store import Secret, SecretFile, Store, describe_secret, read_secret
+from floodmark.spec.assets.store import Store
 from floodmark.spec.graph.operator import Audit, Operator
 from floodmark.spec.rows.source import Source
+from floodmark.spec.values import secret
+from floodmark.spec.values.secret import Env, Secret, SecretFile
 
 Engine = Literal["spark", "embedded"]
 """The engines that run operators."""
@@ -107,10 +109,10 @@ class Settings:
         for name, reference in self.spark:
             if isinstance(reference, str):
                 continue
-            text = read_secret(reference)
+            text = secret.read(reference)
             if not text:
                 fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct Settings(spark=...) in resources/settings.py."
-                where = describe_secret(reference)
+                where = secret.described(reference)
                 raise SetupError(where, f"the secret {name} of Spark", "nothing", fix, code="SETUP-106")
             secrets[name] = text
         return secrets

@@ -23,8 +23,7 @@ from floodmark.control.processes.package import Data, home
 from floodmark.control.serving.server import LIVE
 from floodmark.control.serving.server import PORT as PAGES_PORT
 from floodmark.core.errors import SetupError
-from floodmark.spec.assets.alert import Env
-from floodmark.spec.assets.store import SecretFile
+from floodmark.spec.values.secret import Env, SecretFile
 
 ENVIRONMENT = f"{VARIABLES}ENVIRONMENT"
 """Variable with the environment that Dagster acts in."""

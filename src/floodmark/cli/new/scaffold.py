@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.errors import LifecycleError, printable
 from floodmark.core.time import describe_span
-from floodmark.spec.rows.source import Files
+from floodmark.spec.rows.connector import Files
 
 if TYPE_CHECKING:
     from floodmark.cli.new.inference import Looked, LookedField, Model

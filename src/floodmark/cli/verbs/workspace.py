@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.rows.contract import event_time_field
 from floodmark.spec.rows.drift import KINDS as DRIFTS
 from floodmark.spec.rows.expectation import GALLERY, Expectation
-from floodmark.spec.rows.source import Files, FromColumn, Source
+from floodmark.spec.rows.source import FromColumn, Source
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -248,14 +248,12 @@ def _missing(workspace: Workspace) -> list[str]:
     Raises:
         ConnectorError: CONNECTOR-003, the path of a source is a single file.
     """
-    from floodmark.connectors.files import FileReader
-
     missing = []
     for source in workspace.sources:
-        if isinstance(source.connector, Files) and "://" not in source.connector.path:
-            path = str(Path(workspace.settings.folder, source.connector.path))
+        reader = source.connector.located(Path(workspace.settings.folder)).reader(source)
+        if reader.on_disk(0) is not None:
             try:
-                FileReader(replace(source.connector, path=path), source.contract, source.name).check_there()
+                reader.check_there()
             except ConnectorError as error:
                 if error.code != "CONNECTOR-002":
                     raise

@@ -10,15 +10,13 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
-from floodmark.connectors.files import FileReader
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import is_local
-from floodmark.spec.rows.source import DeltaTable, Files
 from floodmark.spec.workspace import Settings, Workspace
 
 _RESOURCES = {
@@ -80,18 +78,13 @@ class Data:
     def of(workspace: Workspace) -> Data:
         """The data of a workspace with absolute paths."""
         settings, folder = workspace.settings, Path(workspace.settings.folder)
-        readers, tables = list[FileReader](), [settings.lake, *([settings.logs] if settings.logs else [])]
-        for source in workspace.sources:
-            match source.connector:
-                case Files(path=path) as files if is_local(path):
-                    readers.append(FileReader(replace(files, path=str(folder / path)), source.contract, source.name))
-                case DeltaTable(path=path):
-                    tables.append(path)
-                case _:
-                    pass
+        readers = [source.connector.located(folder).reader(source) for source in workspace.sources]
+        there = [on_disk for on_disk in (reader.on_disk(0) for reader in readers) if on_disk is not None]
+        lakes = [path for path in (settings.lake, settings.logs) if path and is_local(path)]
+        tables = [*lakes, *(on_disk.folder for on_disk in there if on_disk.is_table)]
         return Data(
-            inboxes=frozenset(Path(reader.folder) for reader in readers),
-            tables=frozenset(folder / path for path in tables if is_local(path)),
+            inboxes=frozenset(Path(on_disk.folder) for on_disk in there if not on_disk.is_table),
+            tables=frozenset(folder / path for path in tables),
             lands=lambda path: any(reader.lands(path) for reader in readers),
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing.lander import Lander
 from floodmark.engines.landing.looks import WRITING, Waiting
@@ -76,17 +75,15 @@ def _holding(landing: Lander, session: Session) -> Mapping[str, Waiting]:
 def _of_folder(landing: Lander) -> dict[str, Waiting]:
     """File -> why it holds the end though it is not pending: just changed, unfinished, or refused and still there."""
     reader, holding = landing.reader, dict[str, Waiting]()
-    if not isinstance(reader, FileReader):
-        return holding
     refused, now, least = landing.landed.refused(), time.time_ns(), landing.looks.min_age * 1_000_000
-    for name, size, modified in reader.listed():
-        known = refused.get(name)
-        if reader.is_unfinished(name):
+    for unit, unfinished, hidden in reader.unsettled():
+        name, age, known = unit.name, now - unit.modified, refused.get(unit.name)
+        if unfinished:
             holding[name] = Waiting(_UNFINISHED)
-        elif known is not None and (known.size, known.modified) == (size, modified):
+        elif known is not None and (known.size, known.modified) == (unit.size, unit.modified):
             holding[name] = Waiting(_REFUSED[known.status])
-        elif 0 <= now - modified < least and (landing.landed.same(name, size, modified) or reader.is_hidden(name)):
-            holding[name] = Waiting("just changed", f"{(now - modified) / 1e9:.1f} s ago", ages=True)
+        elif 0 <= age < least and (landing.landed.same(name, unit.size, unit.modified) or hidden):
+            holding[name] = Waiting("just changed", f"{age / 1e9:.1f} s ago", ages=True)
     return holding
 
 

@@ -8,15 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import assert_never
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable as Table
 
-from floodmark.connectors.delta import DeltaReader
-from floodmark.connectors.files import FileReader
-from floodmark.connectors.memory import MemoryReader
 from floodmark.connectors.unit import Reader, Unit
+from floodmark.connectors.validation import partition_key
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
@@ -25,7 +22,7 @@ from floodmark.engines.landing.looks import Looks, Waiting
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake.folder.paths import Lake, absolute
+from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import far, log, quarantines
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed, Landing
@@ -34,6 +31,7 @@ from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time.delays import Delays
 from floodmark.semantics.time.stretches import Stretch, joined
 from floodmark.semantics.time.watermarks import (
+    SourcePartition,
     WatermarkState,
     advance,
     decide,
@@ -42,7 +40,7 @@ from floodmark.semantics.time.watermarks import (
     leave_idle,
     unclamped,
 )
-from floodmark.spec.rows.source import DeltaTable, Files, Learned, Rows, Source
+from floodmark.spec.rows.source import Learned, Source
 
 _JUDGED_ROWS = 100
 """Rows of a commit below which the share of broken rows is not checked."""
@@ -54,21 +52,7 @@ _MANY_FILES = 100_000
 
 def reader_of(source: Source, workspace: Path | None = None) -> Reader:
     """The reader of a source's connector."""
-    settings = source.connector
-    match settings:
-        case Files():
-            path = _located(settings.path, workspace)
-            return FileReader(replace(settings, path=path), source.contract, source.name)
-        case DeltaTable():
-            return DeltaReader(replace(settings, path=_located(settings.path, workspace)), source.name)
-        case Rows():
-            return MemoryReader(settings, source.name)
-        case _:
-            assert_never(settings)
-
-
-def _located(path: str, workspace: Path | None) -> str:
-    return path if "://" in path else absolute(str((workspace or Path.cwd()) / path))
+    return source.connector.located(workspace or Path.cwd()).reader(source)
 
 
 @dataclass(slots=True)
@@ -133,10 +117,22 @@ class Lander:
 
     def left(self) -> list[Unit]:
         """All units that have not landed, also those that wait."""
-        units, touched = self.reader.pending(self.landed)
+        begun = {} if self.last.ended else self.reader.begins(self.last.positions)
+        if begun:
+            self._begin(begun)
+        units, touched = self.reader.pending(self.landed, self.last.positions)
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
         return units
+
+    def _begin(self, begun: Mapping[str, str]) -> None:
+        """Land, as a marker, where the reading of new source partitions begins. They hold the watermark back until they have rows or are idle."""
+        now, source = self.clock(), self.source
+        state = self.last.state
+        if source.partition_by is None and source.connector.partitioned:
+            new = {partition_key(name): SourcePartition(seen=now) for name in begun}
+            state = replace(state, partitions=new | state.partitions)
+        self._write_marker(replace(self.next(), state=state, positions={**self.last.positions, **begun}), now)
 
     def commit(self, units: Sequence[Unit]) -> Landing | None:
         """Land units as one commit; None if all of them are still being written.
@@ -304,6 +300,7 @@ class Lander:
             ordinal=self.last.ordinal + 1,
             next_sequence=self.last.next_sequence + 1,
             state=self.last.state,
+            positions=self.last.positions,
             set_aside=self.last.set_aside,
             event_times=self.last.event_times,
             definition=self.source.canonical(),
@@ -325,8 +322,16 @@ class Lander:
             )
             for report in decided
         )
+        behind = [units[report.unit] for report in decided if units[report.unit].position]
+        positions = {self.source.connector.partition_of(unit.name): unit.position for unit in behind}
         quarantined = sum(report.broken if report.status == "landed" else 1 for report in decided)
-        return replace(landing, units=done, quarantined=quarantined, set_aside=landing.set_aside + quarantined)
+        return replace(
+            landing,
+            units=done,
+            positions={**landing.positions, **positions},
+            quarantined=quarantined,
+            set_aside=landing.set_aside + quarantined,
+        )
 
     def _write_quarantine(
         self, blobs: Blobs, units: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int

@@ -6,13 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Reader, Unit
 from floodmark.core.time import describe_span
 from floodmark.engines.landing.units import Report
 
-END_AGE = 5_000
-"""Time for which a file on a file system must be unchanged before an end of input lands, ms, unless the source declares ``min_age``."""
 WRITING = "still being written"
 
 
@@ -66,12 +63,7 @@ class Looks:
     @property
     def min_age(self) -> int:
         """Time for which a file must be unchanged before it lands, ms."""
-        if not isinstance(self.reader, FileReader):
-            return 0
-        declared = self.reader.settings.min_age_ms
-        if declared is not None:
-            return declared
-        return END_AGE if self.ending and self.reader.is_local else 0
+        return self.reader.min_age(ending=self.ending)
 
     def too_young(self, unit: Unit) -> Waiting | None:
         """Why a file does not land yet: its date is younger than ``min_age`` and it has not been looked at for so long; None if it can land."""
@@ -96,7 +88,7 @@ class Looks:
 
     def unstable(self, unit: Unit, report: Report) -> Waiting:
         """Why a unit that was listed could not be read as it was listed."""
-        now = self.reader.look(unit.name) if isinstance(self.reader, FileReader) else None
+        now = self.reader.look(unit.name)
         if now is None:
             return Waiting("gone since the folder was listed")
         if (now.size, now.modified) != (unit.size, unit.modified):

@@ -20,7 +20,7 @@ from floodmark.connectors.cells import Cells
 from floodmark.connectors.formats import Csv, csv_records
 from floodmark.connectors.text import Lines, text_records
 from floodmark.connectors.unit import Form, Record
-from floodmark.connectors.validation import Rules, trace_of
+from floodmark.connectors.validation import Rules, of_partition, partition_key, trace_of
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing import units
@@ -298,8 +298,9 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
     traces: list[Trace] = []
     times: tuple[Stretch, ...] = ()
     refusals = rules.refusals(unit)
-    for replayed, group in groupby(
-        rows, key=lambda row: row["_replay"]
+    partition_of = rules.source.connector.partition_of
+    for (replayed, partition), group in groupby(
+        rows, key=lambda row: (row["_replay"], partition_of(row["file"]))
     ):  # `keys[i]`: the key of the i-th record, None once it is reported
         settings = json.loads(replayed)
         form = _FORMS.get(settings["format"], "python")
@@ -307,8 +308,9 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
         for batch in rules.batches(_records(group, settings, rules, keys), form, refusals):
             reasons = {row.position: row.reason for row in batch.broken}
             if len(batch.rows):
-                traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))
-                yield unit, part, ROWS, units.arrow_file(batch.rows)
+                divided = of_partition(batch.rows, partition_key(partition).encode())
+                traces.append(compress(trace_of(divided, rules.source.partition_by)))
+                yield unit, part, ROWS, units.arrow_file(divided)
             times = stretches.joined(times, [_located(stretch, keys[stretch.position]) for stretch in batch.times])
             outcomes = [[*key, reasons.get(index)] for index, key in enumerate(keys) if key is not None]
             yield unit, part + 1, KEYS, json.dumps(outcomes).encode()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError, StateError
+from floodmark.core.patience import patient
 from floodmark.engines.landing import closing
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
@@ -98,7 +98,8 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         with workers.boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
             if reopen:
                 session.count(landing.reopen())
-            session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
+            with contextlib.nullcontext() if until_caught_up else patient(session.waits):
+                session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
             if end and not landing.last.ended:
                 closing.end(landing, session, wait_seconds)
             landing.close()  # after an error the next landing catches up from the log
@@ -122,13 +123,12 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, re
     """
     _check_own(lake, source)
     reader = reader_of(source, workspace)
-    if isinstance(reader, FileReader):
-        reader.check_there()
+    reader.check_there()
     last = log.check_log_fits(source, lake)
     if last is None:
         _check_not_lost(lake, source)
     elif last.ended and not reopen:
-        refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
+        refuse_ended(source, reader.pending(LandedUnits.load(lake, last), last.positions)[0])
 
 
 def _check_not_lost(lake: Lake, source: Source) -> None:

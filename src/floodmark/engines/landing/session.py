@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -168,6 +169,11 @@ class Session:
             left_out=self.left_out,
             default_nulls=self.default_nulls,
         )
+
+    def waits(self, why: str, seconds: float) -> bool:
+        """Wait while what the source is read from is away, and say so. False once ``stop`` is set."""
+        sys.stderr.write(f"{self.landing.source.name}: {why}. The landing waits, and goes on once that is over.\n")
+        return not self.wait(seconds)
 
     def wait(self, seconds: float) -> bool:
         """Sleep, at most until ``stop`` is set; True if it is set."""

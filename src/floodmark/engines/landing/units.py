@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.files import FileReader
-from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
-from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
+from floodmark.connectors.unit import Content, Gone, Reader, Unit, Unreadable
+from floodmark.connectors.validation import ASKED, Broken, Rules, of_partition, partition_key, trace_of
 from floodmark.core.errors import ConnectorError, FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.logs.quarantines import COLUMNS
@@ -28,7 +27,7 @@ from floodmark.semantics.time import stretches
 from floodmark.semantics.time.stretches import Stretch
 from floodmark.semantics.time.watermarks import Trace, compress
 from floodmark.spec.rows.contract import tells_unknown
-from floodmark.spec.rows.source import Files, Source
+from floodmark.spec.rows.source import Source
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` holds the outcome of quarantined rows that were checked again."""
@@ -117,14 +116,14 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
             reason = "the file was replaced after landing; to land the new content give it a new name"
             report = Report(unit=index, status="replaced", reason=reason, size=unit.size, digest=digest)
         else:
-            report = yield from _read(index, content, rules, parts)
+            report = yield from _read(index, content, rules, parts, rules.source.connector.partition_of(unit.name))
             report = replace(report, times=[replace(stretch, file=unit.name) for stretch in report.times])
             if report.size != unit.size:  # the file is still being written
                 report = replace(report, status="changing")
     except FloodmarkError as error:
         report = Report(unit=index, status="changing", error={**error.as_json(), "kind": type(error).__name__})
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and isinstance(reader, FileReader):  # gone, or on another machine
+        if isinstance(error, FileNotFoundError) and reader.vanishing:  # gone, or on another machine
             report = Report(unit=index, status="changing", reason=str(error))
         else:
             problem = {
@@ -139,30 +138,34 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
     yield report.as_blob(next(parts))
 
 
-def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> Generator[Blob, None, Report]:
+def _read(
+    index: int, content: Content, rules: Rules, parts: Iterator[int], partition: str
+) -> Generator[Blob, None, Report]:
     rows, broken, reason, examples = 0, 0, "", list[str]()
     status: Status = "landed"
+    gone = False
     traces: list[Trace] = []
     times: tuple[Stretch, ...] = ()
     left_out = LeftOut()
     try:
         for batch in rules.batches(content.records(), content.form, rules.refusals(index)):
             if len(batch.rows):
-                traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))
-                yield index, next(parts), ROWS, arrow_file(batch.rows)
+                of_unit = of_partition(batch.rows, partition_key(partition).encode())
+                traces.append(compress(trace_of(of_unit, rules.source.partition_by)))
+                yield index, next(parts), ROWS, arrow_file(of_unit)
             if batch.broken:
                 yield index, next(parts), BROKEN, _broken(batch.broken, content.replay)
             examples += [f"row {row.position}: {row.reason}" for row in batch.broken[: EXAMPLES - len(examples)]]
             rows, broken = rows + len(batch.rows), broken + len(batch.broken)
             times, left_out = stretches.joined(times, batch.times), left_out.plus(batch.left_out)
     except Unreadable as error:
-        status, reason = "unreadable", str(error)
+        status, reason, gone = "unreadable", str(error), isinstance(error, Gone)
     if broken and not rows:
         _refuse_pattern(rules.source, broken, examples)
     size, digest = content.fingerprint()
     if content.left_out is not None and tells_unknown(rules.source.contract):
         left_out = LeftOut(rows=dict.fromkeys(content.left_out, rows + broken), looked_at=rows + broken)
-    if reason:
+    if reason and not gone:
         reason = (
             f"the file cannot be read to its end: {reason}; {rows + broken:,} rows of its {size:,} bytes could be read and "
             "none of them landed; replace it by a whole one"
@@ -189,9 +192,8 @@ def _refuse_pattern(source: Source, lines: int, examples: Sequence[str]) -> None
 
     A source that sets aside any share of its rows sets aside these, too.
     """
-    settings = source.connector
-    if isinstance(settings, Files) and settings.format in {"text", "logfmt"} and source.max_quarantine_share < 1:
-        pattern = "logfmt" if settings.pattern is None else f"the pattern {settings.pattern}"
+    pattern = source.connector.pattern_of_lines
+    if pattern and source.max_quarantine_share < 1:
         got = f"{lines:,} lines, none of which does: {'; '.join(examples)}"
         fix = "Correct pattern= of Files(...); to set such lines aside: Source(..., max_quarantine_share=1)."
         where = f"source '{source.name}'"

@@ -15,8 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from floodmark.core.errors import ConnectorError
+from floodmark.core.patience import waits
 from floodmark.lake.folder.credentials import refreshed
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ FRONT = 8 << 20
 """Bytes that ``front`` reads: files up to this size are read by one request."""
 _LONGEST_WAIT_SECONDS = 15.0
 """Between two looks whether credentials were renewed."""
-_PATIENCE: ContextVar[Callable[[str, float], bool] | None] = ContextVar("patience", default=None)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 """The store's name of a refusal, in its answer."""
 _UNKNOWN = ("NotImplemented", "501", "not supported", "not implemented")
@@ -382,7 +381,7 @@ def _asked(location: str, ask: Callable[[ObjectStore, str], Result], again: tupl
             raise FileNotFoundError(location) from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             message = f"{location}: {_short(error)}"
-            if not refreshed() and not _waits(message, pause):
+            if not refreshed() and not waits(message, pause):
                 raise PermissionError(message) from error
             pause = min(pause * 2, _LONGEST_WAIT_SECONDS)
             continue
@@ -405,25 +404,6 @@ def attempts() -> Iterator[bool]:
         yield bool(left)
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-
-
-@contextmanager
-def patient(wait: Callable[[str, float], bool]) -> Iterator[None]:
-    """Context manager in which a request waits while the store refuses the credentials, which may just be renewed.
-
-    Args:
-        wait: (message, seconds) -> True once the time has passed; False to give up.
-    """
-    token = _PATIENCE.set(wait)
-    try:
-        yield
-    finally:
-        _PATIENCE.reset(token)
-
-
-def _waits(message: str, seconds: float) -> bool:
-    wait = _PATIENCE.get()
-    return wait is not None and wait(message, seconds)
 
 
 def _short(error: Exception) -> str:

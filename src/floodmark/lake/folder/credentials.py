@@ -10,7 +10,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from floodmark.spec.assets.store import SecretFile, Store
+from floodmark.spec.assets.store import Store
+from floodmark.spec.values.secret import SecretFile
 
 _FILES = "FLOODMARK_STORE_FILES"
 """Variable with the paths of secrets, by the variables of the secrets, as JSON."""

@@ -95,7 +95,7 @@ def far_rows(source: Source, landing: Landing) -> tuple[FarRows, ...]:
                 distance=ahead.start - others.end,
                 file=ahead.file,
                 position=ahead.position,
-                late=None if holds and source.partition_by else late,
+                late=None if holds and source.divided else late,
                 holds=holds,
                 remedy=_ahead(source, ahead, clock=landing.modified, holds=holds),
             )

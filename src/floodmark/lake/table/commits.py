@@ -67,6 +67,7 @@ class Landing:
         left_out: fields of landed rows that are not in the contract.
         default_nulls: texts that were read as null by default.
         unmet: expectation -> rows of this commit that do not meet it, of those that the landing has judged and that have set no row aside.
+        positions: source partition -> position up to which it has landed, of a connector that reads from positions; its next unit begins there.
     """
 
     source: str
@@ -87,6 +88,7 @@ class Landing:
     left_out: LeftOut = field(default_factory=LeftOut)
     default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
     unmet: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def progress(self) -> int:

@@ -85,6 +85,14 @@ class Trace:
     candidates: Milliseconds
     partitions: Sequence[str] | None = None
 
+    @property
+    def only(self) -> str | None:
+        """The source partition of all rows; None if there are several."""
+        if self.partitions is None:
+            return WHOLE
+        keys = set(self.partitions)
+        return keys.pop() if len(keys) == 1 else None
+
     def as_json(self) -> dict[str, Any]:
         """For the few numbers a worker sends to the driver."""
         keys = None if self.partitions is None else list(self.partitions)
@@ -177,8 +185,10 @@ def advance(
     state = leave_idle(state, now=now, idle_timeout=idle_timeout)
     if not len(trace.candidates):
         return trace.candidates, state
-    if trace.partitions is None:
-        return _advance_one(state, trace.candidates, now)
+    only = trace.only
+    if only is not None:
+        return _advance_one(state, trace.candidates, only, now)
+    assert trace.partitions is not None
     return _advance_several(state, trace.candidates, trace.partitions, now)
 
 
@@ -242,8 +252,9 @@ def compress(trace: Trace) -> Trace:
     """
     if not len(trace.candidates):
         return trace
-    if trace.partitions is None:
-        return Trace(trace.candidates.max(keepdims=True))
+    if (only := trace.only) is not None:
+        return Trace(trace.candidates.max(keepdims=True), None if trace.partitions is None else [only])
+    assert trace.partitions is not None
     keys, first, index = np.unique(np.asarray(trace.partitions, dtype=object), return_index=True, return_inverse=True)
     starts = np.sort(first)
     stops = [*starts[1:], len(index)]
@@ -258,16 +269,16 @@ def compress(trace: Trace) -> Trace:
     return Trace(np.concatenate(values), [str(key) for key in keys[np.concatenate(rows)]])
 
 
-def _advance_one(state: WatermarkState, asked: Milliseconds, now: int) -> tuple[Milliseconds, WatermarkState]:
-    before = state.partitions.get(WHOLE, SourcePartition()).watermark
-    after = np.maximum.accumulate(asked)
+def _advance_one(state: WatermarkState, asked: Milliseconds, key: str, now: int) -> tuple[Milliseconds, WatermarkState]:
+    """All rows are of one source partition: the others hold the watermark where they are."""
+    others = min((p.watermark for name, p in state.partitions.items() if name != key and not p.idle), default=END)
+    before = state.partitions.get(key, SourcePartition()).watermark
+    own = np.maximum(np.maximum.accumulate(asked), before)
+    after = np.maximum(np.minimum(own, others), state.watermark)
     stamps = np.empty_like(after)
-    stamps[0] = state.watermark
-    np.maximum(after[:-1], state.watermark, out=stamps[1:])
-    newest = max(before, int(after[-1]))
-    partition = SourcePartition(watermark=newest, seen=now)
-    partitions = {**state.partitions, WHOLE: partition}
-    return stamps, replace(state, watermark=max(state.watermark, newest), partitions=partitions)
+    stamps[0], stamps[1:] = state.watermark, after[:-1]
+    partitions = {**state.partitions, key: SourcePartition(watermark=int(own[-1]), seen=now)}
+    return stamps, replace(state, watermark=int(after[-1]), partitions=partitions)
 
 
 def _advance_several(

@@ -9,32 +9,14 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.time import describe_span, span
+from floodmark.spec.values.secret import Env
 
 Level = Literal["ok", "warning", "error"]
 """How bad the health of a stream is."""
 LEVELS: tuple[Level, ...] = get_args(Level)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHORTEST, _LONGEST = 1_000, 300_000
 """Of a deadline, ms."""
 _MOST_TRIES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Env:
-    """A secret by reference: an environment variable of the supervisor, read when an alert is sent. Its value is in no package, record or log.
-
-    Raises:
-        DefinitionError: DEFINITION-298, no name of a variable.
-    """
-
-    name: str
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be a variable's name: likely the secret itself."""
-        if not isinstance(self.name, str) or not _VARIABLE.fullmatch(self.name):
-            got = "something else"  # perhaps a secret
-            fix = 'For example Env("SLACK_URL").'
-            raise DefinitionError("Env", "the name of an environment variable", got, fix, code="DEFINITION-298")
 
 
 Text = str | Env

@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from floodmark.core.errors import ConnectorError, DefinitionError
-from floodmark.spec.assets.alert import Env
-
-
-@dataclass(frozen=True, slots=True)
-class SecretFile:
-    """A secret by reference: a file with nothing but the secret, as orchestrators mount them. Read again when the store refuses the secret.
-
-    Raises:
-        DefinitionError: DEFINITION-298, no absolute path.
-    """
-
-    path: str
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be a path: likely the secret itself."""
-        if not isinstance(self.path, str) or not self.path.startswith("/") or "\n" in self.path:
-            got = "something else"  # perhaps a secret
-            fix = 'For example SecretFile("/run/secrets/lake_key").'
-            raise DefinitionError("SecretFile", "the absolute path of a file", got, fix, code="DEFINITION-298")
-
-
-Secret = Env | SecretFile
+from floodmark.spec.values.secret import Env, Secret, SecretFile, described, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +62,10 @@ class Store:
 
     @staticmethod
     def _read(secret: Secret) -> str:
-        value = read_secret(secret)
+        value = read(secret)
         if not value:
             fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct Store(...) in resources/settings.py."
             raise ConnectorError(
-                describe_secret(secret), "a secret of the lake's store", "nothing", fix, code="CONNECTOR-215"
+                described(secret), "a secret of the lake's store", "nothing", fix, code="CONNECTOR-215"
             )
         return value
-
-
-def read_secret(secret: Secret) -> str:
-    """The text of a secret; empty if its variable or file is missing or empty."""
-    if isinstance(secret, Env):
-        return os.environ.get(secret.name, "")
-    try:
-        return Path(secret.path).read_text("utf-8").strip()
-    except OSError:
-        return ""
-
-
-def describe_secret(secret: Secret) -> str:
-    """Where a secret is, for people."""
-    return f"variable {secret.name}" if isinstance(secret, Env) else f"file {secret.path}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, get_args
 
 from attrs import Attribute, Converter
 
 from floodmark.core.errors import DefinitionError
+from floodmark.core.time import describe_span, span
 from floodmark.spec.rows.contract import Contract, schema
 from floodmark.spec.values.schema import Schema
 
@@ -78,3 +80,16 @@ def new_columns(names: Iterable[str], where: str, expected: str, fix: str) -> No
     """
     if taken := ", ".join(names):
         raise DefinitionError(where, expected, taken, fix, code="DEFINITION-050")
+
+
+def not_negative(value: str | timedelta, where: str) -> int:
+    """A duration in ms.
+
+    Raises:
+        DefinitionError: DEFINITION-004, it is less than zero; DEFINITION-001, it is no duration.
+    """
+    milliseconds = span(value, where)
+    if milliseconds < 0:
+        got = describe_span(milliseconds)
+        raise DefinitionError(where, "zero or more", got, "Write the duration without a minus.", code="DEFINITION-004")
+    return milliseconds

@@ -2,189 +2,24 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
 from attrs import Attribute, field, frozen
 
-from floodmark.core.errors import DefinitionError, closest, shown
+from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
-from floodmark.core.time import describe_span, span
+from floodmark.core.time import describe_span
 from floodmark.spec.expressions import check
-from floodmark.spec.rows.checks import converting, written
+from floodmark.spec.rows.checks import converting, not_negative, written
+from floodmark.spec.rows.connector import Connector
 from floodmark.spec.rows.contract import Contract, event_time_field, schema
 from floodmark.spec.values.schema import Schema
 
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 LONGEST_NAME = 100
 """Longest name of a source, operator or output: file systems take 255 bytes for a table's folder, which holds two of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """A folder of files, landed in the order of ``order_by``, each file once.
-
-    Args:
-        path: a folder or glob, relative to the workspace, or a URI Spark can read.
-        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects), ``"parquet"``, ``"text"`` (a row per line, by
-            ``pattern``) or ``"logfmt"`` (``key=value`` pairs); by default by the end of the file's name. ``.gz`` files are decompressed.
-        order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
-        null_values: CSV texts that mean null in every field.
-        missing_values: CSV texts that mean null in fields that hold no text: numbers, times, booleans. None, the default: ``NA``, unless
-            ``null_values`` is given; each landing says how often it was read so.
-        delimiter: of CSV.
-        decimal: ``"."`` or ``","``: the sign between whole and fraction in CSV; with a comma, points may stand between thousands.
-        encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
-        header: names of the columns of CSV files that have no header line.
-        skip: number of lines before the header of CSV files.
-        pattern: of a whole line of text, as Python's ``re`` writes it: each named group is a field of that name. Or the name of a
-            pattern: ``"common"`` and ``"combined"``, of the logs of web servers. A line that does not match is set aside.
-        min_age: a file lands once it has been unchanged for this long, by its date, or by size and date over two looks. By default a file
-            lands at the next look, and on a local disk an end of input waits for files that have changed in the last 5 seconds. ``"0 s"``:
-            files appear whole, by a rename. A writer that pauses for longer than this lands in halves.
-
-    Raises:
-        DefinitionError: DEFINITION-153; DEFINITION-201, the pattern; DEFINITION-001 and 004, ``min_age`` is no duration.
-    """
-
-    path: str
-    format: Literal["csv", "json", "parquet", "text", "logfmt"] | None = None
-    order_by: Literal["name", "modified"] = "name"
-    null_values: tuple[str, ...] = ("",)
-    missing_values: tuple[str, ...] | None = None
-    delimiter: str = ","
-    decimal: Literal[".", ","] = "."
-    encoding: str = "utf-8"
-    header: tuple[str, ...] = ()
-    skip: int = 0
-    pattern: str | None = None
-    min_age: str | timedelta | None = None
-
-    def __post_init__(self) -> None:
-        self._check_pattern()
-        if self.min_age is not None:
-            _not_negative(self.min_age, f"Files({self.path!r}), min_age")
-        wrong = {
-            "format": self.format not in {None, "csv", "json", "parquet", "text", "logfmt"},
-            "order_by": self.order_by not in {"name", "modified"},
-            "delimiter": len(self.delimiter) != 1 or self.delimiter in '"\r\n',
-            "decimal": self.decimal not in {".", ","} or self.decimal == self.delimiter,
-            "encoding": not _is_encoding(self.encoding),
-            "header": isinstance(self.header, str) or len(set(self.header)) < len(self.header),
-            "skip": self.skip < 0,
-        }
-        for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            got = f"{name}={getattr(self, name)!r}"
-            raise DefinitionError(
-                f"Files({self.path!r})", _FILE_SETTINGS[name], got, f"Correct {name}.", code="DEFINITION-153"
-            )
-
-    @property
-    def min_age_ms(self) -> int | None:
-        """``min_age``, ms; None if it is not declared."""
-        return None if self.min_age is None else span(self.min_age)
-
-    def _check_pattern(self) -> None:
-        """Raise DefinitionError DEFINITION-201 if the pattern is missing, in vain, no pattern, or has no named group."""
-        where, expected = f"Files({self.path!r})", 'a pattern with named groups, for format="text" alone'
-        fix = 'For example Files(..., format="text", pattern=r"(?P<at>\\S+) (?P<level>\\w+) (?P<message>.*)").'
-        if (self.format == "text") != (self.pattern is not None):
-            got = f"format={self.format!r}, pattern={self.pattern!r}"
-            raise DefinitionError(where, expected, got, fix, code="DEFINITION-201")
-        if self.pattern is not None:
-            try:
-                groups = re.compile(PATTERNS.get(self.pattern, self.pattern)).groupindex
-            except re.error as error:
-                got = f"pattern={self.pattern!r} ({error})"
-                raise DefinitionError(where, expected, got, fix, code="DEFINITION-201") from error
-            if not groups:
-                got = f"pattern={self.pattern!r}"
-                fix = f"{closest(self.pattern, PATTERNS)}{fix}"
-                raise DefinitionError(where, expected, got, fix, code="DEFINITION-201")
-
-
-_REQUEST = r'''"(?:(?P<method>[A-Z]+) (?P<path>\S+)(?: (?P<protocol>HTTP/[0-9.]+))?|(?P<request>(?:[^"\\]|\\.)*))"'''
-_COMMON = (
-    r"(?P<host>\S+) (?P<identity>\S+) (?P<user>.+?) \[(?P<at>[^\]]+)\] "
-    + _REQUEST
-    + r" (?P<status>[0-9]{3}) (?P<bytes>[0-9]+|-)"
-)
-_COMBINED = _COMMON + r''' "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)"'''
-PATTERNS = {
-    "common": _COMMON,
-    "combined": _COMBINED,
-    "combined and more": _COMBINED + r" (?P<more>.+)",
-    "virtual hosts": r"(?P<server>\S+) " + _COMBINED,
-}
-"""Patterns of the logs of web servers by name: Apache's and nginx's ``common`` and ``combined`` formats, the latter with more behind the agent, or
-with the server in front. ``request`` is what no request of HTTP is."""
-_FILE_SETTINGS = {
-    "format": '"csv", "json", "parquet", "text" or "logfmt"',
-    "order_by": '"name" or "modified"',
-    "delimiter": "one character between fields",
-    "decimal": '"." or ",", and another one than the delimiter',
-    "encoding": 'an encoding of Python\'s, such as "utf-8", "utf-16" or "cp1252"',
-    "header": 'the names of all columns, each once: ("at", "amount")',
-    "skip": "a number of lines",
-}
-
-
-def _is_encoding(name: str) -> bool:
-    try:
-        return bool(codecs.lookup(name))
-    except LookupError:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaTable:
-    """A Delta table that another system writes, landed commit by commit.
-
-    Args:
-        path: of the table.
-        starting_version: the first version to land; 0: all versions that the table still has.
-        read: ``"appends"``: the table is only appended to; a version that updates or deletes rows stops the landing.
-            ``"changes"``: the input is the table's content: a delete retracts the inserted row, an update retracts the old row and
-            inserts the new one. ``"events"``: every change is a row of its own, with three more columns, named as in Delta:
-            ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``, ``delete``), ``_commit_version`` and
-            ``_commit_timestamp``; a contract reads them by ``Field(alias="_change_type")``.
-
-    Set ``delta.enableChangeDataFeed`` on a table that is updated: without change files an update lands as a delete and an insert of every
-    row of the files it rewrites, which has the same result but costs more.
-
-    Time: lateness of a retraction is decided by its own event time, as for any row: behind the watermark it is late.
-    Source: Delta Lake, change data feed.
-    """
-
-    path: str
-    starting_version: int = 0
-    read: Literal["appends", "changes", "events"] = "appends"
-
-
-@frozen(init=False)
-class Rows:
-    """Rows in memory, for tests and examples; landed once, in their order.
-
-    Args:
-        rows: dictionaries, one per row.
-    """
-
-    rows: tuple[str, ...]
-
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.__attrs_init__(tuple(json.dumps(row, default=_as_json) for row in rows))
-
-
-def _as_json(value: object) -> object:
-    """A value that JSON has no form for, as a value that has one: a number of numpy as a number, any other value as text."""
-    return value.item() if hasattr(value, "item") else str(value)
-
-
-Connector = Files | DeltaTable | Rows
 
 
 class _Strategy(Declared):
@@ -195,7 +30,7 @@ class _Strategy(Declared):
 
 
 def _bound(value: str | timedelta, strategy: object = None, _: Any = None) -> int:
-    return _not_negative(value, type(strategy).__name__)
+    return not_negative(value, type(strategy).__name__)
 
 
 @frozen(field_transformer=converting)
@@ -275,7 +110,7 @@ Strategy = BoundedOutOfOrderness | Ascending | Punctuated | FromColumn | Learned
 
 
 def _length(value: str | timedelta | None, source: Any = None, setting: Any = None) -> int | None:
-    return None if value is None else _not_negative(value, f"source '{source.name}', {setting.name}")
+    return None if value is None else not_negative(value, f"source '{source.name}', {setting.name}")
 
 
 @frozen(field_transformer=converting)
@@ -285,7 +120,7 @@ class Source(Declared):
     Args:
         name: lower case, digits, underscores; the table's name.
         contract: of its rows.
-        connector: ``Files``, ``DeltaTable`` or ``Rows``.
+        connector: what it reads: ``Files``, ``DeltaTable``, ``Rows``, or any other :class:`~floodmark.spec.rows.connector.Connector`.
         watermark: the strategy that decides, while landing and for ever, which rows are late.
         granularity: ``"row"`` (exact, the default): every row is judged by all rows before it; ``"commit"``: by all commits
             before its own, for volume.
@@ -372,15 +207,19 @@ class Source(Declared):
         return schema(self.contract)
 
     @property
+    def divided(self) -> bool:
+        """Whether the source has source partitions, over which its watermark is the minimum."""
+        return self.partition_by is not None or self.connector.partitioned
+
+    @property
     def revisable(self) -> bool:
         """Whether rows of the source may be retracted."""
-        return isinstance(self.connector, DeltaTable) and self.connector.read == "changes"
+        return self.connector.revisable
 
     def canonical(self) -> dict[str, Any]:
         """Everything that decides the meaning of the log: columns and watermark strategy, but not the folder that is read."""
-        read = {"read": self.connector.read} if isinstance(self.connector, DeltaTable) else {}
         columns = {"schema": self.schema.canonical(), "event_time": event_time_field(self.contract)}
-        return super().canonical() | columns | {name: how for name, how in read.items() if how != "appends"}
+        return super().canonical() | columns | self.connector.meaning()
 
     @property
     def fingerprint(self) -> str:
@@ -401,11 +240,3 @@ def check_name(name: str, where: str) -> None:
         raise DefinitionError(
             f"{where[:60]}...'", f"a name of at most {LONGEST_NAME} characters", got, fix, code="DEFINITION-016"
         )
-
-
-def _not_negative(value: str | timedelta, where: str) -> int:
-    milliseconds = span(value, where)
-    if milliseconds < 0:
-        got = describe_span(milliseconds)
-        raise DefinitionError(where, "zero or more", got, "Write the duration without a minus.", code="DEFINITION-004")
-    return milliseconds

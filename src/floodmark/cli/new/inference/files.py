@@ -12,7 +12,7 @@ from pathlib import Path
 from floodmark.connectors.files import ENDINGS, Format
 from floodmark.connectors.text import fields_of
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.rows.source import PATTERNS
+from floodmark.spec.rows.connector import PATTERNS
 
 _TEXTS = {".txt", ".log", ".dat", ".data", ".psv", ""}
 """Endings that do not give the format; the format is inferred from the text."""

@@ -16,7 +16,7 @@ from floodmark.cli.new.inference.fields import Fields, LookedField, Model, in_as
 from floodmark.cli.new.inference.files import Found, find
 from floodmark.cli.new.inference.sample import Dialect, Sample, read
 from floodmark.cli.new.inference.times import FINER, TOLERATED, epoch_of, named_like_time
-from floodmark.spec.rows.source import Files
+from floodmark.spec.rows.connector import Files
 from floodmark.spec.values.annotations import TimeFormat
 
 _NUMBERS = {"int", "float", "Decimal", "str"}

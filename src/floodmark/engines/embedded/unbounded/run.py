@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
+from floodmark.core.patience import patient
 from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.sail.session import Sail
@@ -29,7 +30,6 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.outcome import Tally, explained
-from floodmark.lake.folder import bucket
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
@@ -114,7 +114,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             for reader in stream.readers.values():
                 reader.end_here()
         try:
-            with found_lost(operator, lake, _again(operator)), bucket.patient(partial(_wait, operator, stop)):
+            with found_lost(operator, lake, _again(operator)), patient(partial(_wait, operator, stop)):
                 stream.restate()
                 stream.run_timer_batch()
                 while not stop.is_set():

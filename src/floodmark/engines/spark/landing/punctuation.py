@@ -11,7 +11,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT, of_partition, partition_of
 from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.landing import units
 from floodmark.engines.landing.judging import Refused
@@ -135,7 +135,7 @@ def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
     unit, part, kind, data = blob
     if kind == ROWS:
         rows = units.rows_of(data)
-        data = None  # type: ignore[assignment]  # the rows are in columns of their own
+        data = partition_of(rows)  # all that is left to tell: the rows are in columns of their own
     else:
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
     size = len(rows)
@@ -160,4 +160,4 @@ def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.Record
                 continue
             moves = piece.column("_moves").to_numpy(zero_copy_only=False)
             rows = piece.drop_columns([*of_spark.BLOB.names, ROW, "_moves"])
-            yield blob, units.moving(rows, moves)
+            yield blob, units.moving(of_partition(rows, blob[3]), moves)

@@ -12,15 +12,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta import DeltaReader
-from floodmark.connectors.files import FileReader
 from floodmark.core.errors import ConnectorError, SetupError
 from floodmark.engines.landing.lander import reader_of
 from floodmark.engines.spark.session import executors
@@ -172,15 +169,10 @@ def check_source(spark: SparkSession, source: Source, workspace: Path) -> None:
     Raises:
         ConnectorError: CONNECTOR-210, a worker does not.
     """
-    reader = reader_of(source, workspace)
-    match reader:
-        case FileReader(is_local=True):
-            folder = reader.folder.removeprefix("file://")
-            files = {f"{folder}/{name}": size for name, size, _ in islice(reader.listed(), _FILES)}
-        case DeltaReader() if is_local(reader.settings.path):
-            folder, files = reader.settings.path, {}
-        case _:
-            return
+    there = reader_of(source, workspace).on_disk(_FILES)
+    if there is None:
+        return
+    folder, files = there.folder, there.files
     for worker in _ask(spark, [folder, *files]):
         if not worker.seen[folder]:
             got = f"no such folder on worker {worker.host}"
@@ -189,8 +181,8 @@ def check_source(spark: SparkSession, source: Source, workspace: Path) -> None:
             if other is None:
                 continue
             path, size = other
-            there = f"{worker.seen[path]} bytes" if worker.seen[path] else "none"
-            got = f"{path} of {size} bytes here, {there} on worker {worker.host}"
+            seen = f"{worker.seen[path]} bytes" if worker.seen[path] else "none"
+            got = f"{path} of {size} bytes here, {seen} on worker {worker.host}"
         fix = (
             "Put the files on a disk that driver and workers mount under one path, or into a bucket, and name it in Files(...); or land on this "
             f"machine alone: floodmark land {source.name} --engine embedded"

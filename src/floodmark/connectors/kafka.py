@@ -1,0 +1,419 @@
+"""Reader of a topic of Kafka: ranges of offsets of each partition, through librdkafka, without a consumer group.
+
+The positions are in the landing commits, so the broker has nothing to say about what has landed. Offsets may have gaps, where a topic is
+compacted or has transactions: a range is complete once a message behind it, or the end of its partition, was seen; messages are never counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from floodmark.connectors.unit import NOWHERE, Form, Gone, Reader, Record, Unit
+from floodmark.core.errors import ConnectorError, SetupError, closest
+from floodmark.core.patience import waits
+from floodmark.lake.table.commits import Landed
+from floodmark.spec.rows.contract import inputs_of
+from floodmark.spec.rows.kafka import Kafka
+from floodmark.spec.rows.source import Source
+from floodmark.spec.values import secret
+from floodmark.spec.values.secret import Env, SecretFile
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka.admin import AdminClient
+
+Answer = TypeVar("Answer")
+
+_ASK_SECONDS = 10.0
+"""Longest wait for an answer about topics and offsets."""
+_POLL_SECONDS = 0.1
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
+_TOGETHER = 5_000
+"""Messages that are taken over at once."""
+_GONE = "gone "
+"""Before the offsets in the name of a unit whose messages retention has removed."""
+
+
+class _Topic(NamedTuple):
+    """A topic as it is now.
+
+    Args:
+        id: of the topic; a topic that is deleted and made anew has another one.
+        offsets: partition -> (first offset kept, offset behind the last message that may be read).
+    """
+
+    id: str
+    offsets: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReader(Reader):
+    """Reads a topic.
+
+    Args:
+        settings: as the author wrote them.
+        source: name of the source, for messages.
+        added: the added fields that the contract reads.
+    """
+
+    settings: Kafka
+    source: str
+    added: frozenset[str]
+
+    def pending(
+        self,
+        landed: Mapping[str, Landed],  # noqa: ARG002 - the positions say it
+        positions: Mapping[str, str] = NOWHERE,
+    ) -> tuple[list[Unit], list[Landed]]:
+        """The messages behind the positions, as units of each partition in turn.
+
+        Raises:
+            ConnectorError: CONNECTOR-230 no broker answers, 231 no such topic, 232 messages are gone that have not landed, 233 the topic
+                was deleted and made anew.
+        """
+        topic = self._look()
+        ranges: list[tuple[int, int, Unit]] = []
+        for partition, (first, end) in sorted(topic.offsets.items()):
+            position = positions.get(self._key(partition))
+            if position is None:
+                continue
+            at, _, known = position.partition("@")
+            start = int(at)
+            if known != topic.id or start > end:
+                raise self._made_anew(partition, start, end)
+            if start < first:
+                ranges.append((0, partition, self._gone(topic, partition, start, first)))
+                start = first
+            for number, low in enumerate(range(start, end, self.settings.messages_per_unit), 1):
+                high = min(low + self.settings.messages_per_unit, end)
+                name = f"{self._key(partition)}/{low}-{high - 1}"
+                ranges.append((number, partition, Unit(name=name, position=f"{high}@{topic.id}")))
+        return [unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], []
+
+    def begins(self, positions: Mapping[str, str]) -> Mapping[str, str]:
+        """As ``Reader``: the partitions of the topic."""
+        topic = self._look()
+        latest = self.settings.start == "latest" and not positions
+        return {
+            self._key(partition): f"{end if latest else first}@{topic.id}"
+            for partition, (first, end) in sorted(topic.offsets.items())
+            if self._key(partition) not in positions
+        }
+
+    def check_there(self) -> None:
+        """As ``Reader``: the topic exists."""
+        self._look()
+
+    def open(self, unit: Unit) -> _Range:
+        """The messages of a unit."""
+        partition, _, offsets = unit.name.removeprefix(f"{self.settings.topic}/").partition("/")
+        first, last = (int(offset) for offset in offsets.removeprefix(_GONE).split("-"))
+        return _Range(self, int(partition), first, last, gone=offsets.startswith(_GONE))
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"source '{self.source}', topic '{self.settings.topic}'"
+
+    def _key(self, partition: int) -> str:
+        return f"{self.settings.topic}/{partition}"
+
+    def _gone(self, topic: _Topic, partition: int, start: int, first: int) -> Unit:
+        """A unit for messages that retention has removed before they landed.
+
+        Raises:
+            ConnectorError: CONNECTOR-232, ``on_gap`` is ``"stop"``.
+        """
+        if self.settings.on_gap == "stop":
+            got = f"{first - start:,} offsets of partition {partition} removed by the topic's retention: {start} to {first - 1}"
+            fix = (
+                f'To go on with what is kept: Kafka(..., on_gap="continue"), then floodmark land {self.source}; the gap then has an entry in the '
+                "quarantine. To keep messages for longer: raise retention.ms of the topic."
+            )
+            raise ConnectorError(self.where, f"messages from offset {start} on", got, fix, code="CONNECTOR-232")
+        return Unit(name=f"{self._key(partition)}/{_GONE}{start}-{first - 1}", position=f"{first}@{topic.id}")
+
+    def _made_anew(self, partition: int, start: int, end: int) -> ConnectorError:
+        got = f"another topic of this name, whose partition {partition} ends at offset {end}; {start} have landed"
+        fix = (
+            "It was deleted and made anew. Its messages are those of another source: land them under a new source name, with a union of both for "
+            "their readers."
+        )
+        return ConnectorError(self.where, "the topic that has landed so far", got, fix, code="CONNECTOR-233")
+
+    def _look(self) -> _Topic:
+        """The topic now. Waits for a broker where the landing is one that goes on.
+
+        Raises:
+            ConnectorError: CONNECTOR-230, 231.
+        """
+        kafka, pause = _client(), _FIRST_PAUSE_SECONDS
+        unknown = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001 - its name
+        admin, seen = _admin(self.settings)
+        while True:
+            try:
+                return _asked(admin, self.settings)
+            except kafka.KafkaException as error:
+                if error.args[0].code() in unknown:
+                    raise self._no_topic(admin) from error
+                admin.poll(0)  # tells what it has seen
+                why = seen.last or str(error.args[0].str())
+            self.wait(why, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def wait(self, why: str, seconds: float) -> None:
+        """Wait for the brokers, where the landing is one that goes on.
+
+        Raises:
+            ConnectorError: CONNECTOR-230, it is not.
+        """
+        if not waits(f"the brokers {self.settings.servers} do not answer ({why})", seconds):
+            raise _no_answer(self.where, self.settings, why)
+
+    def _no_topic(self, admin: AdminClient) -> ConnectorError:
+        topics = [name for name in admin.list_topics(timeout=_ASK_SECONDS).topics if not name.startswith("__")]
+        fix = f"{closest(self.settings.topic, topics)}Make the topic, or correct its name in Kafka(...)."
+        got = f"none on {self.settings.servers}"
+        return ConnectorError(self.where, "a topic of this name", got, fix, code="CONNECTOR-231")
+
+
+def reader(settings: Kafka, source: Source) -> KafkaReader:
+    """The reader of a source that is a topic."""
+    return KafkaReader(settings, source.name, settings.added & inputs_of(source.contract).keys())
+
+
+def _no_answer(where: str, settings: Kafka, why: str) -> ConnectorError:
+    """The error for brokers that do not answer."""
+    fix = (
+        "Start the broker, or correct servers= and properties= of Kafka(...): a listener with TLS or SASL needs security.protocol there. What has "
+        "landed stays; the landing goes on where it was."
+    )
+    return ConnectorError(where, f"an answer of {settings.servers}", f"none: {why}", fix, code="CONNECTOR-230")
+
+
+@dataclass(slots=True)
+class _Range:
+    """Consecutive offsets of a partition.
+
+    Args:
+        reader: of the topic.
+        partition: number of the partition.
+        first: offset.
+        last: offset; there may be no message of that offset.
+        gone: whether retention has removed the messages.
+    """
+
+    reader: KafkaReader
+    partition: int
+    first: int
+    last: int
+    gone: bool
+    form: Form = field(default="json", init=False)
+    replay: str | None = field(default='{"format": "json"}', init=False)
+    left_out: None = field(default=None, init=False)
+    default_nulls: Mapping[str, int] = field(default_factory=dict, init=False)
+    _digest: Any = field(default_factory=hashlib.blake2b, init=False)
+
+    def records(self) -> Iterator[Record]:
+        """A record per message, whose position is its offset.
+
+        Raises:
+            Gone: retention has removed the messages.
+            ConnectorError: CONNECTOR-230 no broker answers, 234 the broker refuses the range.
+        """
+        if self.gone:
+            why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed"
+            raise Gone(why)
+        with _consumer(self.reader.settings) as (consumer, seen):
+            for message in self._messages(consumer, seen):
+                value = message.value()
+                self._digest.update(value or b"")
+                if value is None:
+                    reason = "a message without a value: a tombstone, which deletes what had its key"
+                    yield Record(message.offset(), b"", None, reason)
+                elif not self.reader.added:
+                    yield Record(message.offset(), value, value)
+                else:
+                    yield _with_fields(message, value, self.reader.added)
+
+    def fingerprint(self) -> tuple[int, str]:
+        return 0, self._digest.hexdigest()
+
+    def _messages(self, consumer: Consumer, seen: _Seen) -> Iterator[Message]:
+        kafka, settings = _client(), self.reader.settings
+        passing = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._TIMED_OUT}  # noqa: SLF001
+        consumer.assign([kafka.TopicPartition(settings.topic, self.partition, self.first)])
+        heard, left = time.monotonic(), self.last - self.first + 1
+        while True:
+            messages = consumer.consume(min(_TOGETHER, left), _POLL_SECONDS)  # waits for all of them
+            for message in messages:
+                error: KafkaError | None = message.error()
+                if error is None:
+                    left = self.last - message.offset()
+                    if left >= 0:
+                        yield message
+                    if left <= 0:
+                        return
+                elif error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                    return
+                elif error.code() not in passing and not error.retriable():
+                    raise self._refused(error)
+            now = time.monotonic()
+            if messages:
+                heard, seen.last = now, ""
+            elif now - heard > _ASK_SECONDS:
+                self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
+
+    def _refused(self, error: KafkaError) -> ConnectorError:
+        got = f"{error.name()}: {error.str()}"
+        fix = f"Land again, which looks at the topic anew: floodmark land {self.reader.source}"
+        expected = f"the messages {self.first} to {self.last} of partition {self.partition}"
+        return ConnectorError(self.reader.where, expected, got, fix, code="CONNECTOR-234")
+
+
+def _with_fields(message: Message, value: bytes, added: frozenset[str]) -> Record:
+    """A message whose value has further fields, behind its own, so that they win over fields of the same name."""
+    body = value.rstrip()
+    if not (body.startswith(b"{") and body.endswith(b"}")):
+        return Record(message.offset(), value, None, "expected a JSON object")
+    kind, at = message.timestamp()
+    key = message.key()
+    fields = {
+        "_topic": message.topic(),
+        "_partition": message.partition(),
+        "_offset": message.offset(),
+        "_timestamp": at if kind else None,
+        "_key": _text(key),
+        "_headers": {name: _text(content) for name, content in message.headers() or ()},
+    }
+    named = json.dumps({name: content for name, content in fields.items() if name in added}).encode()
+    comma = b"," if body[1:-1].strip() else b""
+    whole = body[:-1] + comma + named[1:]
+    return Record(message.offset(), whole, whole)
+
+
+def _text(content: bytes | str | None) -> str | None:
+    return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+
+
+def _client() -> Any:
+    """The library, which only sources in Kafka need.
+
+    Raises:
+        SetupError: SETUP-110, it is not installed.
+    """
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[kafka]'"
+        raise SetupError("Kafka", "the package confluent-kafka", "none", fix, code="SETUP-110") from error
+    return confluent_kafka
+
+
+class _Seen:
+    """What a client has said last of its connections, which no answer tells."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        self.last = error.str()
+
+
+_idle: dict[tuple[int, str], list[tuple[Consumer, _Seen]]] = defaultdict(list)
+_admins: dict[tuple[int, str], tuple[AdminClient, _Seen]] = {}
+_lock = threading.Lock()
+
+
+def _config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
+    """The properties of a client, with the secrets.
+
+    Raises:
+        ConnectorError: CONNECTOR-235, a variable or a file of a secret is missing or empty.
+    """
+    config: dict[str, Any] = {"log_level": 0, "client.id": "floodmark"}
+    for name, value in settings.properties.items():
+        if isinstance(value, Env | SecretFile):
+            config[name] = secret.read(value)
+            if not config[name]:
+                fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct properties= of Kafka(...)."
+                where = f"topic '{settings.topic}', {secret.described(value)}"
+                raise ConnectorError(where, f"the secret {name}", "nothing", fix, code="CONNECTOR-235")
+        else:
+            config[name] = value
+    return config | {"bootstrap.servers": settings.servers, "error_cb": seen}
+
+
+def _of_process(settings: Kafka) -> tuple[int, str]:
+    """Key of clients: one must not be used by a forked process, nor with other settings."""
+    return os.getpid(), repr((settings.servers, settings.isolation, sorted(settings.properties.items())))
+
+
+def _admin(settings: Kafka) -> tuple[AdminClient, _Seen]:
+    _client()
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+    key = _of_process(settings)
+    with _lock:
+        if key not in _admins:
+            seen = _Seen()
+            _admins[key] = AdminClient(_config(settings, seen)), seen
+        return _admins[key]
+
+
+@contextmanager
+def _consumer(settings: Kafka) -> Iterator[tuple[Consumer, _Seen]]:
+    """A consumer that nobody else uses. It is kept for the next range, as a connection costs more than a small range."""
+    kafka, key = _client(), _of_process(settings)
+    with _lock:
+        client = _idle[key].pop() if _idle[key] else None
+    if client is None:
+        seen = _Seen()
+        own = {
+            "group.id": "floodmark",  # the library wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": settings.isolation,
+        }
+        client = kafka.Consumer(_config(settings, seen) | own), seen
+    try:
+        yield client
+    except BaseException:
+        client[0].close()
+        raise
+    client[0].unassign()
+    with _lock:
+        _idle[key].append(client)
+
+
+def _asked(admin: AdminClient, settings: Kafka) -> _Topic:
+    """What the brokers say of a topic. Raises KafkaException."""
+    from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition  # noqa: PLC0415 - an extra
+    from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
+
+    described = admin.describe_topics(TopicCollection([settings.topic]), request_timeout=_ASK_SECONDS)
+    topic = described[settings.topic].result()
+    partitions = [TopicPartition(settings.topic, partition.id) for partition in topic.partitions]
+    committed = settings.isolation == "read_committed"
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def offsets(spec: OffsetSpec) -> dict[int, int]:
+        asked = dict.fromkeys(partitions, spec)
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_ASK_SECONDS)
+        return {partition.partition: answer.result().offset for partition, answer in answers.items()}
+
+    first, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+    return _Topic(str(topic.topic_id), {number: (first[number], end[number]) for number in first})

@@ -1,0 +1,109 @@
+"""Kafka: settings of a source that lands the messages of a topic. Frozen, without I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.rows.connector import Connector
+from floodmark.spec.values.secret import Env, Secret, SecretFile
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SECRETS = ("password", "secret", "key.pem", "certificate.pem")
+"""Ends of the names of properties that hold a secret."""
+OWN = {
+    "bootstrap.servers": "servers=",
+    "group.id": "no group: positions are kept with the rows",
+    "enable.auto.commit": "no group: positions are kept with the rows",
+    "enable.auto.offset.store": "no group: positions are kept with the rows",
+    "auto.offset.reset": "start= and on_gap=",
+    "enable.partition.eof": "nothing: floodmark needs it",
+    "isolation.level": "isolation=",
+}
+"""Property of librdkafka that floodmark sets -> what says it instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka(Connector):
+    """A topic of Kafka, landed in ranges of offsets: each message once, whatever is killed, as the positions are in the commits of the log.
+
+    No consumer group is used, so no other reader of the topic is touched. Six fields are added to each message, which a contract may
+    read: ``_topic``, ``_partition``, ``_offset``, ``_timestamp`` (ms since 1970), ``_key`` (text) and ``_headers`` (a map of texts), such as
+    ``partition: int = Field(alias="_partition")``.
+
+    Time: each partition of the topic is a source partition. Unless the source has ``partition_by``, the watermark is the minimum over
+    the partitions; one without messages holds it back until it has some, or, with ``Source(idle_timeout=...)``, for that long.
+
+    Args:
+        topic: its name.
+        servers: of the first connection: ``"host:port"``, several separated by commas.
+        format: of a message's value: ``"json"``, one object.
+        start: where a source that has landed nothing begins: ``"earliest"`` message kept, ``"latest"``: only messages from now on. A partition
+            that is added later begins at its first message.
+        on_gap: when messages that have not landed are gone, as retention has removed them. ``"stop"``: the landing stops and tells how many.
+            ``"continue"``: it goes on with the first message kept; the gap has an entry in the quarantine.
+        isolation: ``"read_committed"``: messages of transactions that are open or were given up do not land.
+        messages_per_unit: most messages of a partition in one unit; ``files_per_commit`` of the source limits the units of a commit.
+        properties: further ones of librdkafka: ``{"security.protocol": "SASL_SSL", "sasl.username": "lander", "sasl.password": Env("KAFKA_PASSWORD")}``.
+
+    Raises:
+        DefinitionError: DEFINITION-311, a setting; 312, a property that floodmark sets; 298, a secret that is written out.
+
+    Source: Kafka, consumer configuration; option names as in Flink's and Spark's connectors where they say the same.
+    """
+
+    implementation: ClassVar[str] = "floodmark.connectors.kafka:reader"
+    partitioned: ClassVar[bool] = True
+    added: ClassVar[frozenset[str]] = frozenset({"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers"})
+
+    topic: str
+    servers: str
+    format: Literal["json"] = "json"
+    start: Literal["earliest", "latest"] = "earliest"
+    on_gap: Literal["stop", "continue"] = "stop"
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    messages_per_unit: int = 50_000
+    properties: Mapping[str, str | int | bool | Secret] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        where = f"Kafka({self.topic!r})"
+        checks: dict[str, tuple[bool, str]] = {
+            "topic": (isinstance(self.topic, str) and bool(_NAME.fullmatch(self.topic)), "the name of a topic"),
+            "servers": (
+                isinstance(self.servers, str)
+                and all(
+                    re.fullmatch(r"[^:,\s]+:\d+|\[[0-9a-fA-F:]+\]:\d+", server) for server in self.servers.split(",")
+                ),
+                '"host:port", several separated by commas',
+            ),
+            "format": (self.format == "json", '"json"'),
+            "start": (self.start in {"earliest", "latest"}, '"earliest" or "latest"'),
+            "on_gap": (self.on_gap in {"stop", "continue"}, '"stop" or "continue"'),
+            "isolation": (
+                self.isolation in {"read_committed", "read_uncommitted"},
+                '"read_committed" or "read_uncommitted"',
+            ),
+            "messages_per_unit": (self.messages_per_unit >= 1, "at least 1"),
+        }
+        for name, (fits, expected) in checks.items():
+            if not fits:
+                got = f"{name}={getattr(self, name)!r}"
+                raise DefinitionError(where, expected, got, f"Correct {name}.", code="DEFINITION-311")
+        for name, value in self.properties.items():
+            if name in OWN:
+                fix = f"Leave it out; what says it is {OWN[name]}."
+                raise DefinitionError(where, "properties that floodmark does not set", name, fix, code="DEFINITION-312")
+            if name.endswith(_SECRETS) and not isinstance(value, Env | SecretFile):
+                fix = f'Name the variable or the file that holds it: properties={{"{name}": Env("KAFKA_SECRET")}}.'
+                where_ = f"{where}, property {name}"
+                raise DefinitionError(
+                    where_, "a secret by reference", "one that is written out", fix, code="DEFINITION-298"
+                )
+
+    def partition_of(self, unit: str) -> str:
+        """The topic and partition of a unit's messages."""
+        return unit.rpartition("/")[0]

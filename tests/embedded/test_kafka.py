@@ -1,0 +1,298 @@
+"""A topic of Kafka is landed once, whatever is killed, with the watermark of its partitions; against a real broker on loopback."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kafka_topic
+import pytest
+from deltalake import DeltaTable
+from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
+
+from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
+from floodmark.core import crash
+from floodmark.core.errors import ConnectorError, DefinitionError
+from floodmark.core.time import NEVER
+from floodmark.engines.embedded.landing import run as embedded
+from floodmark.lake.folder.paths import Lake
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+
+PROGRAM = kafka_topic.__file__
+
+
+def rows(lake: Path) -> list[dict[str, Any]]:
+    """The rows of the log in order, without markers."""
+    table = DeltaTable(Lake(str(lake)).log("clicks")).to_pyarrow_table().to_pylist()
+    return sorted((row for row in table if row["_kind"] == 0), key=lambda row: row["_sequence"])
+
+
+def numbers(lake: Path) -> list[int]:
+    return sorted(row["number"] for row in rows(lake))
+
+
+def set_aside(lake: Path) -> list[dict[str, Any]]:
+    table = DeltaTable(Lake(str(lake)).quarantine("clicks")).to_pyarrow_table().to_pylist()
+    return sorted(table, key=lambda row: (row["file"], row["position"]))
+
+
+@pytest.mark.feature("D3")
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 9))])
+def test_each_message_lands_once_in_order_with_the_watermark_of_its_partitions(
+    broker: Broker, tmp_path: Path, seed: int
+) -> None:
+    """Messages of random times come in while each landing is killed at a random point; the watermark is walked by hand."""
+    drawn, topic, sent, killed = random.Random(seed), broker.topic(3), list[tuple[int, int, int]](), 0
+    points = ["landing.before_log", "landing.after_log", "landing.after_create", "landing.after_files"]
+    for _ in range(5):
+        more = [(drawn.randrange(3), len(sent) + n, BASE + drawn.randrange(60_000)) for n in range(40)]
+        broker.put(topic, ((partition, message(number, at)) for partition, number, at in more))
+        sent += more
+        killed += landed_by_another(broker, topic, tmp_path, f"{drawn.choice(points)}:{drawn.randint(1, 3)}")
+    assert killed >= 2
+    land(source(broker.servers, topic, Click), tmp_path)
+    landed = rows(tmp_path)
+    assert Counter((row["partition"], row["number"]) for row in landed) == Counter((p, n) for p, n, _ in sent)
+    reached, watermark = dict.fromkeys(range(3), NEVER), NEVER
+    for row in landed:
+        assert row["_watermark"] == watermark
+        reached[row["partition"]] = max(reached[row["partition"]], int(row["at"].timestamp() * 1000) - BOUND - 1)
+        watermark = max(watermark, min(reached.values()))
+    for partition in range(3):
+        offsets = [row["offset"] for row in landed if row["partition"] == partition]
+        assert offsets == list(range(len(offsets)))
+    assert land(source(broker.servers, topic, Click), tmp_path).commits == 0
+
+
+def landed_by_another(broker: Broker, topic: str, lake: Path, point: str) -> bool:
+    """Land in another process, which is killed at a point; whether it came there."""
+    environment = {**os.environ, crash.VARIABLE: point}
+    command = [sys.executable, PROGRAM, broker.servers, topic, str(lake)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode != 0
+
+
+@pytest.mark.feature("D3")
+def test_the_fields_that_a_contract_names_are_added(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(2)
+    broker.put(
+        topic, [(1, b'{"at": 1700000000000, "number": 4, "_offset": 77} \n')], key=b"k\xc3\xa9", headers=[("h", b"x")]
+    )
+    broker.put(topic, [(0, b"{}")])
+    land(source(broker.servers, topic, Click), tmp_path)
+    (row,) = rows(tmp_path)
+    fields = {name: row[name] for name in ("number", "partition", "offset", "key", "headers")}
+    assert fields == {"number": 4, "partition": 1, "offset": 0, "key": "ké", "headers": [("h", "x")]}
+    (broken,) = set_aside(tmp_path)
+    assert (broken["file"], broken["position"]) == (f"{topic}/0/0-0", 0)
+
+
+def test_only_committed_messages_land_and_offsets_may_have_gaps(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(1)
+    producer = broker.producer(**{"transactional.id": f"{topic}-writer"})
+    producer.init_transactions()
+    for first, committed in ((0, True), (10, False), (20, True)):
+        producer.begin_transaction()
+        for number in range(first, first + 10):
+            producer.produce(topic, message(number), partition=0)
+        producer.flush()
+        if committed:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    land(source(broker.servers, topic), tmp_path)
+    expected = [*range(10), *range(20, 30)]
+    assert numbers(tmp_path) == expected
+    producer.begin_transaction()
+    producer.produce(topic, message(40), partition=0)
+    producer.flush()
+    broker.put(topic, [(0, message(41))])
+    land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == expected, "what is behind an open transaction waits for it"
+    producer.commit_transaction()
+    land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == [*expected, 40, 41]
+    other = tmp_path / "other"
+    land(source(broker.servers, topic, isolation="read_uncommitted"), other)
+    assert numbers(other) == [*range(30), 40, 41]
+
+
+def test_messages_that_retention_has_removed_are_counted(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(1, segment_bytes=1_048_576, file_delete_delay_ms=0)
+    broker.put(topic, [(0, message(0))])
+    land(source(broker.servers, topic), tmp_path)
+    broker.put(topic, ((0, message(number)) for number in range(1, 21)))
+    broker.forget(topic, 0, 15)
+    with pytest.raises(ConnectorError, match="CONNECTOR-232.*14 offsets of partition 0.*1 to 14"):
+        land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == [0]
+    land(source(broker.servers, topic, on_gap="continue"), tmp_path)
+    assert numbers(tmp_path) == [0, *range(15, 21)]
+    (gap,) = set_aside(tmp_path)
+    assert gap["file"] == f"{topic}/0/gone 1-14"
+    assert gap["reason"].startswith("the offsets 1 to 14 were removed")
+
+
+def test_a_topic_that_was_made_anew_is_refused(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(1)
+    broker.put(topic, [(0, message(1))])
+    land(source(broker.servers, topic), tmp_path)
+    broker.remove(topic)
+    with pytest.raises(ConnectorError, match="CONNECTOR-231"):
+        land(source(broker.servers, topic), tmp_path)
+    broker.make(topic, 1)
+    broker.put(topic, [(0, message(2)), (0, message(3))])
+    with pytest.raises(ConnectorError, match="CONNECTOR-233.*made anew"):
+        land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == [1]
+
+
+def test_new_partitions_are_read_from_their_first_message_and_an_idle_one_leaves_the_minimum(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic, now = broker.topic(1), [BASE + 100_000]
+    clicks = source(broker.servers, topic, idle_timeout="1 minute")
+
+    def watermark() -> int:
+        return land(clicks, tmp_path, clock=lambda: now[0]).watermark
+
+    broker.put(topic, [(0, message(1, BASE))])
+    assert watermark() == BASE - BOUND - 1
+    broker.widen(topic, 2)
+    broker.put(topic, [(0, message(2, BASE + 10_000))])
+    assert watermark() == BASE - BOUND - 1, "the new partition has no message yet"
+    broker.put(topic, [(1, message(3, BASE + 2_000))])
+    assert watermark() == BASE + 2_000 - BOUND - 1
+    now[0] += 30_000
+    broker.put(topic, [(0, message(4, BASE + 20_000))])
+    assert watermark() == BASE + 2_000 - BOUND - 1
+    now[0] += 30_000
+    assert watermark() == BASE + 20_000 - BOUND - 1
+    assert numbers(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_source_that_starts_at_the_latest_message_keeps_its_place(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(2)
+    broker.put(topic, [(0, message(1)), (1, message(2))])
+    clicks = source(broker.servers, topic, start="latest")
+    land(clicks, tmp_path)
+    assert numbers(tmp_path) == []
+    broker.put(topic, [(0, message(3)), (1, message(4))])
+    broker.widen(topic, 3)
+    broker.put(topic, [(2, message(5))])
+    land(clicks, tmp_path)
+    assert numbers(tmp_path) == [3, 4, 5]
+
+
+def test_poison_is_set_aside_with_its_offset_and_lands_once_the_contract_takes_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.topic(2)
+    broker.put(topic, [(0, message(1, BASE)), (0, b"\xff\xfe"), (0, None), (0, b"[1]"), (1, message(2, BASE + 9_000))])
+    broker.put(topic, [(0, b'{"at": 1700000002000, "number": null}'), (0, message(3, BASE + 3_000))])
+    land(source(broker.servers, topic, max_quarantine_share=1), tmp_path)
+    assert numbers(tmp_path) == [1, 2, 3]
+    poison = set_aside(tmp_path)
+    assert [row["position"] for row in poison] == [1, 2, 3, 4]
+    assert {row["file"] for row in poison} == {f"{topic}/0/0-5"}
+    assert "tombstone" in poison[1]["reason"]
+
+    class Mended(Bare):
+        """With a number that may be missing."""
+
+        number: int | None
+
+    before = max(row["_watermark"] for row in rows(tmp_path))
+    mended = source(broker.servers, topic, Mended)
+    embedded.replay(no_sail, mended, Lake(str(tmp_path)))
+    assert [row["number"] for row in rows(tmp_path)] == [1, 3, 2, None]
+    assert before <= rows(tmp_path)[-1]["_watermark"] == BASE + 3_000 - BOUND - 1, "the row is of the first partition"
+
+
+def test_a_landing_goes_on_through_the_death_of_the_broker(broker: Broker, tmp_path: Path, capsys: Any) -> None:
+    topic, stop, seen = broker.topic(3), threading.Event(), threading.Event()
+    broker.put(topic, ((number % 3, message(number)) for number in range(30)))
+    failed: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            land(
+                source(broker.servers, topic),
+                tmp_path,
+                until_caught_up=False,
+                stop=stop,
+                poll_seconds=0.05,
+                on_commit=lambda done: seen.set() if done.rows else None,
+            )
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+
+    landing = threading.Thread(target=follow)
+    landing.start()
+    try:
+        assert seen.wait(60)
+        broker.kill()
+        told = threading.Event()
+        said = ""
+        for _ in range(600):
+            said += capsys.readouterr().err
+            if "do not answer" in said or failed:
+                break
+            told.wait(0.1)
+        assert "clicks: the brokers" in said, failed
+        broker.start()
+        broker.put(topic, ((number % 3, message(number)) for number in range(30, 60)))
+        for _ in range(600):
+            if failed or numbers(tmp_path) == [*range(60)]:
+                break
+            told.wait(0.1)
+    finally:
+        stop.set()
+        landing.join()
+        if not broker.alive:
+            broker.start()
+    assert not failed
+    assert numbers(tmp_path) == [*range(60)]
+
+
+def test_a_broker_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    nowhere = Source(
+        "clicks", contract=Bare, connector=Kafka("t", "127.0.0.1:1"), watermark=BoundedOutOfOrderness("0 s")
+    )
+    with pytest.raises(ConnectorError, match="CONNECTOR-230.*127.0.0.1:1") as refused:
+        land(nowhere, tmp_path)
+    assert "refused" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"servers": "localhost"}, "DEFINITION-311"),
+        ({"start": "newest"}, "DEFINITION-311"),
+        ({"properties": {"group.id": "mine"}}, "DEFINITION-312"),
+        ({"properties": {"sasl.password": "hush"}}, "DEFINITION-298"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(DefinitionError, match=code) as refused:
+        Kafka("orders", **{"servers": "localhost:9092", **settings})
+    assert "hush" not in str(refused.value)
+
+
+def test_a_secret_that_is_missing_is_told(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic(1)
+    secretive = source(
+        broker.servers, topic, properties={"sasl.username": "a", "sasl.password": Env("NO_SUCH_PASSWORD")}
+    )
+    with pytest.raises(ConnectorError, match="CONNECTOR-235.*NO_SUCH_PASSWORD"):
+        land(secretive, tmp_path)

@@ -1,0 +1,46 @@
+"""Spark lands a topic of Kafka as the embedded engine does: its workers read ranges of offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from kafka_topic import BASE, Click, message, source
+from pyspark.sql import SparkSession
+
+from floodmark import BoundedOutOfOrderness, Punctuated
+from floodmark.engines.embedded.landing import run as embedded
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.spark.landing import run as on_spark
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.rows.source import Strategy
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+
+
+@pytest.mark.feature("D3")
+@pytest.mark.parametrize(
+    "strategy", [BoundedOutOfOrderness("5 seconds"), Punctuated("number % 5 = 0")], ids=["bounded", "punctuated"]
+)
+def test_spark_lands_what_the_embedded_engine_lands(
+    broker: Broker, spark: SparkSession, sail: Sail, tmp_path: Path, strategy: Strategy
+) -> None:
+    topic, here, there = broker.topic(3), Lake(str(tmp_path / "embedded")), Lake(str(tmp_path / "spark"))
+    clicks = source(broker.servers, topic, Click, watermark=strategy, max_quarantine_share=1)
+    for sent in (0, 30):
+        broker.put(topic, ((n % 3, message(n, BASE + n * 7919 % 60_000)) for n in range(sent, sent + 30)))
+        broker.put(topic, [(1, b"poison"), (2, None)])
+        embedded.land(lambda: sail, clicks, here, clock=lambda: BASE + 100_000)
+        on_spark.land(spark, clicks, there, clock=lambda: BASE + 100_000)
+    assert log(there) == log(here)
+    assert {row["number"] for row in log(here)} == {None, *range(60)}
+    assert len({row["_watermark"] for row in log(here)}) > 1
+
+
+def log(lake: Lake) -> list[dict[str, Any]]:
+    """The rows of the log and its markers, in order."""
+    table = DeltaTable(lake.log("clicks")).to_pyarrow_table().to_pylist()
+    return sorted(table, key=lambda row: row["_sequence"])
