@@ -113,7 +113,10 @@ def test_a_bounded_run_replaces_rows_in_a_bucket(on_s3: SparkSession, s3: Server
 @pytest.mark.feature("F12")
 @pytest.mark.parametrize(
     "code",
-    [pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (WINDOWED, PLAIN, ONCE, PAIRED)],
+    [
+        pytest.param(WINDOWED, id="windowed"),
+        *(pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (PLAIN, ONCE, PAIRED)),
+    ],
 )
 def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession, s3: Server, code: Operator) -> None:
     """It is started a second time, and goes on from its checkpoint in the bucket."""
@@ -132,11 +135,10 @@ _POINTS = ("micro_batch.before_evaluate:2", "micro_batch.after_main:2")
 _FURTHER = tuple(point for point in crash.POINTS["micro_batch"] if not point.endswith(("evaluate", "after_main")))
 
 
+@pytest.mark.soak
 @pytest.mark.feature("F12", "E1")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "points", [pytest.param(_POINTS, id="main"), pytest.param(_FURTHER, id="further", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("points", [pytest.param(_POINTS, id="main"), pytest.param(_FURTHER, id="further")])
 def test_killed_at_one_point_after_another_it_ends_exactly_right(
     on_s3: SparkSession, s3: Server, points: tuple[str, ...]
 ) -> None:

@@ -18,6 +18,7 @@ from small_fleet import fleet_of
 from floodmark import Env, SecretFile, Settings, Store
 from floodmark.core import machine
 from floodmark.core.errors import CapabilityError, ConnectorError, DefinitionError, LifecycleError, SetupError
+from floodmark.core.patience import patient
 from floodmark.engines.spark.session import store
 from floodmark.engines.spark.setup import jars
 from floodmark.lake.folder import bucket, copies, credentials, storage
@@ -123,7 +124,7 @@ def test_a_secret_in_a_file_is_read_again_once_the_store_refuses_it(
         (tmp_path / "key").write_text("new" if len(told) == 2 else "old")
         return True
 
-    with bucket.patient(wait):
+    with patient(wait):
         bucket.write(file, b"2")
     assert len(told) == 2 and "ExpiredToken" in told[0]
     assert bucket.read(file) == b"2"
