@@ -27,6 +27,7 @@ from floodmark.engines.embedded.unbounded.inputs import Reader
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
+from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.canonical import Passed
 from floodmark.lake.stream.checkpoint import Position
@@ -97,10 +98,12 @@ def test_stopped_between_two_writes_it_ends_the_same(
         done.append(path)
         write(path, content)
 
-    monkeypatch.setattr(checkpoints, "write", failing)
+    for module in (checkpoints, storage):
+        monkeypatch.setattr(module, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         shortened(timeline, reading)
-    monkeypatch.setattr(checkpoints, "write", write)
+    for module in (checkpoints, storage):
+        monkeypatch.setattr(module, "write", write)
     shortened(timeline, reading)
     at = timeline.checkpoint.positions(4)[0]
     assert timeline.checkpoint.positions(3)[0] == at

@@ -181,8 +181,8 @@ def test_a_source_does_not_end_where_the_limit_of_commits_leaves_files(lake, eve
 def test_a_file_that_appears_after_the_last_look_lands_before_the_end(lake, inbox, events, clock, monkeypatch) -> None:
     pending, units_seen = FileReader.pending, []
 
-    def looked(self, landed):
-        units = pending(self, landed)
+    def looked(self, landed, positions):
+        units = pending(self, landed, positions)
         units_seen.append(len(units[0]))
         if units_seen == [2, 0]:
             clock.append(inbox / "b.csv", HEAD + row(2))

@@ -23,6 +23,8 @@ _FLOODMARK = os.path.join(str(Path(__file__).resolve().parent.parent.parent), ""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ROOMS = re.compile(r"^(floodmark\.spec)\.(?:assets|graph|keyed|windowing|rows|values)\.")
 
+_MOVED = {"floodmark.spec.connector": "floodmark.spec.source"}
+"""Module of declarations, without its room -> the module they were in before."""
 _SAME = {"posixpath": "os.path", "ntpath": "os.path", "nt": "os", "posix": "os"}
 
 
@@ -91,9 +93,10 @@ def file_of_library(file: str) -> bool:
 def public(module: str) -> str:
     """The public name of a library's module: ``pathlib`` for ``pathlib._local``. Private modules differ between Python versions.
 
-    The rooms of ``floodmark.spec`` are no part of a name: a declaration that moves to another room is the same to a fingerprint.
+    The rooms of ``floodmark.spec`` are no part of a name: a declaration that moves to another room, or module, is the same to a fingerprint.
     """
     name = _ROOMS.sub(r"\1.", _SAME.get(module, module))
+    name = _MOVED.get(name, name)
     parts = name.split(".")
     return ".".join(part for part in parts if not part.startswith("_")) or name.lstrip("_")
 
