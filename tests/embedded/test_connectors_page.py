@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Source
-from floodmark.core import crash
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.embedded.landing import run as embedded
 from floodmark.lake.folder.paths import Lake
@@ -67,8 +63,8 @@ def test_the_connector_of_the_page_lands_each_row_once(tmp_path: Path, seed: int
                 broken.add(last) if poisoned else expected.setdefault(last, last)
             connection.commit()
             point = drawn.choice(["landing.before_log", "landing.after_log", "landing.after_quarantine", ""])
-            killed += _land(file, database, lake, f"{point}:{drawn.randint(1, 2)}")
-    _land(file, database, lake, "")
+            killed += killed_at(f"{point}:{drawn.randint(1, 2)}", str(file), str(database), str(lake))
+    killed_at("", str(file), str(database), str(lake))
     log = DeltaTable(Lake(str(lake)).log("orders")).to_pyarrow_table().to_pylist()
     landed = sorted((row for row in log if row["_kind"] == 0), key=lambda row: row["_sequence"])
     assert [(row["id"], row["cents"]) for row in landed] == sorted(expected.items())
@@ -76,16 +72,6 @@ def test_the_connector_of_the_page_lands_each_row_once(tmp_path: Path, seed: int
         quarantine = DeltaTable(Lake(str(lake)).quarantine("orders")).to_pyarrow_table().to_pylist()
         assert len(quarantine) == len(broken)
     assert killed
-
-
-def _land(file: Path, database: Path, lake: Path, point: str) -> bool:
-    """Land in another process; whether it was killed at the point."""
-    command = [sys.executable, str(file), str(database), str(lake)]
-    done = subprocess.run(
-        command, env={**os.environ, crash.VARIABLE: point}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode != 0
 
 
 def test_a_connector_without_a_reader_is_told(tmp_path: Path) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -16,9 +12,9 @@ import kafka_topic
 import pytest
 from deltalake import DeltaTable
 from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
+from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
-from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.landing import run as embedded
@@ -26,8 +22,6 @@ from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
     from kafka_broker import Broker
-
-PROGRAM = kafka_topic.__file__
 
 
 def rows(lake: Path) -> list[dict[str, Any]]:
@@ -57,7 +51,9 @@ def test_each_message_lands_once_in_order_with_the_watermark_of_its_partitions(
         more = [(drawn.randrange(3), len(sent) + n, BASE + drawn.randrange(60_000)) for n in range(40)]
         broker.put(topic, ((partition, message(number, at)) for partition, number, at in more))
         sent += more
-        killed += landed_by_another(broker, topic, tmp_path, f"{drawn.choice(points)}:{drawn.randint(1, 3)}")
+        killed += killed_at(
+            f"{drawn.choice(points)}:{drawn.randint(1, 3)}", kafka_topic.__file__, broker.servers, topic, str(tmp_path)
+        )
     assert killed >= 2
     land(source(broker.servers, topic, Click), tmp_path)
     landed = rows(tmp_path)
@@ -71,15 +67,6 @@ def test_each_message_lands_once_in_order_with_the_watermark_of_its_partitions(
         offsets = [row["offset"] for row in landed if row["partition"] == partition]
         assert offsets == list(range(len(offsets)))
     assert land(source(broker.servers, topic, Click), tmp_path).commits == 0
-
-
-def landed_by_another(broker: Broker, topic: str, lake: Path, point: str) -> bool:
-    """Land in another process, which is killed at a point; whether it came there."""
-    environment = {**os.environ, crash.VARIABLE: point}
-    command = [sys.executable, PROGRAM, broker.servers, topic, str(lake)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode != 0
 
 
 @pytest.mark.feature("D3")

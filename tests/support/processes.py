@@ -1,10 +1,15 @@
-"""What a process of a test's own needs to find the modules beside the tests, and why one has failed."""
+"""What a process of a test's own needs to find the modules beside the tests, why one has failed, and one that is killed."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+from floodmark.core import crash
 
 _TESTS = Path(__file__).parent.parent
 _EXCEPTION = re.compile(r"^(?:Caused by: .*|[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)", re.MULTILINE)
@@ -16,6 +21,14 @@ def paths() -> str:
     """``PYTHONPATH`` of such a process: what pytest has on its own by ``pythonpath`` of pyproject.toml."""
     ours = (_TESTS.parent, _TESTS / "support", _TESTS / "crash")
     return os.pathsep.join([*map(str, ours), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def killed_at(point: str, *command: str) -> bool:
+    """Run a program of Python that is killed at a point (``name:hit`` of ``floodmark.core.crash``); whether it came there, else it has succeeded."""
+    environment = {**os.environ, crash.VARIABLE: point}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode != 0
 
 
 def failure(stderr: str) -> str:

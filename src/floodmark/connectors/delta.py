@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ from floodmark.connectors.unit import NOWHERE, OnDisk, Reader, Record, Unit, of_
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
-from floodmark.lake.folder.paths import absolute, is_local
+from floodmark.lake.folder.paths import is_local
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.connector import DeltaTable
@@ -151,7 +151,7 @@ class DeltaReader(Reader):
 
 def reader(settings: DeltaTable, source: Source) -> DeltaReader:
     """The reader of a source that is a table of others."""
-    return DeltaReader(replace(settings, path=absolute(settings.path)), source.name)
+    return DeltaReader(settings, source.name)
 
 
 @dataclass(frozen=True, slots=True)

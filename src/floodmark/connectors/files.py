@@ -22,7 +22,6 @@ from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, 
 from floodmark.connectors.text import Lines, text_records
 from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Reader, Record, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.lake.folder.paths import absolute
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
@@ -222,7 +221,7 @@ class FileReader(Reader):
 
 def reader(settings: Files, source: Source) -> FileReader:
     """The reader of a source of files."""
-    return FileReader(replace(settings, path=absolute(settings.path)), source.contract, source.name)
+    return FileReader(settings, source.contract, source.name)
 
 
 def _same(landed: Mapping[str, Landed], name: str, size: int, modified: int) -> bool:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.connectors.unit import NOWHERE, Form, Gone, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, SetupError, closest
@@ -30,8 +30,6 @@ from floodmark.spec.values.secret import Env, SecretFile
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
-
-Answer = TypeVar("Answer")
 
 _ASK_SECONDS = 10.0
 """Longest wait for an answer about topics and offsets."""
