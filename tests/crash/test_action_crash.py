@@ -153,12 +153,13 @@ def test_an_upgrade_whose_applier_is_killed_is_undone_and_done_again_or_verified
         } == before
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "points",
     [
         pytest.param((("", 1), ("step.deploy", 2)), marks=pytest.mark.feature("V4", "F8")),
-        pytest.param((("switch.before_journal", 1),), marks=pytest.mark.soak),
+        (("switch.before_journal", 1),),
     ],
 )
 def test_a_version_that_crashes_is_taken_back_also_when_whoever_does_it_is_killed(
@@ -258,6 +259,7 @@ def test_what_runs_takes_the_steps_that_were_listed(streams: Streams, begin: Beg
         assert taken == would
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V4", "F8")
 def test_an_upgrade_that_was_killed_once_it_ran_is_left_where_it_cannot_be_taken_back(
     streams: Streams, begin: Begin, tmp_path: Path
@@ -292,6 +294,7 @@ def test_an_upgrade_whose_applier_was_killed_and_that_has_run_since_is_kept(
         assert deployed(lake) == WIDER.version
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V1", "F8")
 def test_a_rollback_takes_the_place_of_an_upgrade_that_was_killed(
     streams: Streams, begin: Begin, tmp_path: Path
@@ -315,6 +318,7 @@ class Killed(BaseException):
     """In the stead of SIGKILL."""
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V1")
 def test_a_rollback_that_leaves_its_readers_and_is_killed_once_it_has_switched_leaves_them_when_it_is_finished(
     streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -118,7 +118,7 @@ def _duckdb(shared: Path, workspace: Path) -> Mapping[str, Counter[str]]:
         }
 
 
-@pytest.mark.feature("O1", "O2", "O4")
+@pytest.mark.feature("O1", "O2", "O4", "O6", "X13")
 def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_killed(
     cluster: spark_cluster.Cluster, site: Site
 ) -> None:

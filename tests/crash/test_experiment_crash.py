@@ -229,6 +229,7 @@ def test_an_arm_with_another_window_computes_all_input_and_becomes_the_stream(sh
     assert {(one[1] - one[4]).total_seconds() for one in found} == {7200}
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V8", "Z5")
 @pytest.mark.timeout(900)
 def test_a_cut_over_by_event_time_leaves_what_was_final(shop: Path) -> None:

@@ -112,7 +112,6 @@ def check(lake: Path, expected: Path) -> None:
     assert found == wanted
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("F8", "Z18")
 @pytest.mark.timeout(1800)
 def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happened(

@@ -134,10 +134,11 @@ def test_a_savepoint_is_there_whole_or_not_at_all(alone: Streams, tmp_path: Path
         assert not list((tmp_path / point).rglob("*.draft")), f"{point}: what was left over is cleaned up"
 
 
+@pytest.mark.soak
 @pytest.mark.engines("spark")
 @pytest.mark.feature("K11")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("whole", [False, True])
 def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
     spark: SparkSession, engine: Computing, alone: Streams, tmp_path: Path, whole: bool
 ) -> None:

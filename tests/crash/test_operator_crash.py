@@ -160,6 +160,7 @@ def test_killed_once_at_any_point_it_ends_exactly_right(
         finish(engine, mode, lake, expected)
 
 
+@pytest.mark.soak
 @pytest.mark.engines("spark")
 @pytest.mark.feature("E2", "E4")
 @pytest.mark.timeout(1800)

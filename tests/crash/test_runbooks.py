@@ -110,6 +110,7 @@ def operations(fleet: Fleet) -> Iterator[Callable[..., Operations]]:
         one.end()
 
 
+@pytest.mark.feature("O7")
 @pytest.mark.timeout(900)
 def test_two_hosts_are_upgraded_one_after_the_other_and_no_row_is_lost_or_double(
     fleet: Fleet, operations: Callable[..., Operations]

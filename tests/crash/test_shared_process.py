@@ -239,6 +239,7 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
     host.wait(PATIENCE_SECONDS)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.engines("embedded")
 @pytest.mark.feature("O3")

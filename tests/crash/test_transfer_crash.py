@@ -147,7 +147,7 @@ POINTS = ("transfer.after_export", "step.fence")
 @pytest.mark.parametrize(
     ("first", "points"),
     [
-        pytest.param("embedded", POINTS, id="embedded", marks=pytest.mark.feature("Z22")),
+        pytest.param("embedded", POINTS, id="embedded", marks=[pytest.mark.soak, pytest.mark.feature("Z22")]),
         *(
             pytest.param(engine, crash.POINTS["transfer"], id=f"{engine}-each", marks=pytest.mark.soak)
             for engine in ("spark", "embedded")

@@ -195,7 +195,7 @@ def test_open_windows_survive_kills(engine_name: Engine, lake: Lake, tmp_path: P
     assert any(n > 5 for _, n, _ in wanted)  # type: ignore[operator]  # numbers
 
 
-@pytest.mark.feature("F14", "E2")
+@pytest.mark.feature("F14", "E2", "E4")
 def test_values_shown_before_their_commit_are_at_least_once(engine_name: Engine, lake: Lake, tmp_path: Path) -> None:
     """Measured at the table of last values: it says what is not committed, is told it again, and ends where the changelog does."""
     code, rows = OPERATORS["shown_early"], numbers(6)

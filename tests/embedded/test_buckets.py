@@ -232,6 +232,7 @@ def test_savepoints_share_their_state_and_bring_the_stream_back(sail: Sail, s3: 
     _check(lake, ONCE, log)
 
 
+@pytest.mark.soak
 def test_arms_in_a_bucket_are_compared_step_by_step(
     sail: Sail, s3: Server, s3_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

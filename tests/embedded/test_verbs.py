@@ -37,7 +37,7 @@ def truths(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Cal
     return truth
 
 
-@pytest.mark.feature("V1", "V3", "V4", "K11")
+@pytest.mark.feature("V1", "V3", "V4", "V9", "K11")
 @schedules("windows", "once", "rows")
 def test_whatever_comes_after_what(
     embedded: Computing,

@@ -363,6 +363,7 @@ def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
     assert Lake.of(Settings(lake=first.root)) == first, "the command line knows what it reads"
 
 
+@pytest.mark.soak
 @pytest.mark.engines("spark")
 @pytest.mark.feature("K10", "K11", "V9")
 def test_state_is_divided_among_more_partitions_and_fewer(

@@ -171,6 +171,7 @@ def test_a_micro_batch_that_was_begun_is_ended_first(streams: Streams, tmp_path:
     check(streams, WINDOWED, log, tmp_path / "alone")
 
 
+@pytest.mark.soak
 @pytest.mark.feature("Z22")
 def test_going_back_to_a_savepoint_of_the_other_engine(streams: Streams, tmp_path: Path) -> None:
     log, made = disorder(WINDOWED, 3, 160), []

@@ -113,6 +113,7 @@ def launched(server: Server, first: str, last: str) -> str:
     return run
 
 
+@pytest.mark.soak
 @pytest.mark.feature("Z9", "Z37")
 def test_a_backfill_of_one_window_per_day_gives_the_rows_of_a_stream_on_the_embedded_engine(
     embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path

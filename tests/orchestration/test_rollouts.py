@@ -161,6 +161,7 @@ def reported(server: Server) -> bool:
     return check["executionForLatestMaterialization"] == {"status": "SUCCEEDED"}
 
 
+@pytest.mark.soak
 @pytest.mark.feature("R7", "V8")
 @pytest.mark.timeout(900)
 def test_an_experiment_is_started_watched_read_and_promoted(

@@ -108,9 +108,9 @@ def told(row: Row) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(jumps, marks=pytest.mark.feature("K2")),
+        pytest.param(jumps, marks=[pytest.mark.soak, pytest.mark.feature("K2")]),
         pytest.param(frauds, marks=pytest.mark.feature("C5")),
-        pytest.param(missing, marks=pytest.mark.feature("Y3")),
+        pytest.param(missing, marks=[pytest.mark.soak, pytest.mark.feature("Y3")]),
     ],
     ids=lambda make: make.__name__,
 )

@@ -132,6 +132,7 @@ def sums(seen: Counter[tuple[Any, ...]], *keys: str) -> dict[str, int]:
     return {key: last[key][1] for key in keys if key in last}
 
 
+@pytest.mark.soak
 @pytest.mark.feature("K4", "K5", "K13", "K14", "D1", "F1", "F2", "F8", "F14", "V2", "V10", "P1", "Y9")
 def test_sums_positions_patterns_and_histories_go_on_after_kills_and_from_a_savepoint(
     spark: SparkSession, lake: Lake

@@ -93,10 +93,11 @@ def _check_commits(path: str) -> None:
         assert not any("Spark" in engine for engine in engines), (version, engines)
 
 
+@pytest.mark.soak
 @pytest.mark.feature("F12")
 @pytest.mark.parametrize(
     "code",
-    [pytest.param(HOURLY, id="hourly"), *(pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (PAIRED, PLAIN))],
+    [pytest.param(HOURLY, id="hourly"), pytest.param(PAIRED, id="paired"), pytest.param(PLAIN, id="plain")],
 )
 def test_a_bounded_run_replaces_rows_in_a_bucket(on_s3: SparkSession, s3: Server, code: Operator) -> None:
     """All of time, then an interval again in which files hold other rows too."""

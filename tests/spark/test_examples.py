@@ -123,6 +123,7 @@ def run(spark: SparkSession, code: Operator, log: Log, folder: Path) -> tuple[La
     return in_both_modes(lambda place: SparkCase(spark, code, place), log, str(folder))
 
 
+@pytest.mark.soak
 @pytest.mark.feature("W3", "W14", "L6")
 def test_folds_of_five_seconds_that_begin_a_tenth_past(spark: SparkSession, tmp_path: Path) -> None:
     log = examples.disorder(examples.folds, 1, 240)
@@ -139,6 +140,7 @@ def test_folds_of_five_seconds_that_begin_a_tenth_past(spark: SparkSession, tmp_
         assert said.dropped == dropped, said.mode
 
 
+@pytest.mark.soak
 @pytest.mark.feature("W2", "W18", "W21")
 def test_sliding_minutes_of_all_keys_keep_a_row_once(spark: SparkSession, tmp_path: Path) -> None:
     log = examples.disorder(examples.lasting, 2, 240)
@@ -159,6 +161,7 @@ def test_a_function_sees_all_rows_of_a_window(spark: SparkSession, tmp_path: Pat
     _functions(spark, examples.medians(), median, tmp_path)
 
 
+@pytest.mark.soak
 @pytest.mark.feature("W17")
 def test_a_function_sees_aggregates_of_a_window_and_no_row(spark: SparkSession, tmp_path: Path) -> None:
     _functions(spark, examples.means(), fmean, tmp_path)
@@ -202,7 +205,11 @@ def spreads(window: Window) -> Operator:
 
 
 @pytest.mark.feature("W15")
-@pytest.mark.parametrize("window", [Session("1 s"), Sliding("10 s", "5 s")], ids=["sessions", "sliding"])
+@pytest.mark.parametrize(
+    "window",
+    [Session("1 s"), pytest.param(Sliding("10 s", "5 s"), marks=pytest.mark.soak)],
+    ids=["sessions", "sliding"],
+)
 def test_an_aggregate_of_ones_own_is_merged(spark: SparkSession, window: Window, tmp_path: Path) -> None:
     """By sessions that grow together, also over micro-batches, and by windows that overlap; none of these rows is late."""
     code = spreads(window)

@@ -173,7 +173,6 @@ def late(strategy: str) -> list[int]:
     ]
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -195,7 +194,6 @@ def test_a_strategy_moves_the_watermark_as_the_book_says(engine: Computing, land
         assert {to_ms(row["window_start"]): row["n"] for row in said.of(strategy)} == wanted, said.mode
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T12", "T16")
 def test_a_larger_bound_is_later_and_more_complete_and_never_wrong(engine: Computing, landed: Landed) -> None:
     truth = Counter(moment(n) // WINDOW * WINDOW for n in seconds())
@@ -217,7 +215,6 @@ def test_a_larger_bound_is_later_and_more_complete_and_never_wrong(engine: Compu
             assert sum(row["n"] for row in said.of(name)) + rows == len(seconds()), "none is lost silently"
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T14", "X6")
 def test_of_several_inputs_the_slowest_decides(engine: Computing, landed: Landed) -> None:
     """All others have ended; windows are said up to where that one is, its own and theirs."""
@@ -234,7 +231,6 @@ def test_of_several_inputs_the_slowest_decides(engine: Computing, landed: Landed
     assert len(closed) < len(landed.modes[0].outputs[""])
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T3")
 def test_a_row_without_a_time_keeps_the_moment_it_was_first_seen(engine: Computing, landed: Landed) -> None:
     """In the log, also when it is landed again, and in windows of both modes, long after it."""

@@ -103,7 +103,6 @@ def test_sums_are_those_of_the_tables_though_counts_are_lost_and_repeated(
     assert (seen.backlog.commits, seen.behind_input) in {(0, None), (0, 0.0)}
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_micro_batch_tells_its_phases_its_checkpoint_and_how_far_its_inputs_are_read(
     engine: Computing, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ MODES = ("bounded", "unbounded")
 @pytest.mark.parametrize(
     ("code", "mode"),
     [
-        pytest.param(ASIDE, "unbounded", marks=pytest.mark.feature("Z8"), id="windows-unbounded"),
+        pytest.param(ASIDE, "unbounded", marks=[pytest.mark.soak, pytest.mark.feature("Z8")], id="windows-unbounded"),
         pytest.param(STATELESS, "bounded", marks=pytest.mark.soak, id="stateless-bounded"),
         pytest.param(ASIDE, "bounded", marks=pytest.mark.soak, id="windows-bounded"),
         pytest.param(STATELESS, "unbounded", marks=pytest.mark.soak, id="stateless-unbounded"),

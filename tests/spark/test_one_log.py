@@ -156,7 +156,6 @@ def truth(code: Operator) -> Rows:
     return Counter(database.sql(queries[code.name]).fetchall())
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.parametrize(
     "code",
     [
@@ -174,7 +173,6 @@ def test_a_stream_and_a_batch_say_what_a_database_says(engine: Computing, one_lo
     assert results(one_log.lake, code) == results(one_log.bounded, code) == wanted
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("L10")
 def test_rows_count_for_their_hour_whatever_file_they_came_in(engine: Computing, one_log: OneLog) -> None:
     elsewhere = [
@@ -190,7 +188,6 @@ def test_rows_count_for_their_hour_whatever_file_they_came_in(engine: Computing,
     assert by_hour == {0: CALM, 1: CALM, 2: SPIKE, 3: CALM}
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("D1", "D4")
 def test_a_spike_waits_in_the_log_and_its_results_are_right_later(engine: Computing, one_log: OneLog) -> None:
     """It is taken in pieces, not at once: Spark does not count what a micro-batch of a program with state has read."""
@@ -201,7 +198,6 @@ def test_a_spike_waits_in_the_log_and_its_results_are_right_later(engine: Comput
     assert results(one_log.lake, HOURLY) == truth(HOURLY)
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("D2", "R10")
 def test_what_is_thought_of_later_reads_from_the_first_row_on_and_disturbs_nobody(
     engine: Computing, one_log: OneLog
@@ -211,7 +207,6 @@ def test_what_is_thought_of_later_reads_from_the_first_row_on_and_disturbs_nobod
     assert results(one_log.lake, HALVES) == truth(HALVES)
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("R5")
 def test_state_belongs_to_one_program_and_comes_back_from_the_log(engine: Computing, one_log: OneLog) -> None:
     lake = one_log.lake

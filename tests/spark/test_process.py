@@ -189,7 +189,7 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
         pytest.param("bounds", marks=pytest.mark.feature("K9", "X7", "Z3")),
         pytest.param("counting", marks=pytest.mark.soak),
         pytest.param("near", marks=[pytest.mark.soak, pytest.mark.feature("J1")]),
-        pytest.param("passing", marks=pytest.mark.feature("P3", "P6", "X13")),
+        pytest.param("passing", marks=[pytest.mark.soak, pytest.mark.feature("P3", "P6", "X13")]),
         pytest.param("valid", marks=[pytest.mark.soak, pytest.mark.feature("J5")]),
         pytest.param("together", marks=[pytest.mark.soak, pytest.mark.feature("J3")]),
     ],

@@ -222,9 +222,9 @@ def in_their_order(parts: Sequence[Part]) -> Iterator[Rows]:
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(by_the_hour, marks=pytest.mark.feature("T2", "W4")),
+        pytest.param(by_the_hour, marks=[pytest.mark.soak, pytest.mark.feature("T2", "W4")]),
         pytest.param(lately, marks=[pytest.mark.soak, pytest.mark.feature("W4")]),
-        pytest.param(fives, marks=pytest.mark.feature("W6")),
+        pytest.param(fives, marks=[pytest.mark.soak, pytest.mark.feature("W6")]),
         pytest.param(sensors, marks=pytest.mark.feature("K5", "K6", "P1", "P2", "P3", "P4", "P5", "Q2", "X8")),
     ],
     ids=lambda make: make.__name__,
@@ -392,6 +392,7 @@ def test_an_interval_join_gives_the_pairs_of_its_definition_and_keeps_what_may_s
     assert sizes[-1] == 0
 
 
+@pytest.mark.soak
 @pytest.mark.feature("J5", "Z3")
 def test_a_temporal_join_gives_what_was_valid_at_event_time(spark: SparkSession, tmp_path: Path) -> None:
     logs, orders, rain, cuts = measured(valid, 6)
@@ -456,10 +457,9 @@ def above() -> Operator:
     return above
 
 
+@pytest.mark.soak
 @pytest.mark.feature("P1")
-@pytest.mark.parametrize(
-    "make", [pytest.param(numbered, marks=pytest.mark.soak), above], ids=lambda make: make.__name__
-)
+@pytest.mark.parametrize("make", [numbered, above], ids=lambda make: make.__name__)
 def test_a_function_of_all_rows_needs_no_key(spark: SparkSession, make: Callable[[], Operator], tmp_path: Path) -> None:
     code, rng = make(), random.Random(7)
     logs = Logs({one.name: Log(one.schema) for one in code.inputs})

@@ -114,7 +114,6 @@ def undisturbed(engine: Computing, root: Path) -> list[tuple[Any, ...]]:
     return shop.rows()
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z8")
 def test_a_reader_reads_a_partition_once_it_was_judged(engine: Computing, embedded: Computing, tmp_path: Path) -> None:
     shop, told = Shop(engine, tmp_path, writer=embedded), list[str]()

@@ -14,8 +14,6 @@ CASES = {case.name: case for path in sorted(FOLDER.glob("*.yaml")) for case in l
 ALWAYS = [
     pytest.param("session/merge-across-restart", marks=pytest.mark.feature("W7", "W8", "B1")),
     pytest.param("tumbling/early-alert-and-exact-result", marks=pytest.mark.feature("L3")),
-    pytest.param("count/sliding-4-every-2", marks=pytest.mark.feature("W5")),
-    pytest.param("tumbling/allowed-lateness-purging", marks=pytest.mark.feature("L8")),
 ]
 """The others run on Spark in ``make soak``. In memory all run always, in every variant; on the embedded engine in tests/embedded."""
 
