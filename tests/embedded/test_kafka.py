@@ -15,9 +15,12 @@ from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
 from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
+from floodmark.connectors import kafka
+from floodmark.connectors.unit import Pending
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.landing import run as embedded
+from floodmark.engines.landing.lander import reader_of
 from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
@@ -82,6 +85,22 @@ def test_the_fields_that_a_contract_names_are_added(broker: Broker, tmp_path: Pa
     assert fields == {"number": 4, "partition": 1, "offset": 0, "key": "ké", "headers": [("h", "x")]}
     (broken,) = set_aside(tmp_path)
     assert (broken["file"], broken["position"]) == (f"{topic}/0/0-0", 0)
+
+
+def test_a_look_at_a_topic_asks_its_broker_once(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where new partitions begin and which messages there are come from one answer."""
+    topic, looks, ask = broker.topic(2), list[str](), kafka._asked
+    broker.put(topic, [(0, message(1)), (1, message(2))])
+    clicks = source(broker.servers, topic)
+    monkeypatch.setattr(kafka, "_asked", lambda *which: looks.append("look") or ask(*which))
+    reader = reader_of(clicks)
+    first = reader.pending({})
+    assert [unit.name for unit in first.units] == [f"{topic}/0/0-0", f"{topic}/1/0-0"]
+    assert sorted(first.begun) == [f"{topic}/0", f"{topic}/1"]
+    assert reader.pending({}, first.begun) == Pending(first.units)
+    assert len(looks) == 2
 
 
 def test_only_committed_messages_land_and_offsets_may_have_gaps(broker: Broker, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_more_to_land_after_the_end_of_input_is_refused(lake: Lake, tmp_path: Pa
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "1.csv").write_text("at,key\n2020-01-01T00:00:00Z,a\n")
     events = source(tmp_path / "inbox")
-    (first,) = landing.reader_of(events).pending({})[0]
+    (first,) = landing.reader_of(events).pending({}).units
     unit = Landed(name=first.name, size=first.size, modified=first.modified, digest="x", status="landed", ordinal=0)
     ended = Landing(source="events", ordinal=0, units=(unit,), definition=events.canonical(), ended=True)
     write_deltalake(lake.log("events"), pa.table({"key": ["a"]}), commit_properties=properties(ended))

@@ -39,7 +39,7 @@ def read(
         "readings", contract=Reading, connector=Files(str(folder)), watermark=BoundedOutOfOrderness("1 minute")
     )
     reader = FileReader(source.connector, Reading, "readings")
-    (unit,), _ = reader.pending({})
+    (unit,) = reader.pending({}).units
     opened = reader.open(unit)
     batches = list(Rules(source, 10**13).batches(opened.records(), opened.form))
     good = [(row["k"], row["v"]) for batch in batches for row in batch.rows.to_pylist()]

@@ -276,7 +276,7 @@ def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path
     for number in range(30):
         (inbox / f"{number}.csv").write_text("n\n1\n")
     reader = FileReader(Files(str(inbox)), Event, "s")
-    pending, _ = reader.pending(world.units)
+    pending = reader.pending(world.units).units
     landed = [
         Landed(name=u.name, size=u.size, modified=u.modified, digest="d", status="landed", ordinal=0) for u in pending
     ]
@@ -290,12 +290,16 @@ def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path
     made = []
     look_up = LandedUnits.__getitem__
     monkeypatch.setattr(LandedUnits, "__getitem__", lambda units, name: made.append(name) or look_up(units, name))
-    found, touched = reader.pending(world.units)
-    assert [(unit.name, unit.replaces) for unit in found] == [("27.csv", True), ("7.csv", True), ("new.csv", False)]
-    assert not touched
+    look = reader.pending(world.units)
+    assert [(unit.name, unit.replaces) for unit in look.units] == [
+        ("27.csv", True),
+        ("7.csv", True),
+        ("new.csv", False),
+    ]
+    assert not look.touched
     assert sorted(made) == ["27.csv", "7.csv", "new.csv"]
     made.clear()
-    assert reader.pending(dict(world.units)) == (found, touched)
+    assert reader.pending(dict(world.units)) == look
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -319,21 +323,21 @@ def test_a_source_whose_units_come_in_order_reads_those_of_the_last_commit_alone
     settings = OtherTable(str(tmp_path / "table"))
     for number in range(32):
         write_deltalake(settings.path, pa.table({"n": [number]}), mode="append")
-    found, _ = DeltaReader(settings, "s").pending(world.units)
-    assert [unit.name for unit in found] == ["version 30", "version 31"]
+    look = DeltaReader(settings, "s").pending(world.units)
+    assert [unit.name for unit in look.units] == ["version 30", "version 31"]
 
 
 def test_rows_that_grow_go_on_behind_the_last_ones(tmp_path) -> None:
     rows = [{"n": n} for n in range(9)]
     world = World(str(tmp_path / "lake"))
     for until in (3, 7):
-        ((unit,), _) = MemoryReader(Rows(rows[:until]), "s").pending(world.units)
+        (unit,) = MemoryReader(Rows(rows[:until]), "s").pending(world.units).units
         done = Landed(
             name=unit.name, size=0, modified=0, digest=digest(Rows(rows[:until]).rows), status="landed", ordinal=until
         )
         world.units.add([done])
         world.units.flush()
-    assert [unit.name for unit in MemoryReader(Rows(rows), "s").pending(world.units)[0]] == ["rows 8-9"]
+    assert [unit.name for unit in MemoryReader(Rows(rows), "s").pending(world.units).units] == ["rows 8-9"]
     other = [{"n": -1}, *rows[1:]]
     with pytest.raises(ConnectorError, match="CONNECTOR-001"):
         MemoryReader(Rows(other), "s").pending(world.units)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
-from floodmark.connectors.unit import NOWHERE, OnDisk, Reader, Record, Unit, of_last_commit
+from floodmark.connectors.unit import NOWHERE, OnDisk, Pending, Reader, Record, Unit, of_last_commit
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
@@ -44,7 +44,7 @@ class DeltaReader(Reader):
         self,
         landed: Mapping[str, Landed],
         positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
-    ) -> tuple[list[Unit], list[Landed]]:
+    ) -> Pending:
         """The versions after the last one that landed, as units.
 
         Raises:
@@ -69,7 +69,7 @@ class DeltaReader(Reader):
             raise ConnectorError(
                 self._where, f"version {done + 1} of {self.settings.path}", got, fix, code="CONNECTOR-005"
             )
-        return [Unit(name=f"{_PREFIX}{version}") for version in versions if version > done], []
+        return Pending([Unit(name=f"{_PREFIX}{version}") for version in versions if version > done])
 
     def on_disk(self, most: int) -> OnDisk | None:  # noqa: ARG002 - only the folder is looked for
         """As ``Reader``."""

@@ -20,7 +20,7 @@ from floodmark.connectors.cells import Cells
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.text import Lines, text_records
-from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Reader, Record, Unit, Unsettled
+from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
@@ -70,7 +70,7 @@ class FileReader(Reader):
         self,
         landed: Mapping[str, Landed],
         positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
-    ) -> tuple[list[Unit], list[Landed]]:
+    ) -> Pending:
         """New files and files whose content has changed since they landed, as units; and landed files of which only the date has changed.
 
         Raises:
@@ -92,7 +92,7 @@ class FileReader(Reader):
                 else:
                     new.append(replace(unit, replaces=True))
         by_date = self.settings.order_by == "modified"
-        return sorted(new, key=lambda unit: (unit.modified if by_date else 0, unit.name)), touched
+        return Pending(sorted(new, key=lambda unit: (unit.modified if by_date else 0, unit.name)), touched)
 
     def open(self, unit: Unit) -> _File:
         """Open a file, in a worker."""

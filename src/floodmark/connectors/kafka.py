@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from floodmark.connectors.unit import NOWHERE, Form, Gone, Reader, Record, Unit
+from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.core.patience import waits
 from floodmark.lake.table.commits import Landed
@@ -71,23 +71,26 @@ class KafkaReader(Reader):
         self,
         landed: Mapping[str, Landed],  # noqa: ARG002 - the positions say it
         positions: Mapping[str, str] = NOWHERE,
-    ) -> tuple[list[Unit], list[Landed]]:
-        """The messages behind the positions, as units of each partition in turn.
+    ) -> Pending:
+        """The messages behind the positions, as units of each partition in turn; a partition without a position begins at its first message.
 
         Raises:
             ConnectorError: CONNECTOR-230 no broker answers, 231 no such topic, 232 messages are gone that have not landed, 233 the topic
                 was deleted and made anew.
         """
         topic = self._look()
-        ranges: list[tuple[int, int, Unit]] = []
+        latest = self.settings.start == "latest" and not positions
+        ranges, begun = list[tuple[int, int, Unit]](), dict[str, str]()
         for partition, (first, end) in sorted(topic.offsets.items()):
             position = positions.get(self._key(partition))
             if position is None:
-                continue
-            at, _, known = position.partition("@")
-            start = int(at)
-            if known != topic.id or start > end:
-                raise self._made_anew(partition, start, end)
+                start = end if latest else first
+                begun[self._key(partition)] = f"{start}@{topic.id}"
+            else:
+                at, _, known = position.partition("@")
+                start = int(at)
+                if known != topic.id or start > end:
+                    raise self._made_anew(partition, start, end)
             if start < first:
                 ranges.append((0, partition, self._gone(topic, partition, start, first)))
                 start = first
@@ -95,17 +98,7 @@ class KafkaReader(Reader):
                 high = min(low + self.settings.messages_per_unit, end)
                 name = f"{self._key(partition)}/{low}-{high - 1}"
                 ranges.append((number, partition, Unit(name=name, position=f"{high}@{topic.id}")))
-        return [unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], []
-
-    def begins(self, positions: Mapping[str, str]) -> Mapping[str, str]:
-        """As ``Reader``: the partitions of the topic."""
-        topic = self._look()
-        latest = self.settings.start == "latest" and not positions
-        return {
-            self._key(partition): f"{end if latest else first}@{topic.id}"
-            for partition, (first, end) in sorted(topic.offsets.items())
-            if self._key(partition) not in positions
-        }
+        return Pending([unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], begun=begun)
 
     def check_there(self) -> None:
         """As ``Reader``: the topic exists."""

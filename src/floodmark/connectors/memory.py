@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.connectors.unit import NOWHERE, Reader, Record, Unit, of_last_commit
+from floodmark.connectors.unit import NOWHERE, Pending, Reader, Record, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.table.commits import Landed
@@ -25,7 +25,7 @@ class MemoryReader(Reader):
         self,
         landed: Mapping[str, Landed],
         positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
-    ) -> tuple[list[Unit], list[Landed]]:
+    ) -> Pending:
         """All rows after those that landed, as one unit.
 
         Raises:
@@ -41,7 +41,7 @@ class MemoryReader(Reader):
             raise ConnectorError(
                 f"source '{self.source}'", f"the {landed_rows} rows that landed, first", got, fix, code="CONNECTOR-001"
             )
-        return ([Unit(name=f"rows {landed_rows + 1}-{len(rows)}")] if landed_rows < len(rows) else []), []
+        return Pending([Unit(name=f"rows {landed_rows + 1}-{len(rows)}")] if landed_rows < len(rows) else [])
 
     def open(self, unit: Unit) -> _Rows:
         """The rows of a unit."""

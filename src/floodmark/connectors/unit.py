@@ -149,6 +149,20 @@ class Values:
         return 0, self._digest.hexdigest()
 
 
+class Pending(NamedTuple):
+    """What one look at a source has come to.
+
+    Args:
+        units: to land or to report, in order of arrival.
+        touched: landed units whose content is the same under a new date.
+        begun: source partition -> where its reading begins, of those that have no position yet. They are kept before their units are read.
+    """
+
+    units: Sequence[Unit]
+    touched: Sequence[Landed] = ()
+    begun: Mapping[str, str] = NOWHERE
+
+
 class Reader(ABC):
     """What a connector's settings become where rows land. A reader is plain data, as it is sent to the workers."""
 
@@ -158,20 +172,14 @@ class Reader(ABC):
     """Whether units can be gone, or not yet there for a worker, when they are opened; such a unit is left for a later landing."""
 
     @abstractmethod
-    def pending(
-        self, landed: Mapping[str, Landed], positions: Mapping[str, str] = NOWHERE
-    ) -> tuple[list[Unit], list[Landed]]:
-        """Units to land or to report, in order of arrival; and landed units whose content is the same under a new date.
+    def pending(self, landed: Mapping[str, Landed], positions: Mapping[str, str] = NOWHERE) -> Pending:
+        """Look at the source once: what is there to land.
 
         Args:
             landed: name -> unit that has landed.
             positions: source partition -> position up to which it has landed, where units have positions.
         """
         ...
-
-    def begins(self, positions: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - for readers with positions
-        """Source partition -> where its reading begins, of those that are not among ``positions`` yet. They are kept before anything is read."""
-        return {}
 
     @abstractmethod
     def open(self, unit: Unit) -> Content:

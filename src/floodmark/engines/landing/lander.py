@@ -117,13 +117,12 @@ class Lander:
 
     def left(self) -> list[Unit]:
         """All units that have not landed, also those that wait."""
-        begun = {} if self.last.ended else self.reader.begins(self.last.positions)
-        if begun:
-            self._begin(begun)
-        units, touched = self.reader.pending(self.landed, self.last.positions)
-        if touched:
-            self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
-        return units
+        pending = self.reader.pending(self.landed, self.last.positions)
+        if pending.begun and not self.last.ended:
+            self._begin(pending.begun)
+        if pending.touched:
+            self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in pending.touched)
+        return list(pending.units)
 
     def _begin(self, begun: Mapping[str, str]) -> None:
         """Land, as a marker, where the reading of new source partitions begins. They hold the watermark back until they have rows or are idle."""

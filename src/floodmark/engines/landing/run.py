@@ -128,7 +128,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, re
     if last is None:
         _check_not_lost(lake, source)
     elif last.ended and not reopen:
-        refuse_ended(source, reader.pending(LandedUnits.load(lake, last), last.positions)[0])
+        refuse_ended(source, reader.pending(LandedUnits.load(lake, last), last.positions).units)
 
 
 def _check_not_lost(lake: Lake, source: Source) -> None:

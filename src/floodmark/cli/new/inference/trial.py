@@ -59,7 +59,7 @@ def trial(module: Path, looked: Looked) -> Trial:
     unreadable = ""
     reader, rules = FileReader(looked.connector, contract, looked.source), Rules(source, time.time_ns() // 1_000_000)
     rows, set_aside, examples, moments = 0, 0, list[tuple[str, int, str]](), [np.array([], np.int64)]
-    for unit in reader.pending({})[0]:
+    for unit in reader.pending({}).units:
         try:
             content = reader.open(unit)
             for batch in rules.batches(content.records(), content.form):
