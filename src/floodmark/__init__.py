@@ -22,6 +22,7 @@ from floodmark.spec.rows.connector import Connector, DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.rows.kafka import Kafka
+from floodmark.spec.rows.registry import SchemaRegistry
 from floodmark.spec.rows.source import (
     Ascending,
     BoundedOutOfOrderness,
@@ -130,6 +131,7 @@ __all__ = [
     "Rollout",
     "Rows",
     "Savepoints",
+    "SchemaRegistry",
     "SecretFile",
     "Session",
     "Settings",

@@ -91,10 +91,10 @@ def test_a_look_at_a_topic_asks_its_broker_once(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where new partitions begin and which messages there are come from one answer."""
-    topic, looks, ask = broker.topic(2), list[str](), kafka._asked
+    topic, looks, ask = broker.topic(2), list[str](), kafka.ask
     broker.put(topic, [(0, message(1)), (1, message(2))])
     clicks = source(broker.servers, topic)
-    monkeypatch.setattr(kafka, "_asked", lambda *which: looks.append("look") or ask(*which))
+    monkeypatch.setattr(kafka, "ask", lambda *which: looks.append("look") or ask(*which))
     reader = reader_of(clicks)
     first = reader.pending({})
     assert [unit.name for unit in first.units] == [f"{topic}/0/0-0", f"{topic}/1/0-0"]

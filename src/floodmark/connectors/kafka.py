@@ -7,50 +7,31 @@ compacted or has transactions: a range is complete once a message behind it, or 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from floodmark.connectors.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
+from floodmark.connectors.messages import Messages
 from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
-from floodmark.core.errors import ConnectorError, SetupError, closest
+from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
 from floodmark.lake.table.commits import Landed
-from floodmark.spec.rows.contract import inputs_of
+from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.rows.source import Source
-from floodmark.spec.values import secret
-from floodmark.spec.values.secret import Env, SecretFile
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
-_ASK_SECONDS = 10.0
-"""Longest wait for an answer about topics and offsets."""
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
 _TOGETHER = 5_000
 """Messages that are taken over at once."""
 _GONE = "gone "
 """Before the offsets in the name of a unit whose messages retention has removed."""
-
-
-class _Topic(NamedTuple):
-    """A topic as it is now.
-
-    Args:
-        id: of the topic; a topic that is deleted and made anew has another one.
-        offsets: partition -> (first offset kept, offset behind the last message that may be read).
-    """
-
-    id: str
-    offsets: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +41,12 @@ class KafkaReader(Reader):
     Args:
         settings: as the author wrote them.
         source: name of the source, for messages.
-        added: the added fields that the contract reads.
+        contract: of its rows.
     """
 
     settings: Kafka
     source: str
-    added: frozenset[str]
+    contract: type[Contract]
 
     def pending(
         self,
@@ -110,6 +91,10 @@ class KafkaReader(Reader):
         first, last = (int(offset) for offset in offsets.removeprefix(_GONE).split("-"))
         return _Range(self, int(partition), first, last, gone=offsets.startswith(_GONE))
 
+    def again(self) -> Callable[[bytes], Record]:
+        """As ``Reader``."""
+        return Messages(self.settings, self.contract, self.where, self.source).again
+
     @property
     def where(self) -> str:
         """For errors."""
@@ -118,7 +103,7 @@ class KafkaReader(Reader):
     def _key(self, partition: int) -> str:
         return f"{self.settings.topic}/{partition}"
 
-    def _gone(self, topic: _Topic, partition: int, start: int, first: int) -> Unit:
+    def _gone(self, topic: Topic, partition: int, start: int, first: int) -> Unit:
         """A unit for messages that retention has removed before they landed.
 
         Raises:
@@ -141,18 +126,18 @@ class KafkaReader(Reader):
         )
         return ConnectorError(self.where, "the topic that has landed so far", got, fix, code="CONNECTOR-233")
 
-    def _look(self) -> _Topic:
+    def _look(self) -> Topic:
         """The topic now. Waits for a broker where the landing is one that goes on.
 
         Raises:
             ConnectorError: CONNECTOR-230, 231.
         """
-        kafka, pause = _client(), _FIRST_PAUSE_SECONDS
+        kafka, pause = library(), _FIRST_PAUSE_SECONDS
         unknown = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001 - its name
-        admin, seen = _admin(self.settings)
+        admin, seen = admin_of(self.settings)
         while True:
             try:
-                return _asked(admin, self.settings)
+                return ask(admin, self.settings)
             except kafka.KafkaException as error:
                 if error.args[0].code() in unknown:
                     raise self._no_topic(admin) from error
@@ -171,7 +156,7 @@ class KafkaReader(Reader):
             raise _no_answer(self.where, self.settings, why)
 
     def _no_topic(self, admin: AdminClient) -> ConnectorError:
-        topics = [name for name in admin.list_topics(timeout=_ASK_SECONDS).topics if not name.startswith("__")]
+        topics = [name for name in admin.list_topics(timeout=ASK_SECONDS).topics if not name.startswith("__")]
         fix = f"{closest(self.settings.topic, topics)}Make the topic, or correct its name in Kafka(...)."
         got = f"none on {self.settings.servers}"
         return ConnectorError(self.where, "a topic of this name", got, fix, code="CONNECTOR-231")
@@ -179,7 +164,7 @@ class KafkaReader(Reader):
 
 def reader(settings: Kafka, source: Source) -> KafkaReader:
     """The reader of a source that is a topic."""
-    return KafkaReader(settings, source.name, settings.added & inputs_of(source.contract).keys())
+    return KafkaReader(settings, source.name, source.contract)
 
 
 def _no_answer(where: str, settings: Kafka, why: str) -> ConnectorError:
@@ -208,39 +193,38 @@ class _Range:
     first: int
     last: int
     gone: bool
-    form: Form = field(default="json", init=False)
-    replay: str | None = field(default='{"format": "json"}', init=False)
+    read: Messages = field(init=False)
+    form: Form = field(init=False)
+    replay: str | None = field(init=False)
     left_out: None = field(default=None, init=False)
     default_nulls: Mapping[str, int] = field(default_factory=dict, init=False)
     _digest: Any = field(default_factory=hashlib.blake2b, init=False)
+
+    def __post_init__(self) -> None:
+        reader = self.reader
+        self.read = Messages(reader.settings, reader.contract, reader.where, reader.source)
+        self.form, self.replay = self.read.form, self.read.replay
 
     def records(self) -> Iterator[Record]:
         """A record per message, whose position is its offset.
 
         Raises:
             Gone: retention has removed the messages.
-            ConnectorError: CONNECTOR-230 no broker answers, 234 the broker refuses the range.
+            ConnectorError: CONNECTOR-230 no broker answers, 234 the broker refuses the range; 240 to 242, the schema registry.
         """
         if self.gone:
             why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed"
             raise Gone(why)
-        with _consumer(self.reader.settings) as (consumer, seen):
+        with consumer_of(self.reader.settings) as (consumer, seen):
             for message in self._messages(consumer, seen):
-                value = message.value()
-                self._digest.update(value or b"")
-                if value is None:
-                    reason = "a message without a value: a tombstone, which deletes what had its key"
-                    yield Record(message.offset(), b"", None, reason)
-                elif not self.reader.added:
-                    yield Record(message.offset(), value, value)
-                else:
-                    yield _with_fields(message, value, self.reader.added)
+                self._digest.update(message.value() or b"")
+                yield self.read.record(message)
 
     def fingerprint(self) -> tuple[int, str]:
         return 0, self._digest.hexdigest()
 
-    def _messages(self, consumer: Consumer, seen: _Seen) -> Iterator[Message]:
-        kafka, settings = _client(), self.reader.settings
+    def _messages(self, consumer: Consumer, seen: Seen) -> Iterator[Message]:
+        kafka, settings = library(), self.reader.settings
         passing = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._TIMED_OUT}  # noqa: SLF001
         consumer.assign([kafka.TopicPartition(settings.topic, self.partition, self.first)])
         heard, left = time.monotonic(), self.last - self.first + 1
@@ -261,7 +245,7 @@ class _Range:
             now = time.monotonic()
             if messages:
                 heard, seen.last = now, ""
-            elif now - heard > _ASK_SECONDS:
+            elif now - heard > ASK_SECONDS:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
 
     def _refused(self, error: KafkaError) -> ConnectorError:
@@ -269,142 +253,3 @@ class _Range:
         fix = f"Land again, which looks at the topic anew: floodmark land {self.reader.source}"
         expected = f"the messages {self.first} to {self.last} of partition {self.partition}"
         return ConnectorError(self.reader.where, expected, got, fix, code="CONNECTOR-234")
-
-
-def _with_fields(message: Message, value: bytes, added: frozenset[str]) -> Record:
-    """A message whose value has further fields, behind its own, so that they win over fields of the same name."""
-    body = value.rstrip()
-    if not (body.startswith(b"{") and body.endswith(b"}")):
-        return Record(message.offset(), value, None, "expected a JSON object")
-    kind, at = message.timestamp()
-    key = message.key()
-    fields = {
-        "_topic": message.topic(),
-        "_partition": message.partition(),
-        "_offset": message.offset(),
-        "_timestamp": at if kind else None,
-        "_key": _text(key),
-        "_headers": {name: _text(content) for name, content in message.headers() or ()},
-    }
-    named = json.dumps({name: content for name, content in fields.items() if name in added}).encode()
-    comma = b"," if body[1:-1].strip() else b""
-    whole = body[:-1] + comma + named[1:]
-    return Record(message.offset(), whole, whole)
-
-
-def _text(content: bytes | str | None) -> str | None:
-    return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
-
-
-def _client() -> Any:
-    """The library, which only sources in Kafka need.
-
-    Raises:
-        SetupError: SETUP-110, it is not installed.
-    """
-    try:
-        import confluent_kafka  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[kafka]'"
-        raise SetupError("Kafka", "the package confluent-kafka", "none", fix, code="SETUP-110") from error
-    return confluent_kafka
-
-
-class _Seen:
-    """What a client has said last of its connections, which no answer tells."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last = ""
-
-    def __call__(self, error: KafkaError) -> None:
-        self.last = error.str()
-
-
-_idle: dict[tuple[int, str], list[tuple[Consumer, _Seen]]] = defaultdict(list)
-_admins: dict[tuple[int, str], tuple[AdminClient, _Seen]] = {}
-_lock = threading.Lock()
-
-
-def _config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
-    """The properties of a client, with the secrets.
-
-    Raises:
-        ConnectorError: CONNECTOR-235, a variable or a file of a secret is missing or empty.
-    """
-    config: dict[str, Any] = {"log_level": 0, "client.id": "floodmark"}
-    for name, value in settings.properties.items():
-        if isinstance(value, Env | SecretFile):
-            config[name] = secret.read(value)
-            if not config[name]:
-                fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct properties= of Kafka(...)."
-                where = f"topic '{settings.topic}', {secret.described(value)}"
-                raise ConnectorError(where, f"the secret {name}", "nothing", fix, code="CONNECTOR-235")
-        else:
-            config[name] = value
-    return config | {"bootstrap.servers": settings.servers, "error_cb": seen}
-
-
-def _of_process(settings: Kafka) -> tuple[int, str]:
-    """Key of clients: one must not be used by a forked process, nor with other settings."""
-    return os.getpid(), repr((settings.servers, settings.isolation, sorted(settings.properties.items())))
-
-
-def _admin(settings: Kafka) -> tuple[AdminClient, _Seen]:
-    _client()
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
-
-    key = _of_process(settings)
-    with _lock:
-        if key not in _admins:
-            seen = _Seen()
-            _admins[key] = AdminClient(_config(settings, seen)), seen
-        return _admins[key]
-
-
-@contextmanager
-def _consumer(settings: Kafka) -> Iterator[tuple[Consumer, _Seen]]:
-    """A consumer that nobody else uses. It is kept for the next range, as a connection costs more than a small range."""
-    kafka, key = _client(), _of_process(settings)
-    with _lock:
-        client = _idle[key].pop() if _idle[key] else None
-    if client is None:
-        seen = _Seen()
-        own = {
-            "group.id": "floodmark",  # the library wants one; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": settings.isolation,
-        }
-        client = kafka.Consumer(_config(settings, seen) | own), seen
-    try:
-        yield client
-    except BaseException:
-        client[0].close()
-        raise
-    client[0].unassign()
-    with _lock:
-        _idle[key].append(client)
-
-
-def _asked(admin: AdminClient, settings: Kafka) -> _Topic:
-    """What the brokers say of a topic. Raises KafkaException."""
-    from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition  # noqa: PLC0415 - an extra
-    from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
-
-    described = admin.describe_topics(TopicCollection([settings.topic]), request_timeout=_ASK_SECONDS)
-    topic = described[settings.topic].result()
-    partitions = [TopicPartition(settings.topic, partition.id) for partition in topic.partitions]
-    committed = settings.isolation == "read_committed"
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-
-    def offsets(spec: OffsetSpec) -> dict[int, int]:
-        asked = dict.fromkeys(partitions, spec)
-        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_ASK_SECONDS)
-        return {partition.partition: answer.result().offset for partition, answer in answers.items()}
-
-    first, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
-    return _Topic(str(topic.topic_id), {number: (first[number], end[number]) for number in first})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -46,12 +46,14 @@ class Record(NamedTuple):
         raw: the row's bytes as they are.
         value: checked against the contract: a dictionary, or JSON.
         reason: why there is no value to check; empty when there is.
+        stored: () -> what the quarantine keeps of the row in place of ``raw``, as ``Reader.again`` takes it; None: ``raw``.
     """
 
     position: int
     raw: bytes
     value: object
     reason: str = ""
+    stored: Callable[[], bytes] | None = None
 
 
 class Columns(NamedTuple):
@@ -85,6 +87,14 @@ class Unreadable(Exception):  # noqa: N818 - not an error of the program: the un
 
 class Gone(Unreadable):
     """A unit of which nothing is left in the source."""
+
+
+class Undecodable(Exception):  # noqa: N818 - no error of the program: the message is set aside, the others land
+    """Bytes that are no message of the format; says why, for people."""
+
+
+Decode = Callable[[bytes], dict[str, Any]]
+"""(bytes) -> the fields. Raises Undecodable."""
 
 
 class Content(Protocol):
@@ -185,6 +195,10 @@ class Reader(ABC):
     def open(self, unit: Unit) -> Content:
         """Open a unit, in a worker."""
         ...
+
+    def again(self) -> Callable[[bytes], Record]:
+        """(what ``Record.stored`` gave the quarantine) -> the row read again; of contents whose ``replay`` has the format ``reader``."""
+        raise NotImplementedError
 
     def check_there(self) -> None:  # noqa: B027 - not all readers have something to look for
         """Make sure that there is something to read from, before a landing begins. Raises ConnectorError."""

@@ -212,7 +212,9 @@ class _Checker:
         return {**model.__dict__, self.rescued: rescued_text(model.__pydantic_extra__)}
 
     def _break(self, record: Record, reason: str) -> None:
-        if not record.raw and record.value is not None:
+        if record.stored is not None:
+            record = record._replace(raw=record.stored())
+        elif not record.raw and record.value is not None:
             record = record._replace(raw=json.dumps(record.value, default=str).encode())
         raw, exact = readable(record.raw)
         self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))

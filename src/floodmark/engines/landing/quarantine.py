@@ -24,7 +24,7 @@ from floodmark.connectors.validation import Rules, of_partition, partition_key, 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing import units
-from floodmark.engines.landing.lander import Lander
+from floodmark.engines.landing.lander import Lander, reader_of
 from floodmark.engines.landing.port import Workers
 from floodmark.engines.landing.run import locked
 from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
@@ -335,6 +335,7 @@ def _records(
     keys: list[tuple[str, int, int] | None],
 ) -> Iterator[Record]:
     """Records of quarantined rows of one form, whose positions are indices into ``keys``; the key of each is appended there."""
+    again = reader_of(rules.source).again() if settings["format"] == "reader" else None
     for row in rows:
         index = len(keys)
         keys.append((str(row["file"]), int(str(row["position"])), int(str(row["_landing"]))))
@@ -353,5 +354,7 @@ def _records(
                 pattern = typing.cast("str | None", settings.get("pattern"))
                 lines = Lines(cells=cells, pattern=pattern, where="quarantine")
                 yield next(text_records([raw], lines))._replace(position=index)
+            case "reader" if again is not None:
+                yield again(raw)._replace(position=index)
             case _:
                 yield Record(index, raw, json.loads(raw))

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.rows.connector import Connector
+from floodmark.spec.rows.registry import SchemaRegistry
 from floodmark.spec.values.secret import Env, Secret, SecretFile
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -30,9 +31,12 @@ OWN = {
 class Kafka(Connector):
     """A topic of Kafka, landed in ranges of offsets: each message once, whatever is killed, as the positions are in the commits of the log.
 
-    No consumer group is used, so no other reader of the topic is touched. Six fields are added to each message, which a contract may
-    read: ``_topic``, ``_partition``, ``_offset``, ``_timestamp`` (ms since 1970), ``_key`` (text) and ``_headers`` (a map of texts), such as
-    ``partition: int = Field(alias="_partition")``.
+    No consumer group is used, so no other reader of the topic is touched. Seven fields are added to each message, which a contract may
+    read: ``_topic``, ``_partition``, ``_offset``, ``_timestamp`` (ms since 1970), ``_key`` (text), ``_headers`` (a map of texts) and ``_deleted``,
+    such as ``partition: int = Field(alias="_partition")``.
+
+    A message without a value, a tombstone, says that what had its key is deleted. It lands where the contract has a key and reads ``_deleted``, with
+    the fields of the contract's key from the message's key, and ``_deleted`` true; elsewhere it is set aside.
 
     Time: each partition of the topic is a source partition. Unless the source has ``partition_by``, the watermark is the minimum over
     the partitions; one without messages holds it back until it has some, or, with ``Source(idle_timeout=...)``, for that long.
@@ -40,7 +44,13 @@ class Kafka(Connector):
     Args:
         topic: its name.
         servers: of the first connection: ``"host:port"``, several separated by commas.
-        format: of a message's value: ``"json"``, one object.
+        format: of a message's value: ``"json"``, one object; ``"avro"``, a record; ``"protobuf"``, a message. The contract is the schema of the
+            reader: fields are taken by their names, of whatever schema a message was written with.
+        registry: where the schema of each message is looked up. Without one, all messages are of ``schema``. With ``"json"`` the id before the
+            object is skipped.
+        schema: without a registry: of Avro, the text of the schema; of Protobuf, the bytes of a descriptor set, as ``protoc --include_imports
+            --descriptor_set_out=FILE`` writes it.
+        message: of Protobuf without a registry: the full name of the message, ``"shop.Click"``.
         start: where a source that has landed nothing begins: ``"earliest"`` message kept, ``"latest"``: only messages from now on. A partition
             that is added later begins at its first message.
         on_gap: when messages that have not landed are gone, as retention has removed them. ``"stop"``: the landing stops and tells how many.
@@ -50,18 +60,24 @@ class Kafka(Connector):
         properties: further ones of librdkafka: ``{"security.protocol": "SASL_SSL", "sasl.username": "lander", "sasl.password": Env("KAFKA_PASSWORD")}``.
 
     Raises:
-        DefinitionError: DEFINITION-311, a setting; 312, a property that floodmark sets; 298, a secret that is written out.
+        DefinitionError: DEFINITION-311, a setting; 312, a property that floodmark sets; 314, a format without its schema; 298, a secret that is
+            written out.
 
     Source: Kafka, consumer configuration; option names as in Flink's and Spark's connectors where they say the same.
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.kafka:reader"
     partitioned: ClassVar[bool] = True
-    added: ClassVar[frozenset[str]] = frozenset({"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers"})
+    added: ClassVar[frozenset[str]] = frozenset(
+        {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted"}
+    )
 
     topic: str
     servers: str
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro", "protobuf"] = "json"
+    registry: SchemaRegistry | None = None
+    schema: str | bytes | None = None
+    message: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_gap: Literal["stop", "continue"] = "stop"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -80,7 +96,11 @@ class Kafka(Connector):
                 ),
                 '"host:port", several separated by commas',
             ),
-            "format": (self.format == "json", '"json"'),
+            "format": (self.format in {"json", "avro", "protobuf"}, '"json", "avro" or "protobuf"'),
+            "registry": (
+                isinstance(self.registry, SchemaRegistry | None),
+                'a SchemaRegistry(url="http://registry:8081")',
+            ),
             "start": (self.start in {"earliest", "latest"}, '"earliest" or "latest"'),
             "on_gap": (self.on_gap in {"stop", "continue"}, '"stop" or "continue"'),
             "isolation": (
@@ -103,6 +123,30 @@ class Kafka(Connector):
                 raise DefinitionError(
                     where_, "a secret by reference", "one that is written out", fix, code="DEFINITION-298"
                 )
+
+        self._check_schema(where)
+
+    def _check_schema(self, where: str) -> None:
+        """Raise DefinitionError DEFINITION-314 if a format has no schema, or two."""
+        shown = {"registry": self.registry, "schema": self.schema, "message": self.message}
+        got = ", ".join(name for name, value in shown.items() if value is not None) or "none of them"
+        fits, expected = {
+            "json": (self.schema is None and self.message is None, "no schema= and no message="),
+            "avro": (
+                (self.registry is None) == isinstance(self.schema, str) and self.message is None,
+                "registry=, or the text of a schema as schema=",
+            ),
+            "protobuf": (
+                (self.registry is None) == isinstance(self.schema, bytes) == (self.message is not None),
+                "registry=, or the bytes of a descriptor set as schema= with message=",
+            ),
+        }[self.format]
+        if not fits or (self.schema is not None and self.registry is not None):
+            fix = (
+                'For example Kafka(..., format="avro", registry=SchemaRegistry(url="http://registry:8081")), or '
+                'schema=Path(__file__).with_name("click.avsc").read_text().'
+            )
+            raise DefinitionError(f'{where}, format="{self.format}"', expected, got, fix, code="DEFINITION-314")
 
     def partition_of(self, unit: str) -> str:
         """The topic and partition of a unit's messages."""

@@ -1,0 +1,150 @@
+"""Clients of Kafka's brokers, through librdkafka: what they say of a topic, and consumers that are idle for the next range."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from floodmark.core.errors import ConnectorError, SetupError
+from floodmark.spec.rows.kafka import Kafka
+from floodmark.spec.values import secret
+from floodmark.spec.values.secret import Env, SecretFile
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka.admin import AdminClient
+
+ASK_SECONDS = 10.0
+"""Longest wait for an answer about topics and offsets."""
+
+
+class Topic(NamedTuple):
+    """A topic as it is now.
+
+    Args:
+        id: of the topic; a topic that is deleted and made anew has another one.
+        offsets: partition -> (first offset idle, offset behind the last message that may be read).
+    """
+
+    id: str
+    offsets: Mapping[int, tuple[int, int]]
+
+
+def library() -> Any:
+    """The library, which only sources in Kafka need.
+
+    Raises:
+        SetupError: SETUP-110, it is not installed.
+    """
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[kafka]'"
+        raise SetupError("Kafka", "the package confluent-kafka", "none", fix, code="SETUP-110") from error
+    return confluent_kafka
+
+
+class Seen:
+    """What a client has said last of its connections, which no answer tells."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        """Note what a client says."""
+        self.last = error.str()
+
+
+_idle: dict[tuple[int, str], list[tuple[Consumer, Seen]]] = defaultdict(list)
+_admins: dict[tuple[int, str], tuple[AdminClient, Seen]] = {}
+_lock = threading.Lock()
+
+
+def _config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
+    """The properties of a client, with the secrets.
+
+    Raises:
+        ConnectorError: CONNECTOR-235, a variable or a file of a secret is missing or empty.
+    """
+    config: dict[str, Any] = {"log_level": 0, "client.id": "floodmark"}
+    for name, value in settings.properties.items():
+        if isinstance(value, Env | SecretFile):
+            config[name] = secret.read(value)
+            if not config[name]:
+                fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct properties= of Kafka(...)."
+                where = f"topic '{settings.topic}', {secret.described(value)}"
+                raise ConnectorError(where, f"the secret {name}", "nothing", fix, code="CONNECTOR-235")
+        else:
+            config[name] = value
+    return config | {"bootstrap.servers": settings.servers, "error_cb": seen}
+
+
+def _of_process(settings: Kafka) -> tuple[int, str]:
+    """Key of clients: one must not be used by a forked process, nor with other settings."""
+    return os.getpid(), repr((settings.servers, settings.isolation, sorted(settings.properties.items())))
+
+
+def admin_of(settings: Kafka) -> tuple[AdminClient, Seen]:
+    """A client that asks about topics, kept for as long as the process."""
+    library()
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+    key = _of_process(settings)
+    with _lock:
+        if key not in _admins:
+            seen = Seen()
+            _admins[key] = AdminClient(_config(settings, seen)), seen
+        return _admins[key]
+
+
+@contextmanager
+def consumer_of(settings: Kafka) -> Iterator[tuple[Consumer, Seen]]:
+    """A consumer that nobody else uses. It is idle for the next range, as a connection costs more than a small range."""
+    kafka, key = library(), _of_process(settings)
+    with _lock:
+        idle = _idle[key].pop() if _idle[key] else None
+    if idle is None:
+        seen = Seen()
+        own = {
+            "group.id": "floodmark",  # the library wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": settings.isolation,
+        }
+        idle = kafka.Consumer(_config(settings, seen) | own), seen
+    try:
+        yield idle
+    except BaseException:
+        idle[0].close()
+        raise
+    idle[0].unassign()
+    with _lock:
+        _idle[key].append(idle)
+
+
+def ask(admin: AdminClient, settings: Kafka) -> Topic:
+    """What the brokers say of a topic. Raises KafkaException."""
+    from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition  # noqa: PLC0415 - an extra
+    from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
+
+    described = admin.describe_topics(TopicCollection([settings.topic]), request_timeout=ASK_SECONDS)
+    topic = described[settings.topic].result()
+    partitions = [TopicPartition(settings.topic, partition.id) for partition in topic.partitions]
+    committed = settings.isolation == "read_committed"
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def offsets(spec: OffsetSpec) -> dict[int, int]:
+        asked = dict.fromkeys(partitions, spec)
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ASK_SECONDS)
+        return {partition.partition: answer.result().offset for partition, answer in answers.items()}
+
+    first, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+    return Topic(str(topic.topic_id), {number: (first[number], end[number]) for number in first})

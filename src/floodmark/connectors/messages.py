@@ -1,0 +1,223 @@
+"""Messages of a topic as records: their values decoded, the fields that a contract may read of a message, and what the quarantine keeps of one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from floodmark.connectors.decoding import decoder
+from floodmark.connectors.registry import headed
+from floodmark.connectors.unit import Decode, Form, Record, Undecodable
+from floodmark.spec.rows.contract import Contract, inputs_of
+from floodmark.spec.rows.kafka import Kafka
+
+_DELETED = "_deleted"
+_READER = '{"format": "reader"}'
+
+
+class Message(Protocol):
+    """A message, as the client has it."""
+
+    def topic(self) -> str | None: ...  # noqa: D102 - as the client names them
+    def partition(self) -> int | None: ...  # noqa: D102
+    def offset(self) -> int | None: ...  # noqa: D102
+    def key(self) -> bytes | str | None: ...  # noqa: D102
+    def value(self) -> bytes | str | None: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def headers(self) -> Sequence[tuple[str, bytes | str | None]] | None: ...  # noqa: D102
+
+
+class Stored(NamedTuple):
+    """A message of the quarantine."""
+
+    parts: Mapping[str, Any]
+
+    def topic(self) -> str | None:  # noqa: D102 - as of Message
+        return str(self.parts["topic"])
+
+    def partition(self) -> int | None:  # noqa: D102 - as above
+        return int(self.parts["partition"])
+
+    def offset(self) -> int | None:  # noqa: D102 - as above
+        return int(self.parts["offset"])
+
+    def key(self) -> bytes | None:  # noqa: D102 - as above
+        return _bytes(self.parts["key"])
+
+    def value(self) -> bytes | None:  # noqa: D102 - as above
+        return _bytes(self.parts["value"])
+
+    def timestamp(self) -> tuple[int, int]:  # noqa: D102 - as above
+        kind, at = self.parts["timestamp"]
+        return kind, at
+
+    def headers(self) -> list[tuple[str, bytes | None]]:  # noqa: D102 - as above
+        return [(name, _bytes(content)) for name, content in self.parts["headers"]]
+
+
+@dataclass(slots=True)
+class Messages:
+    """How the messages of a topic are read.
+
+    Args:
+        settings: of the topic.
+        contract: of its rows.
+        where: for errors.
+        source: name of the source.
+    """
+
+    settings: Kafka
+    contract: type[Contract]
+    where: str
+    source: str
+    added: frozenset[str] = field(init=False)
+    _decode: Decode = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.added = self.settings.added & inputs_of(self.contract).keys()
+        self._decode = decoder(self.settings, self.where, self.source)
+
+    @property
+    def form(self) -> Form:
+        """Of the records' values."""
+        return "json" if self.settings.format == "json" else "python"
+
+    @property
+    def replay(self) -> str:
+        """How a row of the quarantine is read again."""
+        return '{"format": "json"}' if self.form == "json" else _READER
+
+    def record(self, message: Message) -> Record:
+        """The record of a message."""
+        value = message.value()
+        if value is None:
+            return self._tombstone(message)
+        return (
+            self._json(message, _as_bytes(value)) if self.form == "json" else self._decoded(message, _as_bytes(value))
+        )
+
+    def again(self, raw: bytes) -> Record:
+        """The record of a message of the quarantine."""
+        return self.record(Stored(json.loads(raw)))
+
+    def _json(self, message: Message, value: bytes) -> Record:
+        """A message of JSON, whose further fields are behind its own, so that they win over fields of the same name."""
+        offset = message.offset() or 0
+        if self.settings.registry is not None:
+            try:
+                _, value = headed(value)
+            except Undecodable as error:
+                return Record(offset, value, None, str(error))
+        if not self.added:
+            return Record(offset, value, value)
+        body = value.rstrip()
+        if not (body.startswith(b"{") and body.endswith(b"}")):
+            return Record(offset, value, None, "expected a JSON object")
+        named = json.dumps(self._fields(message)).encode()
+        comma = b"," if body[1:-1].strip() else b""
+        whole = body[:-1] + comma + named[1:]
+        return Record(offset, whole, whole)
+
+    def _decoded(self, message: Message, value: bytes) -> Record:
+        offset = message.offset() or 0
+        try:
+            row = self._decode(value)
+        except Undecodable as error:
+            return Record(offset, value, None, str(error), partial(keep, message, None))
+        return Record(offset, value, row | self._fields(message), "", partial(keep, message, row))
+
+    def _tombstone(self, message: Message) -> Record:
+        """The row of a message without a value: the fields of the contract's key; others are missing."""
+        offset, stored = message.offset() or 0, partial(keep, message, None)
+        if _DELETED not in self.added or not self.contract.floodmark_key:
+            reason = "a message without a value: a tombstone, which deletes what had its key"
+            return Record(offset, b"", None, reason, None if self.form == "json" else stored)
+        row = self._of_key(message.key()) | self._fields(message) | {_DELETED: True}
+        if self.form == "json":
+            text = json.dumps(row, default=str).encode()
+            return Record(offset, text, text)
+        return Record(offset, b"", row, "", stored)
+
+    def _of_key(self, key: bytes | str | None) -> dict[str, Any]:
+        """The fields of the contract's key from the key of a message: an object, or a value where the contract's key is one field."""
+        names = {model_field: name for name, model_field in self._names().items()}
+        wanted = [names[name] for name in self.contract.floodmark_key]
+        content: Any = None if key is None else _as_bytes(key)
+        if content is not None and self.settings.registry is not None and content[:1] == b"\0":
+            try:
+                content = self._decode(content) if self.form == "python" else headed(content)[1]
+            except Undecodable:
+                return {}
+        if isinstance(content, bytes):
+            try:
+                content = json.loads(content)
+            except ValueError:
+                content = content.decode("utf-8", "replace")
+        if isinstance(content, dict):
+            return {name: content[name] for name in wanted if name in content}
+        return {wanted[0]: content} if len(wanted) == 1 and content is not None else {}
+
+    def _names(self) -> dict[str, str]:
+        """Name of a field in the source -> its name in the contract."""
+        fields = {id(model_field): name for name, model_field in self.contract.model_fields.items()}
+        return {name: fields[id(model_field)] for name, model_field in inputs_of(self.contract).items()}
+
+    def _fields(self, message: Message) -> dict[str, Any]:
+        """The fields of a message that the contract reads."""
+        if not self.added:
+            return {}
+        kind, at = message.timestamp()
+        fields = {
+            "_topic": message.topic(),
+            "_partition": message.partition(),
+            "_offset": message.offset(),
+            "_timestamp": at if kind else None,
+            "_key": _text(message.key()),
+            "_headers": {name: _text(content) for name, content in message.headers() or ()},
+            _DELETED: False,
+        }
+        return {name: content for name, content in fields.items() if name in self.added}
+
+
+def keep(message: Message, row: Mapping[str, Any] | None) -> bytes:
+    """What the quarantine keeps of a message: its bytes, and for people what they mean.
+
+    Args:
+        message: the message.
+        row: its fields, as far as they were read.
+    """
+    parts = {
+        "row": row,
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp(),
+        "key": _base64(message.key()),
+        "value": _base64(message.value()),
+        "headers": [[name, _base64(content)] for name, content in message.headers() or ()],
+    }
+    return json.dumps(parts, default=_shown).encode()
+
+
+def _shown(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _base64(content: bytes | str | None) -> str | None:
+    return None if content is None else base64.b64encode(_as_bytes(content)).decode()
+
+
+def _bytes(content: str | None) -> bytes | None:
+    return None if content is None else base64.b64decode(content)
+
+
+def _as_bytes(content: bytes | str) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _text(content: bytes | str | None) -> str | None:
+    return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
