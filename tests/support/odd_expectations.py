@@ -171,12 +171,12 @@ def recorded() -> dict[str, dict[str, Answer]]:
 
 def by_great_expectations(frame: str, session: Any, some: list[Expectation]) -> dict[str, Answer]:
     """Expectation -> the answer of Great Expectations."""
-    from floodmark.engines.frames.expressions import connected
+    from floodmark.engines.frames.expressions import on_sail
     from floodmark.engines.frames.floats import unranged
     from floodmark.observe.expectations import _by_great_expectations
 
     rows = unranged(session.createDataFrame(FRAMES[frame], DDL))
-    return {one[0].name: answer(one) for one in _by_great_expectations(rows, some, on_sail=connected(rows))}
+    return {one[0].name: answer(one) for one in _by_great_expectations(rows, some, on_sail=on_sail(rows))}
 
 
 def main() -> None:

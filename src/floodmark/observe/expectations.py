@@ -57,23 +57,23 @@ def evaluate(rows: DataFrame, expectations: Sequence[Expectation]) -> list[Judge
         CapabilityError: CAPABILITY-037, an expectation that only Spark computes, over rows of Sail.
         DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not have.
     """
-    from floodmark.engines.frames.expressions import as_written, connected  # noqa: PLC0415 - definitions load without an engine
+    from floodmark.engines.frames.expressions import as_written, on_sail  # noqa: PLC0415 - definitions load without an engine
     from floodmark.engines.frames.floats import unranged  # noqa: PLC0415 - as above
     from floodmark.engines.frames.judging import judged, schema_of  # noqa: PLC0415 - as above
     from floodmark.semantics.aggregates.table import sql_of  # noqa: PLC0415 - as above
 
     rows = unranged(rows)
-    rendering, measured, on_sail = as_written, sql_of, connected(rows)
-    if on_sail:
+    rendering, measured, is_sail = as_written, sql_of, on_sail(rows)
+    if is_sail:
         from floodmark.engines.embedded.parity.aggregates import sail_aggregate  # noqa: PLC0415 - as above
         from floodmark.engines.embedded.parity.check import sail_sql  # noqa: PLC0415 - as above
 
         rendering, measured = sail_sql, sail_aggregate
     schema = schema_of(rows)
-    criteria = _criteria(expectations, schema, on_sail=on_sail)
+    criteria = _criteria(expectations, schema, on_sail=is_sail)
     others = [expectation for expectation in expectations if expectation.name not in criteria]
     results = judged(rows, schema, tuple(criteria.values()), rendering, measured) if criteria else []
-    results += _by_great_expectations(rows, others, on_sail=on_sail) if others else []
+    results += _by_great_expectations(rows, others, on_sail=is_sail) if others else []
     by_name = {result[0].name: result for result in results}
     return [by_name[expectation.name] for expectation in expectations]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.sail.server import check_installed
+from floodmark.engines.spark.setup.master import is_connect
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.savepoints import Savepoint
@@ -469,6 +470,7 @@ def computing(
         budget: limits of the engine; None for those of the settings.
 
     Raises:
+        CapabilityError: CAPABILITY-069, a budget of cores or memory for a server of Spark Connect.
         LifecycleError: LIFECYCLE-204, the budget is too small.
     """
     step, name = step or (lambda _: nullcontext()), engine or settings.engine
@@ -477,6 +479,11 @@ def computing(
     if name == "embedded":
         memory = settings.memory if budget is None or budget.memory is None else budget.memory
         return OnEmbedded(replace(settings, memory=memory), step, alone=budget is not None)
+    if is_connect(settings.master):
+        from floodmark.control.processes.package import pack
+        from floodmark.engines.spark.connect.server import OnConnect
+
+        return OnConnect.of(settings, step, pack, budget)
     if budget is not None:
         master = settings.master if budget.cores is None else f"local[{budget.cores}]"
         own = [pair for pair in settings.spark if budget.memory is None or pair[0] != _HEAP]

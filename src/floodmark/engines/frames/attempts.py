@@ -1,6 +1,7 @@
 """Expressions that may fail for a row: the row is quarantined with the reason.
 
-On Spark, ``TryEval`` catches the exception: the expression that Spark's own ``try_`` functions are made of. Sail has no such expression:
+On Spark, ``TryEval`` catches the exception: the expression that Spark's own ``try_`` functions are made of. SQL has no name for it, and a client of
+Spark Connect no JVM: there ``try_add`` of a timestamp that depends on the value stands for it. Sail has no such expression:
 a query of Sail ends if one row fails, and ``embedded.retries.attempts`` marks the failing rows before the query is run again.
 """
 
@@ -17,7 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.errors import FloodmarkError, printable
-from floodmark.engines.frames.expressions import Rendering, as_written, connected, typed, value, with_columns
+from floodmark.engines.frames.client import is_connected
+from floodmark.engines.frames.expressions import Rendering, as_written, on_sail, typed, value, with_columns
 from floodmark.semantics.kernels.attempts import Attempt, all_attempts, matching, quarantining, stopped
 from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.graph.operator import Operator
@@ -41,9 +43,9 @@ def attempted(
         keys: columns of the key, for the quarantine.
         rendering: of expressions, for the session of the rows.
     """
-    if connected(rows):
+    if on_sail(rows):
         return _attempted_on_sail(rows, attempts, rendering)
-    tries = [_try(attempt).alias(_tried(number)) for number, attempt in enumerate(attempts)]
+    tries = [_try(rows, attempt).alias(_tried(number)) for number, attempt in enumerate(attempts)]
     before = F.col(FAILURE) if FAILURE in rows.columns else F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>")
     rows = rows.select("*", *tries)
     fails = " OR ".join(f"`{_tried(number)}` IS NULL" for number in range(len(attempts)))
@@ -69,26 +71,35 @@ def _attempted_on_sail(rows: DataFrame, attempts: Sequence[Attempt], rendering: 
 
 def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
     """The rows for which an expression fails, with the row as JSON in ``given``."""
-    rows = rows.withColumn(_tried(0), _try(attempt))
+    rows = rows.withColumn(_tried(0), _try(rows, attempt))
     return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
 
 
 def made(rows: DataFrame, number: int) -> str:
     """The value of an attempt of ``attempted``, as SQL text; null where it failed, and for markers."""
-    return f"`{_tried(number)}`" if connected(rows) else f"`{_tried(number)}`.`value`"
+    return f"`{_tried(number)}`" if on_sail(rows) else f"`{_tried(number)}`.`value`"
 
 
 def _tried(number: int) -> str:
     return f"_tried_{number}"
 
 
-def _try(attempt: Attempt) -> Column:
+def _try(rows: DataFrame, attempt: Attempt) -> Column:
     """A struct of the value; null if the expression fails. In a branch of ``CASE``, so that Spark does not compute a common part before."""
-    jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
+    if is_connected(rows):
+        return F.expr(_caught(attempt))
+    jvm: Any = rows.sparkSession._jvm  # noqa: SLF001 - the way to Spark's optimizer
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     value = F.expr(f"named_struct('value', {typed(attempt.text, attempt.type)})")
     caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))  # noqa: SLF001 - as above
     return F.when(F.col("_kind") > ROW, F.lit(None)).otherwise(Column(utils.column(caught)))
+
+
+def _caught(attempt: Attempt) -> str:
+    """SQL of ``_try``: whatever an argument raises, ``try_add`` of a timestamp and an interval is null (``TryEval`` of all of the sum)."""
+    text = typed(attempt.text, attempt.type)
+    fails = f"try_add(timestamp_millis(xxhash64({text}) % 1000), INTERVAL '0' SECOND) IS NULL"
+    return f"CASE WHEN `_kind` > {ROW} OR {fails} THEN NULL ELSE named_struct('value', {text}) END"
 
 
 def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
@@ -133,16 +144,19 @@ def explained(rows: DataFrame, attempts: Sequence[Attempt]) -> DataFrame:
     failed = rows.filter(F.col("reason").isin(reasons)).select(*columns).distinct().orderBy(*columns).limit(_MESSAGES)
     reason = F.col("reason")
     for row in failed.collect():
-        explanation = next((text for a in matching(attempts, row.asDict()) if (text := message(a, row["given"]))), None)
+        explanation = next(
+            (text for a in matching(attempts, row.asDict()) if (text := message(rows.sparkSession, a, row["given"]))),
+            None,
+        )
         if explanation is not None:
             same = [F.col(name) == row[name] for name in columns]
             reason = F.when(same[0] & same[1] & same[2], F.lit(explanation)).otherwise(reason)
     return rows.withColumn("reason", reason)
 
 
-def message(attempt: Attempt, row_json: str) -> str | None:
-    """(attempt, row as JSON) -> why the attempt fails for the row; None if the attempt does not fail for the values that JSON holds."""
-    row = SparkSession.active().range(1).select(F.from_json(F.lit(row_json), attempt.schema.ddl()).alias("row"))
+def message(spark: SparkSession, attempt: Attempt, row_json: str) -> str | None:
+    """(session, attempt, row as JSON) -> why the attempt fails for the row; None if the attempt does not fail for the values that JSON holds."""
+    row = spark.range(1).select(F.from_json(F.lit(row_json), attempt.schema.ddl()).alias("row"))
     try:
         row.select("row.*").select(F.expr(typed(attempt.text, attempt.type))).collect()
     except PySparkException as error:
@@ -188,7 +202,9 @@ def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame 
             first = None if rows is None else rows.filter(F.col("reason").isin(reasons)).orderBy("_sequence").limit(1)
             first = first if first is None else first.withColumn("_event_time", F.expr("unix_millis(`_event_time`)"))
             for row in () if first is None else first.collect():
-                messages = (message(attempt, row["given"]) for attempt in matching(attempts, row.asDict()))
+                assert rows is not None
+                spark = rows.sparkSession
+                messages = (message(spark, attempt, row["given"]) for attempt in matching(attempts, row.asDict()))
                 return {**row.asDict(), "reason": next(filter(None, messages), row["reason"])}
     except (PySparkException, Py4JError, FloodmarkError):
         return None

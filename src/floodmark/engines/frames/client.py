@@ -1,4 +1,4 @@
-"""Importing the client of Spark Connect, which is Sail's too, in any process and without Spark."""
+"""The client of Spark Connect, by which sessions of Sail and of Spark's own servers are reached: its import, in any process, and whose a session is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
+from weakref import WeakSet
 
 _ASKED = "pyspark.testing.connectutils"
 _LOCK = threading.Lock()
 _IMPORTING: list[str] = []
 """Names of the threads within ``importable``; the answer stays until the last one leaves."""
+_OF_SPARK: WeakSet[Any] = WeakSet()
+"""Sessions on servers of Spark; all others are Sail's."""
 
 
 @contextmanager
@@ -35,6 +39,21 @@ def importable() -> Iterator[None]:
                 _IMPORTING.remove(name)
                 if not _IMPORTING:
                     sys.modules.pop(_ASKED, None)
+
+
+def note_spark(session: Any) -> None:
+    """Note that a session of Spark Connect is on a server of Spark, not of Sail."""
+    _OF_SPARK.add(session)
+
+
+def is_connected(session: Any) -> bool:
+    """Whether a session is one of Spark Connect, as all of Sail are."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_sail(session: Any) -> bool:
+    """Whether a session is on a server of Sail."""
+    return is_connected(session) and session not in _OF_SPARK
 
 
 def _answer() -> ModuleType:

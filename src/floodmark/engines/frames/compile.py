@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.engines.frames.attempts import attempted, made
 from floodmark.engines.frames.expecting import FILTERED, expected
-from floodmark.engines.frames.expressions import Rendering, as_written, connected, guarded, value, with_columns
+from floodmark.engines.frames.expressions import Rendering, as_written, guarded, on_sail, value, with_columns
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
 from floodmark.semantics.kernels.stage import AnyStage
@@ -156,7 +156,7 @@ def without_failures(rows: DataFrame) -> DataFrame:
 
 def without_filtered(rows: DataFrame) -> DataFrame:
     """The rows that no filter has taken out."""
-    return rows.filter(f"`_kind` < {FILTERED}") if connected(rows) else rows
+    return rows.filter(f"`_kind` < {FILTERED}") if on_sail(rows) else rows
 
 
 def filtered(rows: DataFrame, condition: str) -> DataFrame:
@@ -169,7 +169,7 @@ def filtered(rows: DataFrame, condition: str) -> DataFrame:
         rows: stamped.
         condition: SQL text for the session.
     """
-    if not connected(rows):
+    if not on_sail(rows):
         return rows.filter(guarded(condition, "true"))
     kind = guarded(f"CASE WHEN ({condition}) THEN `_kind` ELSE CAST({FILTERED} AS int) END", "`_kind`")
     return with_columns(rows, {"_kind": kind})
@@ -212,7 +212,7 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         projected = projected.filter(
             f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({', '.join(map(str, step.only))})"
         )
-    return projected.filter(f"kind < {FILTERED}") if connected(rows) else projected
+    return projected.filter(f"kind < {FILTERED}") if on_sail(rows) else projected
 
 
 def maybe_dropped(step: steps.WindowAggregate) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.sql import spark_literal
 from floodmark.engines.frames.attempts import as_json
-from floodmark.engines.frames.expressions import Rendering, connected, guarded, with_columns
+from floodmark.engines.frames.expressions import Rendering, guarded, on_sail, with_columns
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, unmet_texts
 from floodmark.semantics.kernels.failures import unmet as unmet_failure
 from floodmark.spec.graph.steps import Expect
@@ -37,7 +37,7 @@ def expected(rows: DataFrame, step: Expect, rendering: Rendering) -> DataFrame:
     failed, left_out = f"`{_UNMET}` IS NOT NULL", f"`_kind` = {RETRACTION}"
     if FAILURE not in rows.columns:
         rows = with_columns(rows, {FAILURE: f"CAST(NULL AS struct<{QUARANTINE.ddl()}>)"})
-    if connected(rows):
+    if on_sail(rows):
         kind = f"CASE WHEN NOT ({failed}) THEN `_kind` WHEN {left_out} THEN {FILTERED} ELSE {FAILED} END"
         rows = with_columns(rows, {"_kind": f"CAST({kind} AS int)"})
         ddl = ", ".join(f"`{name}` {kind}" for name, kind in rows.drop(_UNMET).dtypes)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from floodmark.engines.frames.client import is_connected, is_sail
 from floodmark.semantics.kernels.attempts import is_column
 from floodmark.spec.expressions import quoted
 from floodmark.spec.values.schema import ROW, Schema
@@ -29,14 +30,14 @@ def as_written(text: str, schema: Schema) -> str:  # noqa: ARG001 - another sess
     return quoted(text)
 
 
-def connected(frame: DataFrame) -> bool:
-    """Whether a DataFrame belongs to a Spark Connect session, which all sessions of Sail are."""
-    return type(frame).__module__.startswith("pyspark.sql.connect")
+def on_sail(frame: DataFrame) -> bool:
+    """Whether Sail computes a DataFrame."""
+    return is_sail(frame.sparkSession)
 
 
 def expr(frame: DataFrame, text: str) -> Column:
     """A column from SQL text, of the kind of the frame's session."""
-    if not connected(frame):
+    if not is_connected(frame):
         return F.expr(text)
     from pyspark.sql.connect import functions  # noqa: PLC0415 - needs grpcio, which Spark alone does not
 

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from floodmark.core.sql import spark_literal
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
+from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
-from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, guarded_on_sail, with_columns
+from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -82,7 +83,7 @@ def compute(
     pairs = placed.selectExpr(
         *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(
-            f"{_value(step, a, kind, rendering, guard=connected(rows))} AS v{i}"
+            f"{_value(step, a, kind, rendering, guard=on_sail(rows))} AS v{i}"
             for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
         ),
         "_end",
@@ -129,12 +130,14 @@ def _grid(step: WindowAggregate, interval: Interval) -> Grid | Forever | ListedD
 
 
 def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query on Sail.
+    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query through Spark Connect.
 
     No window ends before its rows. So no pair is late if no row lies at or before its own watermark, which is checked first as that
     query costs a fifth.
     """
-    if connected(pairs):
+    if is_connected(
+        pairs
+    ):  # Sail has no observations, and a client none of a plan that adaptive execution has left out
         behind = rows.filter("`_watermark` >= unix_millis(`_event_time`)").limit(1)
         return pairs.filter("NOT _late"), cache(lambda: pairs.filter("_late").count() if behind.count() else 0)
     counted = Observation()

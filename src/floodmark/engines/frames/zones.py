@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import iso
+from floodmark.engines.frames.client import is_sail
 from floodmark.spec.windowing.partitions import Daily, Partitions
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def check(spark: SparkSession | Connected, partitions: Partitions) -> None:
     Raises:
         ExecutionError: EXECUTION-047, the engine does not know the zone, or begins a day at another instant.
     """
-    sail = type(spark).__module__.startswith("pyspark.sql.connect")
+    sail = is_sail(spark)
     whose = "Sail" if sail else "Java"
     if not isinstance(partitions, Daily) or partitions.timezone == "UTC" or (sail, partitions) in _checked:
         return

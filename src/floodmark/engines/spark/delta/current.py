@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,12 +20,12 @@ from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import retried
 from floodmark.lake.folder.bucket import is_bucket
-from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import last_values, plans
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.lake.table import history
+from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.writing import merging as lake_merging
@@ -141,6 +140,8 @@ def merging(
             if last_rows.num_rows:
                 lake_merging.merge(path, last_rows, output.keys, opened, None if app is None else (app, number))
             return
+        from delta.tables import DeltaTable  # noqa: PLC0415 - behind Spark Connect it need not be installed
+
         merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values.alias("s"), same)
         merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
         merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
@@ -154,11 +155,19 @@ def merging(
 
 
 def _fits(spark: SparkSession, path: str, current: Output) -> bool:
-    return not DeltaTable.isDeltaTable(spark, path) or fits(path, current)
+    return not _is_table(spark, path) or fits(path, current)
 
 
 def _filled(spark: SparkSession, path: str) -> bool:
-    return DeltaTable.isDeltaTable(spark, path) and bool(DeltaTable.forPath(spark, path).toDF().take(1))
+    return _is_table(spark, path) and bool(spark.read.format("delta").load(path).take(1))
+
+
+def _is_table(spark: SparkSession, path: str) -> bool:
+    if is_reached(path):
+        return entries.is_table(path)
+    from delta.tables import DeltaTable  # noqa: PLC0415 - as above
+
+    return DeltaTable.isDeltaTable(spark, path)
 
 
 def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output: Output) -> int:

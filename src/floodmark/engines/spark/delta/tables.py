@@ -13,7 +13,6 @@ from functools import partial
 from types import MappingProxyType
 
 import pyarrow as pa
-from delta.tables import DeltaTable
 from deltalake import Schema as TableSchema
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -28,6 +27,7 @@ from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
+from floodmark.engines.spark.session.tasks import parallelism
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
@@ -57,6 +57,8 @@ def create(
     if is_reached(path):
         tables.create(path, columns, partitioned, properties)
         return
+    from delta.tables import DeltaTable  # noqa: PLC0415 - behind Spark Connect it need not be installed
+
     fields = StructType.fromJson(json.loads(columns.to_json()))
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(fields).partitionedBy(*partitioned)
     for name, value in properties.items():
@@ -112,7 +114,7 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
 def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataFrame:
     """Rows in at most ``tasks`` write tasks, or as they are; divided rows in at least that many, each asset partition in one task."""
     if output.partitions is not None:
-        return rows.repartition(max(tasks or 1, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
+        return rows.repartition(max(tasks or 1, parallelism(rows.sparkSession)), PARTITION)
     return rows if tasks is None else rows.coalesce(tasks)
 
 

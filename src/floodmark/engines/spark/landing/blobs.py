@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 import pyarrow as pa
-from delta.tables import DeltaTable as Table
 from deltalake import Schema as TableSchema
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.engines.frames.client import is_connected
 from floodmark.engines.landing import port, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
@@ -101,7 +101,9 @@ class SparkBlobs:
 
     def mark(self, path: str, ordinal: int) -> None:
         """As ``port.Blobs``. The next landing undoes the marks if the log commit is missing."""
-        if is_bucket(path):  # no commit there is Spark's
+        if is_bucket(path) or is_connected(
+            self.rows.sparkSession
+        ):  # no commit in a bucket is Spark's; a client has no MERGE
             keys = self.rows.where(f"_kind = {KEYS}").select("_data")
             quarantine.mark(
                 path, ordinal, lambda: quarantine.marks(bytes(row["_data"]) for row in keys.toLocalIterator())
@@ -111,6 +113,8 @@ class SparkBlobs:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 yield from quarantine.marks(batch.column(0).to_pylist())
+
+        from delta.tables import DeltaTable as Table  # noqa: PLC0415 - behind Spark Connect it need not be installed
 
         outcomes = self.rows.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _MARKS_DDL)
         same = "q.file = k.file AND q.position = k.position AND q._landing = k._landing"

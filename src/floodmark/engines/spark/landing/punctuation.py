@@ -76,7 +76,7 @@ def _refused(blobs: DataFrame, source: Source) -> Refused:
     for row in failing.select("_unit", ROW).collect():
         refused.setdefault(row["_unit"], {})[row[ROW]] = f"Punctuated, {attempt.unexplained}"
     for row in failing.select("_unit", ROW, "given").limit(_MESSAGES).collect():
-        if (reason := message(attempt, row["given"])) is not None:
+        if (reason := message(failing.sparkSession, attempt, row["given"])) is not None:
             refused[row["_unit"]][row[ROW]] = f"Punctuated, {reason}"
     return refused
 

@@ -23,7 +23,7 @@ from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.engines.spark.landing import expecting, punctuation
 from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
 from floodmark.engines.spark.session import shipping
-from floodmark.engines.spark.setup.master import is_cluster
+from floodmark.engines.spark.session.tasks import is_elsewhere, parallelism
 from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
@@ -54,7 +54,7 @@ class SparkWorkers:
     def check(self, source: Source, lake: Lake) -> None:
         """As ``port.Workers``. Spark lands every source; modules that workers cannot import are shipped with the contract."""
         shipping.by_value(self.spark, source.contract)
-        self._in_place = is_reached(lake.root) and not is_cluster(str(self.spark.sparkContext.master))
+        self._in_place = is_reached(lake.root) and not is_elsewhere(self.spark)
 
     def create_log(self, source: Source, path: str) -> None:
         """As ``port.Workers``."""
@@ -134,7 +134,7 @@ def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: R
                 for blob in blobs_of(index, reader, units[index], rules):
                     yield of_spark.batch_of(blob)
 
-    tasks = min(len(units), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    tasks = min(len(units), _TASKS_PER_CORE * parallelism(spark))
     return spark.range(0, len(units), 1, tasks).mapInArrow(run, of_spark.DDL)
 
 

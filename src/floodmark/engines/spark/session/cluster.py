@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.core.errors import ConnectorError, SetupError
 from floodmark.engines.landing.lander import reader_of
-from floodmark.engines.spark.session import executors
+from floodmark.engines.spark.session import tasks
 from floodmark.lake.folder import bucket
 from floodmark.lake.folder.bucket import MARK, is_bucket
 from floodmark.lake.folder.paths import Lake, is_local
@@ -70,7 +70,7 @@ def check(spark: SparkSession) -> None:
     try:
         workers = _ask(spark, [])
     except (PySparkException, Py4JError) as error:
-        refusal = refused(spark.sparkContext.pythonExec, str(error))
+        refusal = refused(tasks.python(spark), str(error))
         if refusal is None:
             raise
         raise refusal from error
@@ -125,7 +125,7 @@ def check_lake(spark: SparkSession, root: str) -> None:
         mark.unlink()
     unseen = [worker.host for worker in workers if worker.seen[str(mark)] != str(len(_MARK))]
     if unseen:
-        _asked.discard((spark.sparkContext.applicationId, root))
+        _asked.discard((tasks.application(spark), root))
         fix = "Put it on a disk that driver and workers mount under one path, or into a bucket: Settings(lake=...) in resources/settings.py, or --lake."
         got = f"none of its files on worker {', '.join(dict.fromkeys(unseen))}"
         raise SetupError(f"lake {root}", "a folder that every worker sees", got, fix, code="SETUP-085")
@@ -138,19 +138,18 @@ def _check_bucket(spark: SparkSession, root: str) -> None:
         SetupError: SETUP-091, a worker cannot.
     """
 
-    def answer(_: Iterable[int]) -> Iterator[tuple[str, str]]:
-        import socket  # noqa: PLC0415 - on the worker
+    def answer(_: Iterable[int]) -> Iterator[str]:
+        import json as as_json  # noqa: PLC0415 - on the worker
+        import socket  # noqa: PLC0415 - as above
 
         try:
             bucket.stat(f"{root}/{MARK}")
         except OSError as error:
-            yield socket.gethostname(), str(error)
+            yield as_json.dumps([socket.gethostname(), str(error)])
 
-    context = spark.sparkContext
-    tasks = max(context.defaultParallelism, executors.count(context))
-    refusals = dict(context.parallelize(range(tasks), tasks).mapPartitions(answer).collect())
+    refusals = dict(map(json.loads, tasks.answers(spark, answer)))
     for host, why in refusals.items():
-        _asked.discard((context.applicationId, root))
+        _asked.discard((tasks.application(spark), root))
         fix = (
             "Start the worker with the variables of the store (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or give its host a role that may read and "
             "write the bucket: floodmark sends no secret to workers."
@@ -196,7 +195,7 @@ def _ask(spark: SparkSession, paths: Sequence[str]) -> list[Worker]:
 
     Tasks go to all free cores at once; if an executor was busy, or came later, a second round asks it.
     """
-    context, names = spark.sparkContext, list(_INSTALLED)
+    names = list(_INSTALLED)
     asked, known = list(paths), dict[str, Worker]()
 
     def answer(_: Iterable[int]) -> Iterator[str]:
@@ -224,17 +223,16 @@ def _ask(spark: SparkSession, paths: Sequence[str]) -> list[Worker]:
         yield as_json.dumps({**facts, "versions": versions, "seen": seen})
 
     for _ in range(_ROUNDS):
-        tasks = max(context.defaultParallelism, executors.count(context))
-        answers = context.parallelize(range(tasks), tasks).mapPartitions(answer).collect()
-        known |= {worker.folder: worker for worker in (Worker(**json.loads(facts)) for facts in answers)}
-        if len(known) >= executors.count(context):
+        facts_of_all = map(json.loads, tasks.answers(spark, answer))
+        known |= {worker.folder: worker for worker in (Worker(**facts) for facts in facts_of_all)}
+        if len(known) >= tasks.workers(spark):
             break
     return list(known.values())
 
 
 def _first(spark: SparkSession, subject: str) -> bool:
     """True at the first call of an application about a subject."""
-    key = spark.sparkContext.applicationId, subject
+    key = tasks.application(spark), subject
     known = key in _asked
     _asked.add(key)
     return not known

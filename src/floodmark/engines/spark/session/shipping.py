@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZipFile
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -32,6 +33,39 @@ def send(spark: SparkSession, package: Path, code: Path) -> None:
         archive = shutil.make_archive(str(package.with_name(name)), "zip", package)
         context.addArchive(f"{archive}#{name}")
         context.environment["PYTHONPATH"] = path
+    spark.conf.set(_CODE, str(code))
+
+
+_DOOR = """\
+import importlib, pathlib, sys
+place = pathlib.Path(__file__)
+folder = next(str(f / {name!r}) for f in place.parents if (f / {name!r}).is_dir())
+if folder not in sys.path:
+    sys.path.insert(0, folder)
+del sys.modules[__name__]
+importlib.invalidate_caches()
+importlib.import_module(__name__)
+"""
+"""A module that stands for the one of its name in the unpacked package: Python finds files that travel as code, and no unpacked archive."""
+
+
+def send_to_server(spark: SparkSession, package: Path, code: Path) -> None:
+    """Give a session on a server of Spark Connect a package of code: workers unpack it, and import its modules by name.
+
+    Args:
+        spark: session.
+        package: folder with the code, named after its content.
+        code: the folder of which the package is a copy, from which this process has imported modules.
+    """
+    name = f"code-{package.name}"
+    archive = shutil.make_archive(str(package.with_name(name)), "zip", package)
+    doors = package.with_name(f"modules-{package.name}.zip")
+    with ZipFile(doors, "w") as modules:
+        for entry in package.iterdir():
+            if entry.suffix == ".py" or (entry / "__init__.py").is_file():
+                modules.writestr(f"{entry.stem}.py", _DOOR.format(name=name))
+    spark.addArtifacts(f"{archive}#{name}", archive=True)
+    spark.addArtifacts(str(doors), pyfile=True)
     spark.conf.set(_CODE, str(code))
 
 

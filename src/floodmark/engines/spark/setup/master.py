@@ -7,11 +7,12 @@ import socket
 
 from floodmark.core.errors import SetupError, closest
 
-_MASTERS = ("local", "local-cluster", "spark", "yarn", "k8s")
+_MASTERS = ("local", "local-cluster", "spark", "yarn", "k8s", "sc")
 _MASTER = re.compile(
-    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|spark://.+:\d+.*|yarn|k8s://.+"
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|spark://.+:\d+.*|yarn|k8s://.+|sc://.+"
 )
 _STANDALONE = "spark://"
+_CONNECT = "sc://"
 ANSWER_SECONDS = 3
 """Longest wait for a master to accept a connection. Spark itself would wait for a minute."""
 
@@ -24,6 +25,11 @@ def is_cluster(master: str) -> bool:
 def is_standalone(master: str) -> bool:
     """True for the master of a cluster of Spark's own."""
     return master.startswith(_STANDALONE)
+
+
+def is_connect(master: str) -> bool:
+    """True for a server of Spark Connect: the driver of its sessions is the server, not this process."""
+    return master.startswith(_CONNECT)
 
 
 def reach_master(master: str) -> None:
@@ -54,5 +60,5 @@ def check_master(master: str) -> None:
         return
     kind = re.split(r"[\[:]", master, maxsplit=1)[0]
     fix = f"{closest(kind, _MASTERS)}Correct it in resources/settings.py, or set FLOODMARK_MASTER='local[2]'."
-    expected = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+    expected = "local, local[N], local[*], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
     raise SetupError("Spark master", expected, repr(master), fix, code="SETUP-054")
