@@ -2,9 +2,11 @@
 
 from floodmark.spec.assets.alert import Alert, Change, Email, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
+from floodmark.spec.assets.delivery import Delivery
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.assets.store import Store
+from floodmark.spec.assets.to_sql import ToSql
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
@@ -95,6 +97,7 @@ __all__ = [
     "Counter",
     "Daily",
     "Decision",
+    "Delivery",
     "DeltaTable",
     "Email",
     "EndOfInput",
@@ -141,6 +144,7 @@ __all__ = [
     "Stream",
     "TimeFormat",
     "Timer",
+    "ToSql",
     "Trigger",
     "TriggerContext",
     "Tumbling",

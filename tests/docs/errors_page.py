@@ -30,6 +30,7 @@ FAMILIES = {
     "CAPABILITY": "Right, but not possible here.",
     "STATE": "State or a checkpoint does not belong to what reads it.",
     "CONNECTOR": "A source's input is missing, broken or has changed.",
+    "DELIVERY": "What a delivery brings does not reach its sink.",
     "EXECUTION": "A run failed.",
     "USER": "A function of yours raised.",
     "LIFECYCLE": "The action does not fit the moment.",

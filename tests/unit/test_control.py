@@ -46,7 +46,6 @@ from floodmark import (
     source_asset,
 )
 from floodmark.control.processes import driver as driving
-from floodmark.control.processes import presence
 from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.meter import Meter
@@ -54,6 +53,7 @@ from floodmark.control.processes.package import Data, pack
 from floodmark.control.processes.running import Running, await_job
 from floodmark.control.processes.supervisor import DEFAULT, LEASE, Supervisor, crashed
 from floodmark.control.serving.server import LIVE, serving
+from floodmark.control.state import presence
 from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Deployment, Driver, StreamId
 from floodmark.control.state.store import Store

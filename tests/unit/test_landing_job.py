@@ -12,13 +12,14 @@ from events import Event, row, source
 from stored import rows
 
 from floodmark import Ascending, Files, Settings, Source, Stream, Tumbling, Workspace, count, operator, source_asset
-from floodmark.control.processes.job import Committed, Landing, OperatorStream, job_of
+from floodmark.control.processes.job import Landing, OperatorStream, job_of
 from floodmark.control.processes.supervisor import LEASE, describe_driver
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
 from floodmark.engines.landing.run import locked
 from floodmark.lake.folder.locks import STREAM
 from floodmark.lake.folder.paths import Lake
+from floodmark.observe.measure import Committed
 
 PATIENCE_SECONDS = 120
 
@@ -153,7 +154,7 @@ def test_a_source_whose_folder_is_missing_or_whose_name_is_wrong_is_not_started(
     with pytest.raises(ConnectorError, match="CONNECTOR-002"):
         fleet.start([fleet.workspace.source("events")])
     assert not fleet.here
-    with pytest.raises(DefinitionError, match="DEFINITION-074.*one of its sources or operators.*tallied"):
+    with pytest.raises(DefinitionError, match="DEFINITION-074.*one of its sources, operators or deliveries.*tallied"):
         fleet.workspace.stream("talied")
 
 

@@ -18,12 +18,13 @@ from floodmark.control.processes import driver as driving
 from floodmark.control.processes import job as jobs
 from floodmark.control.processes import running
 from floodmark.control.processes.engine import Computing
-from floodmark.control.processes.job import Committed, OperatorStream
+from floodmark.control.processes.job import OperatorStream
 from floodmark.control.processes.supervisor import Supervisor, awaited, describe_driver
 from floodmark.control.state.store import CONTROL
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
+from floodmark.observe.measure import Committed
 
 PATIENCE_SECONDS = 120
 

@@ -30,6 +30,7 @@ GROUPS = {
     },
     "Rows and results": {
         "land": "land",
+        "deliver": "land",
         "run": "run",
         "status": "workspace",
         "partitions": "partitions",

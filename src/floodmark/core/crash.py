@@ -258,6 +258,16 @@ POINTS = MappingProxyType(
             "expiry.before_files",
             "expiry.after_file",
         ),
+        "delivery": (
+            "delivery.before_rows",
+            "delivery.after_clear",
+            "delivery.after_batch",
+            "delivery.before_position",
+            "delivery.before_commit",
+            "delivery.after_commit",
+            "delivery.before_note",
+            "delivery.after_note",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

@@ -5,7 +5,7 @@ FloodmarkError
 ├── PlanError            the deployed and the defined version do not fit together
 ├── CapabilityError      a valid definition that this engine or release cannot run
 ├── StateError           state or a checkpoint does not belong to the operator that reads it
-├── ConnectorError       a source's input is missing, broken or has changed
+├── ConnectorError       a source's input, or a delivery's sink, is missing, broken or has changed
 ├── ExecutionError       a run failed
 ├── UserCodeError        a function of the user's raised an exception, which stays the cause
 ├── LifecycleError       two runs at once, a reversed interval, nothing to stop
@@ -67,7 +67,7 @@ class StateError(FloodmarkError):
 
 
 class ConnectorError(FloodmarkError):
-    """A source's input is missing, broken or has changed."""
+    """A source's input, or a delivery's sink, is missing, broken or has changed."""
 
 
 class ExecutionError(FloodmarkError):

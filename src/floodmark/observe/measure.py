@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from floodmark.core.time import NEVER
+from floodmark.lifecycle.usage import Usage
 from floodmark.spec.keyed.metric import Part, merge
 from floodmark.spec.values.run import BatchInfo, CheckpointInfo, ReadTo
 
@@ -95,6 +96,25 @@ class Measure:
     def parse(value: Mapping[str, Any]) -> Measure:
         """The inverse of ``as_json``; keys of later versions are ignored."""
         return _MEASURE.validate_python(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """One commit of a job, or one delivery.
+
+    Args:
+        number: of the micro-batch or landing commit.
+        progress: of the outputs, or watermark of the log, after the commit, ms UTC.
+        usage: what the commit adds to the usage of the driver.
+        text: the line of the driver's log.
+        measure: what is measured of the commit.
+    """
+
+    number: int
+    progress: int
+    usage: Usage
+    text: str
+    measure: Measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Standing: how far the stream of a source or an operator has got, by the commits of its table, and since when it is behind its inputs. Reads no rows."""
+"""Standing: how far the stream of a source, an operator or a delivery has got, by the commits of its table, and since when it is behind its inputs. Reads no rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.time import END, NEVER
-from floodmark.lake.table import history
+from floodmark.lake.stream.delivered import Delivered, read_position
+from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import progress_of
 
 _COMMITS = 50
@@ -46,6 +47,26 @@ def standing(table: str, inputs: Sequence[str] = ()) -> Standing:
     behind, since = min(some[0][0] for some in unread), max(some[-1][1] for some in unread)
     lag = behind - own.progress if own.progress > NEVER and behind < END else None
     return replace(own, lag=lag, behind_since=since)
+
+
+def standing_of_delivery(file: str, table: str) -> Standing:
+    """How far a delivery has got.
+
+    Args:
+        file: with its position.
+        table: path of the output that it delivers.
+    """
+    position, output = read_position(file) or Delivered(), _newest(table)
+    progress = position.progress
+    own = Standing(progress=progress, at=position.at / 1000)
+    if output.progress > NEVER and progress > NEVER:
+        own = replace(own, lag=max(0, output.progress - progress) if output.progress < END else None)
+    newest = entries.newest(table)
+    if newest is None or newest <= position.version:
+        return own
+    unread = entries.entry(table, position.version + 1)
+    since = position.at if unread is None else int(entries.commit_info(unread).get("timestamp", 0))
+    return replace(own, behind_since=since / 1000)
 
 
 def _newest(path: str) -> Standing:

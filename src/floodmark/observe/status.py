@@ -19,11 +19,13 @@ from floodmark.lake.logs.far import far_rows
 from floodmark.lake.results.frozen import frozen
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.checkpoint import remedy
+from floodmark.lake.stream.delivered import delivered
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.table.lost import known_lost
 from floodmark.observe.skew import skew_of
+from floodmark.spec.assets.delivery import Route
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Workspace
@@ -33,7 +35,7 @@ LOOK_BACK = 50
 
 
 def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
-    """One entry per source and per output table, sources first, upstream before downstream.
+    """One entry per source, per output table and per delivery, sources first, upstream before downstream.
 
     Args:
         workspace: the sources and operators.
@@ -45,7 +47,8 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
     ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone); an output
     also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it;
     ``unmet``, expectation -> rows that do not meet it, of the newest commits, if there are any; ``skew``, the key group with the most rows of
-    the stream's newest micro-batches, its share of them and their number.
+    the stream's newest micro-batches, its share of them and their number. A delivery has ``version``, that of its output's table that is delivered,
+    ``waiting``, the commits behind it, ``progress`` and ``deliveries``, their number.
     """
     reached: dict[str, int] = {}
     entries = []
@@ -58,6 +61,7 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
             entry, progress = _output(operator, output, lake, reached, awaits.get(operator.name))
             reached[output.table] = progress
             entries.append(entry)
+    entries += [_delivery(route, lake, awaits.get(route.name)) for route in workspace.deliveries]
     return entries
 
 
@@ -134,6 +138,27 @@ def _output(
     elif isinstance(last, BoundedRun):
         entry["progress"] = f"computed {describe(last.interval.start)} to {describe(last.interval.end)}"
     return base | entry, stream if stream is not None else NEVER
+
+
+def _delivery(route: Route, lake: Lake, awaits: str | None) -> dict[str, Any]:
+    """How far a delivery has got, as the lake was told last."""
+    table = lake.output(route.output.table)
+    base: dict[str, Any] = {"kind": "delivery", "name": route.name, "table": table}
+    position = delivered(lake, route.name)
+    if position is None:
+        return base | {"state": awaits or f"nothing delivered yet: floodmark deliver {route.name}"}
+    newest = entries.newest(table) if entries.is_table(table) else None
+    waiting = max(0, (newest or 0) - position.version)
+    state = "up to date" if not waiting else "behind its output"
+    if newest is not None and entries.id_of(table) != position.table:
+        state = "its output was made anew, and all of it is still to be delivered"
+    return base | {
+        "state": state,
+        "progress": describe(position.progress),
+        "version": position.version,
+        "waiting": waiting,
+        "deliveries": position.number + 1,
+    }
 
 
 def _skew(operator: Operator, records: Sequence[object]) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
     about: dict[str, Any] = {
         "state": str(seen.health),
         "watermark": describe(observed.standing.progress),
-        "commits" if stream.kind == "source" else "micro-batches": totals.commits,
+        {"source": "commits", "operator": "micro-batches", "delivery": "deliveries"}[stream.kind]: totals.commits,
         "rows": totals.rows_in,
         "late": totals.late,
         "dropped": totals.dropped,

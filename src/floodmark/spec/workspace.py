@@ -16,6 +16,7 @@ import attrs
 from floodmark.core.errors import DefinitionError, SetupError, closest
 from floodmark.spec.assets.alert import Alert, check_alerts
 from floodmark.spec.assets.asset import OperatorAsset, RunWhen, SourceAsset, check_operator, check_source
+from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.freshness import check_event_time
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.store import Store
@@ -212,6 +213,7 @@ class Workspace:
         run = tuple(_audited(one, audits) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
         names = [*(asset.source.name for asset in landed), *(asset.operator.name for asset in run)]
+        names += [route.name for asset in run for route in asset.deliveries]
         ordered = tuple(sorted(run, key=lambda one: order[id(one.operator)]))
         self.__attrs_init__(landed, ordered, settings, check_alerts(alerts, names))
         self._check_names()
@@ -299,17 +301,34 @@ class Workspace:
         return next(one for one in self.operator_assets if one.operator is operator)
 
     @property
-    def streams(self) -> tuple[Source | Operator, ...]:
-        """All that can run as a stream: every source, and every operator, upstream first."""
-        return (*self.sources, *self.operators)
+    def deliveries(self) -> tuple[Route, ...]:
+        """Every delivery, upstream first."""
+        return tuple(
+            replace(route, operator=asset.operator, output=asset.operator.output(route.output.name))
+            for asset in self.operator_assets
+            for route in asset.deliveries
+        )
 
-    def stream(self, name: str) -> Source | Operator:
-        """The source or operator of that name, each of which can run as a stream; DEFINITION-074, which lists all names, if there is none."""
+    def delivery(self, name: str) -> Route:
+        """The delivery of that name; DEFINITION-074, which lists all names, if there is none."""
+        known = {one.name: one for one in self.deliveries}
+        if name in known:
+            return known[name]
+        fix = f"{closest(name, known)}There are: {', '.join(known) or 'none'}."
+        raise DefinitionError("workspace", "the name of one of its deliveries", repr(name), fix, code="DEFINITION-074")
+
+    @property
+    def streams(self) -> tuple[Source | Operator | Route, ...]:
+        """All that can run as a stream: every source, every operator, upstream first, and every delivery."""
+        return (*self.sources, *self.operators, *self.deliveries)
+
+    def stream(self, name: str) -> Source | Operator | Route:
+        """The source, operator or delivery of that name, each of which can run as a stream; DEFINITION-074, which lists all names, if there is none."""
         known = {one.name: one for one in self.streams}
         if name in known:
             return known[name]
         fix = f"{closest(name, known)}There are: {', '.join(known) or 'none'}."
-        expected = "the name of one of its sources or operators"
+        expected = "the name of one of its sources, operators or deliveries"
         raise DefinitionError("workspace", expected, repr(name), fix, code="DEFINITION-074")
 
     def restart_of(self, name: str) -> Restart | None:
@@ -317,6 +336,9 @@ class Workspace:
         for source in self.source_assets:
             if source.source.name == name:
                 return source.restart
+        for route in self.deliveries:
+            if route.name == name:
+                return route.delivery.restart
         return next((one.restart for one in self.operator_assets if one.operator.name == name), None)
 
     def freshness_of(self, name: str) -> int | None:
@@ -324,6 +346,9 @@ class Workspace:
         for source in self.source_assets:
             if source.source.name == name:
                 return source.freshness
+        for route in self.deliveries:
+            if route.name == name:
+                return route.freshness
         return next((one.freshness for one in self.operator_assets if one.operator.name == name), None)
 
     def run_when_of(self, name: str) -> RunWhen:
@@ -341,11 +366,11 @@ class Workspace:
         return list(read.values())
 
     def _check_names(self) -> None:
-        names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])
+        names = Counter(one.name for one in self.streams)
         for name, times in names.items():
             if times > 1:
                 places = list(dict.fromkeys(o.location for o in self.operators if o.name == name))
-                fix = 'Keep one of them, or rename one: @operator(name="...").'
+                fix = 'Keep one of them, or rename one: @operator(name="..."), ToSql(..., name="...").'
                 fix += f" Defined at {' and '.join(places)}." if places else ""
                 raise DefinitionError(
                     "workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070"

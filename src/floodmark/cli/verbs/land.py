@@ -1,4 +1,4 @@
-"""The verb land: lands new rows of sources, and ends sources that are complete."""
+"""The verbs land and deliver: land new rows of sources and end sources that are complete; deliver changes of outputs to sinks."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
@@ -25,6 +25,7 @@ from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:
+    from floodmark.deliveries.run import Delivery
     from floodmark.engines.landing.session import Committed, LandingResult
 
 
@@ -191,3 +192,36 @@ def _say_landed(console: Console, source: Source, result: LandingResult, seconds
         console.say(f"  waiting: {name}: {why}")
     if result.quarantined:
         console.say(f"  see them: floodmark quarantine show {result.source}")
+
+
+@click.command()
+@click.argument("name", metavar="DELIVERY")
+@click.option("--continuous", is_flag=True, help="Keep delivering, and wait for a sink that is away, until Ctrl-C.")
+@shared
+@pass_invocation
+def deliver(invocation: Invocation, *, name: str, continuous: bool) -> None:
+    """Deliver to the sink of DELIVERY the changes of its output that the sink does not have yet. Needs no engine."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.deliveries.run import deliver as delivered
+    from floodmark.lake.folder.paths import Lake
+
+    route, lake, begun = opened.workspace.delivery(name), Lake.of(opened.workspace.settings), time.monotonic()
+    deliveries: list[Delivery] = []
+
+    def tell(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+        console.note(f"  {delivery}")
+
+    def wait(text: str) -> None:
+        if text:
+            console.note(f"  {text}")
+
+    with stopping(console, "this delivery") as stop:
+        at = delivered(route, lake, stop=stop, on_delivery=tell, on_wait=wait, until_caught_up=not continuous)
+    rows, gone = sum(one.rows for one in deliveries), sum(one.retractions for one in deliveries)
+    reached = "nothing to deliver yet" if at is None else f"up to version {at.version}, {describe(at.progress)}"
+    console.say(f"{name}: {rows:,} results, {gone:,} taken back; {reached}; {time.monotonic() - begun:.1f} s")
+    position = None if at is None else {"version": at.version, "number": at.number, "progress": describe(at.progress)}
+    about = {"delivery": name, "rows": rows, "retractions": gone, "position": position}
+    console.document({"lake": opened.lake, **about})

@@ -61,11 +61,11 @@ def supervise(invocation: Invocation, *, stand_by: bool, metrics_host: str, metr
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sources and operators of the workspace.")
+@click.option("--all", "everything", is_flag=True, help="All sources, operators and deliveries of the workspace.")
 @shared
 @pass_invocation
 def start(invocation: Invocation, names: tuple[str, ...], *, everything: bool) -> None:
-    """Start the streams of NAMES, operators and sources, with a package of the current code. The stream of a source lands its rows as they come.
+    """Start the streams of NAMES, operators, sources and deliveries, with a package of the current code. The stream of a source lands its rows as they come.
 
     Later changes of files do not affect the streams.
     """
@@ -90,7 +90,7 @@ def start(invocation: Invocation, names: tuple[str, ...], *, everything: bool) -
 @shared
 @pass_invocation
 def stop(invocation: Invocation, names: tuple[str, ...], *, everything: bool, wait: float) -> None:
-    """Stop the streams of NAMES, operators and sources, each after the commit that it is writing."""
+    """Stop the streams of NAMES, operators, sources and deliveries, each after the commit that it is writing."""
     _check_names(names, everything=everything)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -108,7 +108,7 @@ def stop(invocation: Invocation, names: tuple[str, ...], *, everything: bool, wa
 @shared
 @pass_invocation
 def restart(invocation: Invocation, names: tuple[str, ...], *, everything: bool, wait: float) -> None:
-    """Restart the streams of NAMES, operators and sources, from their deployed package. Resets the count of crashes."""
+    """Restart the streams of NAMES, operators, sources and deliveries, from their deployed package. Resets the count of crashes."""
     _check_names(names, everything=everything)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -128,7 +128,7 @@ def restart(invocation: Invocation, names: tuple[str, ...], *, everything: bool,
 @shared
 @pass_invocation
 def logs(invocation: Invocation, stream: str, *, follow: bool) -> None:
-    """Show the end of the log of the last driver of NAME, an operator or a source."""
+    """Show the end of the log of the last driver of NAME, an operator, a source or a delivery."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.control.processes.supervisor import describe_driver
@@ -203,7 +203,7 @@ def _supervised(streams: Fleet) -> None:
 
 def _check_names(names: tuple[str, ...], *, everything: bool) -> None:
     if bool(names) == everything:
-        msg = "name the operators and sources, or give --all"
+        msg = "name the operators, sources and deliveries, or give --all"
         raise click.UsageError(msg)
 
 

@@ -298,7 +298,7 @@ def explain(invocation: Invocation, operator: str) -> None:
 @shared
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show the progress of every source and operator. Starts no Spark."""
+    """Show the progress of every source, operator and delivery. Starts no Spark."""
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
@@ -310,7 +310,8 @@ def status(invocation: Invocation) -> None:
 
     running, awaits = streams(opened)
     rows = status_of(opened.workspace, Lake.of(opened.workspace.settings), awaits)
-    sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
+    kinds = ("source", "output", "delivery")
+    sources, outputs, deliveries = ([row for row in rows if row["kind"] == kind] for kind in kinds)
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
     for row in sources:
@@ -332,6 +333,8 @@ def status(invocation: Invocation) -> None:
         if frozen := row.get("frozen"):
             note = f": {frozen['note']}" if frozen["note"] else ""
             console.say(f"{row['name']}: results before {frozen['before']} are frozen since {frozen['at']}{note}")
+    far = ("version", "waiting", "progress", "state")
+    console.table(("delivery", *far), [(row["name"], *map(row.get, far)) for row in deliveries])
     about = ("stream", "version", "wanted", "health", "backpressure", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
     if (last_upkeep := upkeep(opened)) is not None:

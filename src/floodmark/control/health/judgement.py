@@ -10,8 +10,8 @@ from typing import Literal, get_args
 from deltalake.exceptions import DeltaError
 
 from floodmark.control.processes.holding import Holding
-from floodmark.control.processes.presence import is_gone, is_here
 from floodmark.control.processes.supervisor import LEASE, describe_crashes, given_up
+from floodmark.control.state.presence import is_gone, is_here
 from floodmark.control.state.records import Deployment, Driver, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
@@ -19,7 +19,8 @@ from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.gates import Gate, release_fix
 from floodmark.lake.results.verdicts import HELD, overdue
-from floodmark.observe.standing import Standing, standing
+from floodmark.lake.stream.delivered import position_file
+from floodmark.observe.standing import Standing, standing, standing_of_delivery
 from floodmark.spec.assets.alert import Level
 from floodmark.spec.workspace import Workspace
 
@@ -287,6 +288,8 @@ def _in_order(deployments: Iterable[Deployment]) -> list[Deployment]:
 
 def _standing(watch: Watch) -> Standing:
     try:
+        if watch.delivery:
+            return standing_of_delivery(watch.delivery, watch.table)
         return standing(watch.table, [path for _, path in watch.inputs])
     except (DeltaError, OSError, FloodmarkError):
         # the lake is unreachable, or a table is damaged: the stream says so itself
@@ -303,8 +306,18 @@ def watch_of(workspace: Workspace, lake: Lake, name: str) -> Watch:
     Args:
         workspace: that declares it.
         lake: the lake of its tables.
-        name: name of an operator, or of a source.
+        name: name of an operator, of a source, or of a delivery.
     """
+    route = next((one for one in workspace.deliveries if one.name == name), None)
+    if route is not None:
+        table = lake.output(route.output.table)
+        return Watch(
+            table=table,
+            inputs=((route.operator.name, table),),
+            freshness=route.freshness,
+            alerts=len(workspace.alerts),
+            delivery=position_file(lake, name),
+        )
     operator = next((one for one in workspace.operators if one.name == name), None)
     if operator is None:
         return Watch(table=lake.log(name), freshness=workspace.freshness_of(name), alerts=len(workspace.alerts))

@@ -157,7 +157,7 @@ def serve(store: Store, first: Driver, load: Callable[[Deployment], Workspace]) 
     """
     output.install()
     loaded = _loaded(store, first, load)
-    engine = None if isinstance(loaded, Exception) else _started(loaded)
+    engine = None if isinstance(loaded, Exception) or first.kind == "delivery" else _started(loaded)
 
     def workspace(_: Deployment) -> Workspace:
         for outcome in (loaded, engine):

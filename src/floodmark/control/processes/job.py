@@ -1,4 +1,4 @@
-"""Jobs: what a driver runs until it is stopped: the stream of an operator, or the landing of a source."""
+"""Jobs: what a driver runs until it is stopped: the stream of an operator, the landing of a source, or a delivery."""
 
 # ruff: noqa: PLC0415 - engines are slow to import
 
@@ -16,7 +16,7 @@ from floodmark.control.state.records import Deployment
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import describe
 from floodmark.lifecycle.usage import Usage
-from floodmark.observe.measure import Measure
+from floodmark.observe.measure import Committed, Measure
 from floodmark.spec.assets.asset import RunWhen, SourceAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, ReadTo
@@ -31,25 +31,6 @@ if TYPE_CHECKING:
 LINGER_SECONDS = 30.0
 """Time without new data after which a stream that runs while there is data ends: longer than the start of an engine, so that a source that trickles costs no starts."""
 _LOOK_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """One commit of a job.
-
-    Args:
-        number: of the micro-batch or landing commit.
-        progress: of the outputs, or watermark of the log, after the commit, ms UTC.
-        usage: what the commit adds to the usage of the driver.
-        text: the line of the driver's log.
-        measure: what is measured of the commit.
-    """
-
-    number: int
-    progress: int
-    usage: Usage
-    text: str
-    measure: Measure
 
 
 class Job(Protocol):
@@ -389,8 +370,12 @@ def job_of(workspace: Workspace, deployment: Deployment) -> Job:
         deployment: deployment of the stream.
 
     Raises:
-        DefinitionError: DEFINITION-074, the package has no such operator or source.
+        DefinitionError: DEFINITION-074, the package has no such operator, source or delivery.
     """
+    if deployment.kind == "delivery":
+        from floodmark.control.processes.delivering import Delivering
+
+        return Delivering(workspace.delivery(deployment.operator), workspace.settings, deployment.version)
     if deployment.kind == "source":
         return Landing(workspace.source_asset(deployment.operator), workspace.settings, deployment.version)
     return OperatorStream(workspace.operator(deployment.operator), workspace.settings, deployment.run_when)

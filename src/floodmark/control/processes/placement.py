@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from floodmark.control.processes.presence import is_here, lives
+from floodmark.control.state.presence import is_here, lives
 from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import Store
 

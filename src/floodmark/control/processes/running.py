@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from floodmark.control.processes.job import Committed, Job, job_of
+from floodmark.control.processes.job import Job, job_of
 from floodmark.control.processes.measuring import Measuring
 from floodmark.control.processes.meter import Metering
-from floodmark.control.state.records import Deployment, Driver, State
+from floodmark.control.state.records import COMMITS, Deployment, Driver, State
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.observe.measure import Measure
+from floodmark.observe.measure import Committed, Measure
 from floodmark.observe.tracing import spans
 from floodmark.spec.workspace import Workspace
 
@@ -63,7 +63,7 @@ class Running:
             traceback.print_exc()
             self.ended = "crashed", f"{type(error).__name__}: {error}", None
         else:
-            boundary = f"stopped at a {'commit' if self.driver.kind == 'source' else 'micro-batch'} boundary"
+            boundary = f"stopped at a {COMMITS[self.driver.kind]} boundary"
             self.ended = "stopped", boundary if read_to is None else "nothing is left to read", read_to
 
     def record_end(self) -> None:
@@ -126,7 +126,7 @@ class Running:
 
 def _spans(deployment: Deployment, say: Callable[[str], None]) -> Callable[[Measure], None]:
     """As ``spans``, for a stream."""
-    kind = "landing commit" if deployment.kind == "source" else "micro-batch"
+    kind = "landing commit" if deployment.kind == "source" else COMMITS[deployment.kind]
     about = {name: getattr(deployment, name) for name in ("operator", "version", "environment", "lake")}
     return spans(f"{kind} {deployment.operator}", about, say)
 

@@ -23,8 +23,8 @@ from floodmark.control.processes import placement
 from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
-from floodmark.control.processes.presence import is_gone, is_here, is_paused, lives
-from floodmark.control.state.records import GONE, Deployment, Driver, StreamId
+from floodmark.control.state.presence import is_gone, is_here, is_paused, lives
+from floodmark.control.state.records import COMMITS, GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
@@ -428,7 +428,7 @@ def describe_driver(driver: Driver, now: float | None = None) -> str:
         return f"asleep: {driver.reason}"
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
-    commit = "commit" if driver.kind == "source" else "micro-batch"
+    commit = COMMITS[driver.kind]
     batch = f"no {commit} yet" if driver.batch is None else f"{commit} {driver.batch}"
     silent = (time.time() if now is None else now) - driver.heartbeat_at
     heard = f"{batch}, heard of {silent:.0f} s ago"

@@ -87,7 +87,7 @@ class Lineage:
         facets: dict[str, Any] = {}
         if kind == "FAIL":
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(driver.reason or "", "python")
-        job_type = "LANDING" if deployment.kind == "source" else "OPERATOR"
+        job_type = {"source": "LANDING", "operator": "OPERATOR", "delivery": "DELIVERY"}[deployment.kind]
         run = uuid.uuid5(uuid.NAMESPACE_URL, f"floodmark/{deployment.lake}/{deployment.operator}/{driver.epoch}")
         return events.RunEvent(
             eventTime=datetime.fromtimestamp(now, UTC).isoformat(),
@@ -122,7 +122,9 @@ def _output(path: str) -> Any:
 
 
 def _written(deployment: Deployment, rows: Mapping[str, int]) -> Iterator[str]:
-    """Paths of the tables that a stream writes."""
+    """Paths of the tables that a stream writes; none of a delivery, which reads the table that it counts."""
+    if deployment.kind == "delivery":
+        return
     folder = "logs" if deployment.kind == "source" else "outputs"
     yield from (f"{deployment.lake}/{folder}/{table}" for table in rows)
 

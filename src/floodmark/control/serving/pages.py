@@ -188,7 +188,7 @@ def _commits(stream: Vitals) -> Iterator[str]:
     recent = stream.measured.recent
     if not recent:
         return
-    name = "Landing commits" if stream.deployment.kind == "source" else "Micro-batches"
+    name = {"source": "Landing commits", "operator": "Micro-batches", "delivery": "Deliveries"}[stream.deployment.kind]
     yield f"<h2>{name}</h2>"
     labels = [_clock(one.at) for one in recent]
     if len(recent) > 1:
@@ -261,7 +261,7 @@ def _log(stream: Vitals) -> Iterator[str]:
 
 
 def _savepoints(stream: Vitals) -> Iterator[str]:
-    if stream.deployment.kind == "source":
+    if stream.deployment.kind != "operator":
         return
     try:
         root = stream.deployment.lake

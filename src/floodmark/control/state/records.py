@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from floodmark.core.errors import LifecycleError
@@ -12,8 +14,11 @@ from floodmark.spec.assets.asset import RunWhen
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.workspace import Hosting
 
-Kind = Literal["operator", "source"]
-"""What a supervised stream is: the stream of an operator, or the landing of a source."""
+Kind = Literal["operator", "source", "delivery"]
+"""What a supervised stream is: the stream of an operator, the landing of a source, or a delivery of an output."""
+
+COMMITS: Mapping[Kind, str] = MappingProxyType({"operator": "micro-batch", "source": "commit", "delivery": "delivery"})
+"""Kind of a stream -> name of what it does whole or not at all."""
 
 Desired = Literal["running", "stopped"]
 """Desired state of a stream."""
@@ -31,7 +36,7 @@ class StreamId:
     """Id of a stream in the store. Several lakes may have a stream of the same operator, as with environments, forks and experiments.
 
     Args:
-        operator: name of the operator, or of the source that the stream lands: in a workspace they have different names.
+        operator: name of the operator, of the source that the stream lands, or of the delivery: in a workspace they have different names.
         lake: root of the lake, as in the settings.
     """
 
@@ -57,12 +62,14 @@ class Watch:
         inputs: (stream that writes the table, path of the table), of each input.
         freshness: longest time by which its watermark may be behind the clock, ms; None: any.
         alerts: number of alerts that the workspace declares.
+        delivery: of a delivery, the file with its position; its table is the output that it delivers. Empty for other streams.
     """
 
     table: str
     inputs: tuple[tuple[str, str], ...] = ()
     freshness: int | None = None
     alerts: int = 0
+    delivery: str = ""
 
     @staticmethod
     def parse(value: dict[str, Any] | None) -> Watch | None:
@@ -77,12 +84,12 @@ class Deployment:
     """The desired state and code of a stream.
 
     Args:
-        operator: name of the operator or source.
+        operator: name of the operator, source or delivery.
         root: folder of the workspace, to which relative paths of its settings refer.
         lake: root of the lake.
         environment: name of the environment whose settings apply.
         package: name of the package with the code.
-        version: version of the operator in the package; of a source, its name and the package, as any change of code may change how it lands.
+        version: version of the operator in the package; of a source or a delivery, its name and the package, as any change of code may change how it runs.
         desired: desired state.
         kind: what the stream is.
         restart: when the stream is started again after a crash; None for the supervisor's default.
@@ -115,8 +122,9 @@ class Deployment:
 
     @property
     def process(self) -> str:
-        """What streams of one process have in common: package, environment, and where the workspace and its tables are."""
-        return f"{self.package}|{self.environment}|{self.root}|{self.stream.lake}"
+        """What streams of one process have in common: package, environment, and where the workspace and its tables are; and whether they need an engine."""
+        common = f"{self.package}|{self.environment}|{self.root}|{self.stream.lake}"
+        return f"{common}|deliveries" if self.kind == "delivery" else common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from floodmark.control.health.judgement import watch_of
 from floodmark.control.processes.engine import computing
 from floodmark.control.processes.package import Data, home, pack
-from floodmark.control.processes.presence import is_gone
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.state import references
-from floodmark.control.state.records import Action, Deployment, Desired, Driver, StreamId, Watch
+from floodmark.control.state.presence import is_gone
+from floodmark.control.state.records import Action, Deployment, Desired, Driver, Kind, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
@@ -23,6 +23,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.timeline import Timeline
+from floodmark.spec.assets.delivery import Route
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Workspace
@@ -75,8 +76,8 @@ class Fleet:
         """Pack the current code of the workspace. Returns the package's name."""
         return pack(self.root, self.home / "packages", Data.of(self.workspace), self.say)
 
-    def start(self, streams: Iterable[Operator | Source]) -> str:
-        """Pack the current code and deploy the streams of operators and the landings of sources from it. Returns the package's name.
+    def start(self, streams: Iterable[Operator | Source | Route]) -> str:
+        """Pack the current code and deploy the streams of operators, the landings of sources and deliveries from it. Returns the package's name.
 
         Raises:
             ConnectorError: CONNECTOR-002 and 003, the folder of a source is missing, or a file.
@@ -91,7 +92,7 @@ class Fleet:
         for stream in chosen:  # report now what would make the driver fail at once
             if isinstance(stream, Source):
                 computing(self.workspace.settings).check_landing(stream, self.lake)
-            else:
+            elif isinstance(stream, Operator):
                 self._check_start(stream)
         package = self.pack()
         for stream in chosen:
@@ -136,7 +137,7 @@ class Fleet:
             package=package,
             version=version,
             desired=desired,
-            kind="source" if name in {one.name for one in self.workspace.sources} else "operator",
+            kind=self._kind(name),
             restart=self.workspace.restart_of(name),
             run_when=self.workspace.run_when_of(name),
             hosting=settings.streams,
@@ -145,6 +146,12 @@ class Fleet:
         self.store.deploy(deployment)
         references.record(self.home, self.store)
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
+
+    def _kind(self, name: str) -> Kind:
+        """What the stream of a name is."""
+        if name in {one.name for one in self.workspace.sources}:
+            return "source"
+        return "delivery" if name in {one.name for one in self.workspace.deliveries} else "operator"
 
     def watch(self, name: str) -> Watch:
         """What the health of the stream of an operator or source is judged by, as the workspace declares it."""

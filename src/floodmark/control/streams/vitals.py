@@ -11,9 +11,9 @@ from typing import Any
 
 from floodmark.control.health.judgement import Health, Judged, judged
 from floodmark.control.processes.holding import Holding
-from floodmark.control.processes.presence import is_gone
 from floodmark.control.processes.supervisor import describe_driver
 from floodmark.control.state.measures import RECENT, Measured, measured
+from floodmark.control.state.presence import is_gone
 from floodmark.control.state.records import Deployment, Driver, StreamId
 from floodmark.control.state.store import Store
 from floodmark.core.time import END, NEVER, describe

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from filelock import FileLock, Timeout
@@ -26,6 +27,10 @@ _STOPPING_SECONDS = 0.5
 def stream_role(*, until_caught_up: bool) -> str:
     """The role of a stream that holds a lock: ``CATCHING_UP`` if the stream ends once it has caught up, else ``STREAM``."""
     return CATCHING_UP if until_caught_up else STREAM
+
+
+_KINDS = MappingProxyType({"deliveries": "delivery"})
+"""Folder -> name of what it holds, where that is not the folder's without its last letter."""
 
 
 @contextmanager
@@ -64,7 +69,7 @@ def exclusive(
     path = Path(lake.internal(folder, name, file))
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(path), path.with_name(f"{file}.holder")
-    where = f"{folder.removesuffix('s')} '{name}' in {lake.root}"
+    where = f"{_KINDS.get(folder, folder.removesuffix('s'))} '{name}' in {lake.root}"
     try:
         _acquire(lock, holder, where, wait_seconds, on_wait)
     except Timeout:

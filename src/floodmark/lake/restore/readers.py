@@ -20,6 +20,7 @@ from floodmark.lake.results import coverage
 from floodmark.lake.stream import last_values
 from floodmark.lake.stream.batch_state import state_at
 from floodmark.lake.stream.checkpoint import checkpoint_at
+from floodmark.lake.stream.delivered import all_delivered
 from floodmark.lake.stream.timeline import CHECKPOINT, REACHED, Timeline, inputs_at, streams
 from floodmark.lake.table import entries
 from floodmark.lake.table.outputs import input_path
@@ -74,7 +75,7 @@ def _lower_to(versions: dict[str, int], path: str, version: int) -> None:
 
 
 def needs(lake: Lake) -> Needs:
-    """The needs of all streams, savepoints, rebuilds and forks of a lake.
+    """The needs of all streams, deliveries, savepoints, rebuilds and forks of a lake.
 
     Raises:
         LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is missing; the needs are unknown then.
@@ -95,6 +96,9 @@ def needs(lake: Lake) -> Needs:
             _add_stream(needed, timeline, deployed, goes_back=bool(made))
             for table, folder in timeline.checkpoint.owed():
                 needed.owed.setdefault(reader.output(table), set()).add(folder)
+        for position in all_delivered(reader):
+            if position.table and entries.is_table(path := reader.output(position.name)):
+                needed.reads(path, TableVersion(table=position.name, id=position.table, version=position.version))
     return needed
 
 

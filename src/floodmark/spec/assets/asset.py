@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
+from floodmark.spec.assets.delivery import Delivery, Route, routes
 from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.assets.rollout import Rollout
@@ -124,6 +125,7 @@ class OperatorAsset:
         run_when: when its supervised stream has a process: ``"always"``, while there is ``"data"``, or at the times of a cron expression.
         freshness: longest time by which the watermark of its stream may be behind the clock, ms; None: any.
         automation: when Dagster materializes it by itself: ``"complete"``, a condition of Dagster's, or None for never.
+        deliveries: where changes of its outputs leave to, each a stream of its own.
     """
 
     operator: Operator
@@ -141,6 +143,7 @@ class OperatorAsset:
     run_when: RunWhen = "always"
     freshness: int | None = None
     automation: Any = None
+    deliveries: tuple[Route, ...] = ()
 
 
 def check_operator(operator: object, where: str) -> Operator:
@@ -258,6 +261,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     freshness: str | None = None,
     automation: Any = None,
     isolation: Isolation = "read_committed",
+    deliver: Iterable[Delivery] = (),
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
 
@@ -289,12 +293,14 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
             writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
+        deliver: where changes of its outputs leave to: ``[ToSql(Env("SHOP_DATABASE"), table="hourly")]``. Each is a stream of its own, with a name
+            (``hourly_to_sql``) that ``floodmark start`` takes.
 
     Raises:
         DefinitionError: DEFINITION-076, no operator; DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
             expectation; 034, a trigger that waits for the end of input; 095, not partitions; 097, another ``behind``, ``isolation`` or ``run_when``, a negative span, or upgrades beside a rollout;
             304, a strict expectation without partitions; 098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has; 001 and 296, a freshness that is no duration or
-            shorter than a minute; 301, no automation, or ``"complete"`` without partitions.
+            shorter than a minute; 301, no automation, or ``"complete"`` without partitions; 331 to 334, a delivery that does not fit its output.
     """
     where = f"asset of operator '{check_operator(operator, 'operator_asset').name}'"
     longest = span(wait, f"{where}, wait")
@@ -336,8 +342,9 @@ def operator_asset(  # noqa: PLR0913 - settings by name
                 expected = 'an output of results, for on_fail="quarantine"'
                 got = f"'{name}', which is a side output"
                 raise DefinitionError(where, expected, got, fix, code="DEFINITION-292")
+    operator = replace(operator.expecting(checked), partitions=divided_by, isolation=isolation)
     return OperatorAsset(
-        operator=replace(operator.expecting(checked), partitions=divided_by, isolation=isolation),
+        operator=operator,
         partitions=divided_by,
         group=group,
         owners=tuple(owners),
@@ -352,6 +359,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         run_when=run_when,
         freshness=check_freshness(freshness, (), where),
         automation=automation,
+        deliveries=routes(operator, deliver, where),
     )
 
 

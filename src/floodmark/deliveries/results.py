@@ -1,0 +1,172 @@
+"""Results of an output as changes: the last value of each key among some rows, or each row where results are final. DuckDB spills what memory does not hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.core.sql import literal, quoted
+from floodmark.deliveries.sink import Change
+from floodmark.semantics.encoding.identity import identity
+from floodmark.spec.assets.delivery import Route
+from floodmark.spec.values.schema import MARKER, ROW
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyarrow import dataset
+
+_ROWS = 2_000
+"""Changes of a batch."""
+_KEY = ("_sequence", "_event_time")
+"""What names a row of final results, with its number among equals: numbers of bounded runs are unique within their interval."""
+_NUMBER, _HAS = "_floodmark_number", "_floodmark_has"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Makes changes of rows.
+
+    Args:
+        route: the delivery.
+        scratch: folder for what memory does not hold.
+    """
+
+    route: Route
+    scratch: Path
+
+    def appended(self, rows: dataset.Dataset, at: int) -> Iterator[list[Change]]:
+        """The changes by rows that were appended."""
+        columns, final = self._columns(), not self.route.keys
+        query = f"SELECT {columns}, _kind = {ROW} AS {_HAS} FROM ({self._last('rows')})"
+        if final:
+            query = f"SELECT {columns}, true AS {_HAS} FROM ({self._numbered('rows')})"
+        return self._changes(query, {"rows": rows}, at)
+
+    def whole(self, rows: dataset.Dataset, at: int, current: dataset.Dataset | None = None) -> Iterator[list[Change]]:
+        """All results.
+
+        Args:
+            rows: of the output's table.
+            at: its version.
+            current: the table of last values, whose values stay for keys that the output has no row of; None for none.
+        """
+        tables, columns = {"rows": rows}, self._columns()
+        if not self.route.keys:
+            return self._changes(f"SELECT {columns}, true AS {_HAS} FROM ({self._numbered('rows')})", tables, at)
+        query = f"SELECT {columns}, true AS {_HAS} FROM ({self._last('rows')}) WHERE _kind = {ROW}"
+        if current is not None:
+            tables["staying"] = current
+            query += (
+                f" UNION ALL SELECT {columns}, true AS {_HAS} FROM staying AS s WHERE _kind = {ROW} AND NOT EXISTS "
+                f"(SELECT 1 FROM rows AS r WHERE _kind <> {MARKER} AND {self._same('r', 's')})"
+            )
+        return self._changes(query, tables, at)
+
+    def difference(
+        self,
+        touched: Mapping[str, dataset.Dataset],
+        before: dataset.Dataset,
+        after: dataset.Dataset,
+        at: int,
+        current: dataset.Dataset | None = None,
+    ) -> Iterator[list[Change]]:
+        """The changes by a commit that has replaced rows.
+
+        Args:
+            touched: name -> rows that were removed or added.
+            before: rows of the table before the commit.
+            after: rows of the table after the commit.
+            at: version of the commit.
+            current: the table of last values, whose values stay for keys that the output has no row of any more; None for none.
+        """
+        named = ", ".join(map(quoted, self.route.keys or _KEY))
+        union = " UNION ALL ".join(f"SELECT {named} FROM {name} WHERE _kind <> {MARKER}" for name in touched)
+        tables = {**touched, "now_rows": after}
+        near = f"(SELECT n.* FROM now_rows AS n JOIN keys AS k ON {self._same('n', 'k')} WHERE n._kind <> {MARKER})"
+        begin = f"WITH keys AS (SELECT DISTINCT {named} FROM ({union}))"
+        if not self.route.keys:
+            return self._rows_replaced(begin, near, {**tables, "old_rows": before}, at)
+        columns = ", ".join(
+            f"k.{quoted(name)}" if name in self.route.keys else f"v.{quoted(name)}"
+            for name in self.route.output.schema.names
+        )
+        query = (
+            f"{begin}, value AS ({self._last(near)}) SELECT {columns}, coalesce(v._kind = {ROW}, false) AS {_HAS} "
+            f"FROM keys AS k LEFT JOIN value AS v ON {self._same('v', 'k')}"
+        )
+        if current is not None:
+            tables["staying"] = current
+            query += (
+                f" WHERE v._kind IS NOT NULL OR NOT EXISTS "
+                f"(SELECT 1 FROM staying AS s WHERE s._kind = {ROW} AND {self._same('s', 'k')})"
+            )
+        return self._changes(query, tables, at)
+
+    def _rows_replaced(
+        self, begin: str, near: str, tables: Mapping[str, dataset.Dataset], at: int
+    ) -> Iterator[list[Change]]:
+        """``difference`` of final results, each row of which is one."""
+        was = near.replace("now_rows", "old_rows")
+        names = ", ".join((*_KEY, _NUMBER))
+        query = (
+            f"{begin}, after AS ({self._numbered(near)}), before AS ({self._numbered(was)}) "
+            f"SELECT {self._columns()}, true AS {_HAS} FROM after UNION ALL BY NAME "
+            f"SELECT *, false AS {_HAS} FROM (SELECT {names} FROM before EXCEPT SELECT {names} FROM after)"
+        )
+        return self._changes(query, tables, at)
+
+    # ---- SQL
+
+    def _columns(self) -> str:
+        names = ", ".join(map(quoted, self.route.output.schema.names))
+        return names if self.route.keys else f"{names}, {', '.join((*_KEY, _NUMBER))}"
+
+    def _last(self, rows: str) -> str:
+        """SQL for the last row of each key."""
+        keys = ", ".join(map(quoted, self.route.keys))
+        order = "ORDER BY _sequence DESC NULLS LAST, _kind DESC"
+        return (
+            f"SELECT * FROM {rows} WHERE _kind <> {MARKER} QUALIFY row_number() OVER (PARTITION BY {keys} {order}) = 1"
+        )
+
+    def _numbered(self, rows: str) -> str:
+        """SQL for the rows, each with its number among those of equal names."""
+        order = ", ".join(map(quoted, self.route.output.schema.names))
+        number = f"row_number() OVER (PARTITION BY {', '.join(_KEY)} ORDER BY {order}) AS {_NUMBER}"
+        return f"SELECT *, {number} FROM {rows} WHERE _kind = {ROW}"
+
+    def _same(self, left: str, right: str) -> str:
+        return " AND ".join(
+            f"{left}.{quoted(name)} IS NOT DISTINCT FROM {right}.{quoted(name)}" for name in self.route.keys or _KEY
+        )
+
+    # ---- changes
+
+    def _changes(self, query: str, tables: Mapping[str, dataset.Dataset], at: int) -> Iterator[list[Change]]:
+        names = self.route.output.schema.names
+        keys = self.route.keys
+        with _engine(self.scratch) as engine:
+            for name, rows in tables.items():
+                engine.register(name, rows)
+            for batch in engine.sql(query).to_arrow_reader(_ROWS):
+                changes = []
+                for row in batch.to_pylist(maps_as_pydicts="strict"):
+                    named = tuple(row[name] for name in keys or (*_KEY, _NUMBER))
+                    key = hashlib.blake2b(identity(named), digest_size=16).hexdigest()
+                    values = {name: row[name] for name in keys}
+                    changes.append(Change(key, {name: row[name] for name in names} if row[_HAS] else None, values, at))
+                yield changes
+
+
+@contextmanager
+def _engine(scratch: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    import duckdb  # noqa: PLC0415 - declarations load without it
+
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.execute(f"SET temp_directory = {literal(str(scratch))}")
+        yield engine

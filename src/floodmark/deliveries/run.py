@@ -1,0 +1,238 @@
+"""The run of a delivery: change by change from an output's log to its sink, until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from floodmark.core import crash
+from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.core.scratch import Scratch
+from floodmark.core.time import describe
+from floodmark.deliveries.follow import Log
+from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
+from floodmark.lake.folder import locks
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream import delivered
+from floodmark.lake.stream.delivered import Delivered
+from floodmark.spec.assets.delivery import Route
+
+_LOOK_SECONDS = 0.2
+"""Time between two looks for commits."""
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 15.0
+"""Shortest and longest time between two tries to reach a sink."""
+_ALTERED_TRIES = 3
+"""Tries after which a sink that is altered each time is a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One delivery.
+
+    Args:
+        position: behind it.
+        rows: results that were delivered with a value.
+        retractions: results that were taken back.
+        seconds: its duration.
+        waiting: commits of the output that are not delivered yet.
+        whole: all results were delivered anew.
+        taken_back: rows of the output were replaced, and the difference was delivered.
+    """
+
+    position: Delivered
+    rows: int
+    retractions: int
+    seconds: float
+    waiting: int
+    whole: bool
+    taken_back: bool
+
+    def __str__(self) -> str:
+        kind = (
+            ", all results" if self.whole else ", the difference to rows that were replaced" if self.taken_back else ""
+        )
+        return (
+            f"delivery {self.position.number}: {self.rows:,} results, {self.retractions:,} taken back{kind}, "
+            f"up to version {self.position.version}, {describe(self.position.progress)}, {self.waiting:,} commits to go"
+        )
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Batches of changes, which are counted as they are read."""
+
+    batches: Iterator[list[Change]]
+    rows: int = field(default=0, init=False)
+    retractions: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[list[Change]]:
+        for batch in self.batches:
+            gone = sum(change.row is None for change in batch)
+            self.rows, self.retractions = self.rows + len(batch) - gone, self.retractions + gone
+            yield batch
+
+
+@dataclass(slots=True)
+class _Run:
+    route: Route
+    lake: Lake
+    stop: threading.Event
+    on_delivery: Callable[[Delivery], None]
+    on_wait: Callable[[str], None]
+    sink: Sink
+    log: Log
+    at: Delivered | None = None
+    _told: str = ""
+    _noted: Delivered | None = None
+
+    def run(self, *, until_caught_up: bool) -> Delivered | None:
+        """Deliver until stopped. Returns the position."""
+        altered, pause, is_ready = 0, _FIRST_SECONDS, False
+        while not self.stop.is_set():
+            try:
+                if not is_ready:
+                    self._begin()
+                    is_ready = True
+                did = self._deliver_next()
+                altered, pause = 0, _FIRST_SECONDS
+            except Altered as change:
+                altered, is_ready = altered + 1, False
+                if altered >= _ALTERED_TRIES:
+                    raise self._always_altered(change) from change
+                self.on_wait(f"waiting: {change}")
+                continue
+            except Away as error:
+                is_ready = False
+                self._tell(f"waiting: {error.where}: expected {error.expected}, got {error.got}")
+                if until_caught_up:
+                    raise
+                self.stop.wait(pause)
+                pause = min(pause * 2, _LONGEST_SECONDS)
+                continue
+            self._tell("")
+            if not did:
+                if until_caught_up:
+                    break
+                self.stop.wait(_LOOK_SECONDS)
+        return self.log.passed(self.at)
+
+    def _always_altered(self, change: Altered) -> ConnectorError:
+        fix = f"See what alters it, and restart the delivery: floodmark restart {self.route.name}"
+        where = f"delivery '{self.route.name}'"
+        return ConnectorError(where, "a sink that stays as it is made", f"{change}", fix, code="DELIVERY-005")
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self.on_wait(text)
+        self._told = text
+
+    def _begin(self) -> None:
+        self.sink.prepare()
+        self.at = self.sink.position() if self.sink.remembers else delivered.delivered(self.lake, self.route.name)
+        if self.at is not None and self.at.lake not in {"", self.lake.root}:
+            fix = (
+                "Only one lake may deliver to a sink under one name: give this delivery a name and a table of its own. Where the lake has moved, remove "
+                "what the sink remembers of the delivery, as docs/deliveries.md says; all is then delivered anew."
+            )
+            where, got = f"delivery '{self.route.name}'", f"lake {self.at.lake}"
+            raise LifecycleError(
+                where, f"a sink that lake {self.lake.root} delivers to", got, fix, code="LIFECYCLE-241"
+            )
+
+    def _deliver_next(self) -> bool:
+        """Deliver the next changes, if there are any. Returns False if there are none yet."""
+        begun = time.monotonic()
+        changes = self._changes()
+        if changes is None:
+            self._note(self.log.passed(self.at))
+            return False
+        if not self.sink.remembers:
+            delivered.plan(self.lake, self.route.name, changes.position)
+        counted = _Counted(changes.batches)
+        crash.point("delivery.before_rows")
+        try:
+            self.sink.deliver(replace(changes, batches=iter(counted)), changes.position.number)
+        except FileNotFoundError:  # removed by another program since it was found
+            if changes.whole:
+                raise
+            self.at = replace(changes.before or Delivered(), table="")
+            return True
+        crash.point("delivery.before_note")
+        self.at = changes.position
+        self._note(self.at)
+        crash.point("delivery.after_note")
+        newest = self.log.newest()
+        self.on_delivery(
+            Delivery(
+                position=self.at,
+                rows=counted.rows,
+                retractions=counted.retractions,
+                seconds=time.monotonic() - begun,
+                waiting=max(0, (newest or 0) - self.at.version),
+                whole=changes.whole,
+                taken_back=changes.taken_back,
+            )
+        )
+        return True
+
+    def _changes(self) -> Changes | None:
+        planned = None if self.sink.remembers else delivered.planned(self.lake, self.route.name)
+        done = -1 if self.at is None else self.at.number
+        if planned is not None and planned.number != done + 1:
+            planned = None
+        try:
+            return self.log.next(self.at, planned)
+        except FileNotFoundError:
+            if self.at is None or not self.at.table:
+                raise
+            return self.log.next(replace(self.at, table=""))
+
+    def _note(self, position: Delivered | None) -> None:
+        """Tell the lake, which decides by it what upkeep may remove, and how far the delivery is."""
+        if position is not None and position != self._noted:
+            delivered.note(self.lake, self.route.name, position)
+            self._noted = position
+
+
+def deliver(
+    route: Route,
+    lake: Lake,
+    *,
+    stop: threading.Event | None = None,
+    on_delivery: Callable[[Delivery], None] = lambda _: None,
+    on_wait: Callable[[str], None] = lambda _: None,
+    until_caught_up: bool = False,
+) -> Delivered | None:
+    """Deliver the changes of an output, each delivery behind the one before.
+
+    Args:
+        route: the delivery.
+        lake: of the output.
+        stop: set to stop after the delivery at work.
+        on_delivery: called after each delivery.
+        on_wait: called with what is waited for, for people; with an empty text once the wait is over.
+        until_caught_up: end once all commits are delivered; a sink that cannot be reached is then an error.
+
+    Returns:
+        The position that is reached; None if there was nothing to deliver.
+
+    Raises:
+        ConnectorError: what the sink cannot take, with its code.
+        LifecycleError: LIFECYCLE-003, another process is at work on this delivery; LIFECYCLE-240, another one has taken the delivery over;
+            LIFECYCLE-241, another lake delivers there.
+    """
+    if not lake.there:
+        fix = "Correct the lake's folder, or mount it; or start the operator first."
+        raise ConnectorError(f"lake {lake.root}", "a lake", "none there", fix, code="DELIVERY-002")
+    role = locks.stream_role(until_caught_up=until_caught_up)
+    with (
+        locks.exclusive(lake, "deliveries", route.name, "delivery", role=role),
+        Scratch() as scratch,
+        closing(route.delivery.sink(route)) as sink,
+    ):
+        log = Log(route, lake, scratch, sink.commit_by_commit)
+        run = _Run(route, lake, stop or threading.Event(), on_delivery, on_wait, sink, log)
+        return run.run(until_caught_up=until_caught_up)

@@ -1,0 +1,93 @@
+"""Sinks: what a delivery's settings become where changes are delivered."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from floodmark.core.errors import ConnectorError
+from floodmark.lake.stream.delivered import Delivered
+
+
+class Change(NamedTuple):
+    """What became of one result.
+
+    Args:
+        key: the result's lasting name, 32 hexadecimal digits: of its key, or of its row where results are final.
+        row: column -> value, of its last value; None if there is none any more.
+        values: column -> value of its key, where it has one.
+        at: table version whose commit brought the change.
+    """
+
+    key: str
+    row: Mapping[str, Any] | None
+    values: Mapping[str, Any]
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The changes of one delivery.
+
+    Args:
+        batches: lists of changes, each result once. To be read once.
+        position: behind these changes.
+        before: position before these changes.
+        whole: the changes are all results there are: what else was delivered before is to be removed.
+        taken_back: rows were replaced or restored, by a rollback, a rebuild or a bounded run.
+    """
+
+    batches: Iterator[list[Change]]
+    position: Delivered
+    before: Delivered | None
+    whole: bool = False
+    taken_back: bool = False
+
+
+class Away(ConnectorError):  # noqa: N818 - what the sink is, not what went wrong
+    """A sink that cannot be reached or has no room now: the delivery waits, and goes on when it can."""
+
+
+class Altered(Exception):  # noqa: N818 - no error of the program: the sink is looked at again
+    """What the sink writes to is not as it was when it was last looked at."""
+
+
+class Sink(ABC):
+    """Takes the changes of one output."""
+
+    remembers: ClassVar[bool] = False
+    """Whether the sink keeps the position together with what is delivered; otherwise the lake does."""
+    commit_by_commit: ClassVar[bool] = False
+    """Whether each delivery has the changes of one commit of the output only."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Reach the sink, and make or check what is written to. Called again after ``Altered`` and ``Away``.
+
+        Raises:
+            Away: it cannot be reached.
+            ConnectorError: it cannot take the changes as it is.
+        """
+
+    def position(self) -> Delivered | None:
+        """The position of what is delivered, of a sink that remembers; None before the first delivery."""
+        return None
+
+    @abstractmethod
+    def deliver(self, changes: Changes, number: int) -> None:
+        """Deliver changes. A repeated call has the number, and for sinks that do not remember also the changes, of the call that was cut short.
+
+        Args:
+            changes: to deliver.
+            number: of the delivery, one more than that of the delivery before.
+
+        Raises:
+            Away: the sink cannot be reached, or has no room.
+            Altered: what it writes to has changed.
+            ConnectorError: it does not take these changes.
+        """
+
+    def close(self) -> None:  # noqa: B027 - not all sinks hold something
+        """Let go of connections."""

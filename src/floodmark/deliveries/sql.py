@@ -1,0 +1,434 @@
+"""SQL: results in a table of a database, whose rows change in one transaction with the position."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from floodmark.core import crash
+from floodmark.core.errors import ConnectorError, LifecycleError, SetupError, shown
+from floodmark.core.types import Type
+from floodmark.core.types import parse as parse_type
+from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
+from floodmark.lake.stream.delivered import Delivered
+from floodmark.spec.assets.delivery import Route
+from floodmark.spec.assets.to_sql import ToSql
+from floodmark.spec.values import secret
+from floodmark.spec.values.secret import Env, SecretFile
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+KEY = "_floodmark_key"
+"""The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
+POSITIONS = "_floodmark_positions"
+_CODES = {"UndefinedTable", "UndefinedColumn", "DatatypeMismatch", "NotNullViolation", "GeneratedAlways"}
+"""psycopg's errors of a table that was altered."""
+_GONE = ("no such table", "has no column named", "no such column", "doesn't exist", "Unknown column")
+"""What SQLite and MariaDB say then."""
+
+
+@dataclass(slots=True)
+class SqlSink(Sink):
+    """A table of a database.
+
+    Args:
+        settings: of the delivery.
+        route: the delivery.
+    """
+
+    remembers: ClassVar[bool] = True
+
+    settings: ToSql
+    route: Route
+    _engine: Engine | None = field(default=None, init=False)
+    _table: sa.Table | None = field(default=None, init=False)
+    _plain: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=(), init=False)
+
+    # ---- the sink
+
+    def prepare(self) -> None:
+        """Connect; make both tables, or check their columns."""
+        self.close()
+        self._engine = self._connect()
+        with self._translating(), self._transaction() as connection:
+            dialect = self._engine.dialect.name
+            positions, self._table = self._declared(dialect)
+            positions.create(connection, checkfirst=True)
+            is_new = self._make(connection, self._table)
+            self._plain = tuple((name, _plain(kind, self.settings.nan, dialect)) for name, kind in self._types.items())
+            if is_new:  # what was delivered is not in it
+                connection.execute(
+                    sa.update(positions).where(positions.c.delivery == self.route.name).values(table_id="")
+                )
+
+    def position(self) -> Delivered | None:
+        """As the database says."""
+        with self._translating(), self._transaction() as connection:
+            row = self._row(connection)
+        return None if row is None else _position(row)
+
+    def deliver(self, changes: Changes, number: int) -> None:
+        """Delete and upsert rows, and move the position, in one transaction."""
+        assert self._table is not None
+        with self._translating(), self._transaction() as connection:
+            row = self._row(connection, locked=True)
+            if row is not None and row.number >= number:
+                if row.position == changes.position.to_json():
+                    return
+                raise self._taken_over(row.number, number)
+            if (-1 if row is None else row.number) != number - 1:
+                raise self._taken_over(-1 if row is None else row.number, number)
+            if changes.whole:
+                connection.execute(sa.delete(self._table))
+                crash.point("delivery.after_clear")
+            for batch in changes.batches:
+                self._write(connection, batch)
+                crash.point("delivery.after_batch")
+            crash.point("delivery.before_position")
+            self._move(connection, row, changes.position)
+            crash.point("delivery.before_commit")
+        crash.point("delivery.after_commit")
+
+    def close(self) -> None:
+        """Close connections."""
+        if self._engine is not None:
+            self._engine.dispose()
+        self._engine = None
+
+    # ---- statements
+
+    def _write(self, connection: Connection, batch: list[Change]) -> None:
+        table = self._table
+        assert table is not None
+        if gone := [{"gone": change.key} for change in batch if change.row is None]:
+            connection.execute(sa.delete(table).where(table.c[KEY] == sa.bindparam("gone")), gone)
+        if rows := [self._values(change.key, change.row) for change in batch if change.row is not None]:
+            connection.execute(_upsert(table, connection.dialect.name), rows)
+
+    def _values(self, key: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {KEY: key}
+        for name, plain in self._plain:
+            value = row[name]
+            try:
+                values[name] = None if value is None else plain(value)
+            except ValueError as error:
+                fix = f"{error.args[1]} The row: {shown(json.dumps(dict(row), default=str))}."
+                where = f"delivery '{self.route.name}', column {name}"
+                raise ConnectorError(where, str(error.args[0]), shown(value), fix, code="DELIVERY-007") from error
+        return values
+
+    def _row(self, connection: Connection, *, locked: bool = False) -> Any:
+        positions, _ = self._declared(connection.dialect.name)
+        asked = sa.select(positions).where(positions.c.delivery == self.route.name)
+        return connection.execute(asked.with_for_update() if locked else asked).one_or_none()
+
+    def _move(self, connection: Connection, row: Any, position: Delivered) -> None:
+        """Move the position; refuse to where another process has moved it meanwhile."""
+        positions, _ = self._declared(connection.dialect.name)
+        values = {
+            "table_id": position.table,
+            "version": position.version,
+            "number": position.number,
+            "position": position.to_json(),
+            "delivered_at": datetime.now(UTC).replace(tzinfo=None),
+        }
+        if row is None:
+            connection.execute(sa.insert(positions).values(delivery=self.route.name, **values))
+            return
+        moved = connection.execute(
+            sa.update(positions)
+            .where(positions.c.delivery == self.route.name, positions.c.number == row.number)
+            .values(**values)
+        )
+        if moved.rowcount != 1:
+            raise self._taken_over(position.number, position.number)
+
+    def _taken_over(self, there: int, number: int) -> LifecycleError:
+        fix = (
+            "Only one lake may deliver to it under one name: give the other one a name of its own, deliver=[ToSql(..., name=...)], and a table of "
+            f"its own. If the other one is gone: DELETE FROM {POSITIONS} WHERE delivery = '{self.route.name}', which delivers all anew."
+        )
+        where, got = f"delivery '{self.route.name}'", f"delivery {there}"
+        return LifecycleError(where, f"delivery {number - 1} in {POSITIONS}", got, fix, code="LIFECYCLE-240")
+
+    # ---- tables
+
+    @property
+    def _types(self) -> dict[str, Type]:
+        return {name: parse_type(kind) for name, kind in self.route.output.schema.types.items()}
+
+    def _declared(self, dialect: str) -> tuple[sa.Table, sa.Table]:
+        """The tables of positions and of results, as they should be."""
+        metadata = sa.MetaData(schema=self.settings.schema)
+        options: dict[str, Any] = {}
+        if dialect in {"mysql", "mariadb"}:  # texts that differ are two
+            options = {
+                f"{dialect}_charset": "utf8mb4",
+                f"{dialect}_collate": "utf8mb4_bin",
+                f"{dialect}_engine": "InnoDB",
+            }
+        positions = sa.Table(
+            POSITIONS,
+            metadata,
+            sa.Column("delivery", sa.String(200), primary_key=True),
+            sa.Column("table_id", sa.String(64), nullable=False),
+            sa.Column("version", sa.BigInteger, nullable=False),
+            sa.Column("number", sa.BigInteger, nullable=False),
+            sa.Column("position", sa.Text, nullable=False),
+            sa.Column("delivered_at", sa.DateTime, nullable=False),
+            **options,
+        )
+        results = sa.Table(
+            self.settings.table or self.route.output.table,
+            metadata,
+            sa.Column(KEY, sa.CHAR(32), primary_key=True),
+            *(sa.Column(name, _type(kind)) for name, kind in self._types.items()),
+            **options,
+        )
+        return positions, results
+
+    def _make(self, connection: Connection, table: sa.Table) -> bool:
+        """Make a table, or add columns that it lacks. Returns True if it was made or altered.
+
+        Raises:
+            ConnectorError: DELIVERY-004, it is another table, or has columns of other types.
+        """
+        looked = sa.inspect(connection)
+        if not looked.has_table(table.name, schema=table.schema):
+            table.create(connection)
+            return True
+        there = {column["name"]: column for column in looked.get_columns(table.name, schema=table.schema)}
+        where = f"delivery '{self.route.name}', table {table.fullname}"
+        if KEY not in there:
+            fix = "Give the delivery a table of its own: ToSql(..., table=...), which is made where it is not there; or drop this one."
+            raise ConnectorError(
+                where, f"one with the key {KEY}", "one that floodmark has not made", fix, code="DELIVERY-004"
+            )
+        lacking = [column for column in table.columns if column.name not in there]
+        for column in lacking:
+            kind = column.type.compile(dialect=connection.dialect)
+            name = connection.dialect.identifier_preparer.quote(column.name)
+            full = connection.dialect.identifier_preparer.format_table(table)
+            connection.execute(sa.text(f"ALTER TABLE {full} ADD COLUMN {name} {kind}"))
+        differ = [
+            f"{column.name} {there[column.name]['type']}, not {column.type.compile(dialect=connection.dialect)}"
+            for column in table.columns
+            if column.name in there and not _fits(column.type, there[column.name]["type"])
+        ]
+        if differ:
+            fix = (
+                f"Change them back, or drop the table, which is then made and filled anew: DROP TABLE {table.fullname}"
+            )
+            expected = "the columns of the output"
+            raise ConnectorError(where, expected, "; ".join(differ), fix, code="DELIVERY-004")
+        return bool(lacking)
+
+    # ---- the database
+
+    @cached_property
+    def _where(self) -> str:
+        settings = self.settings
+        return secret.described(settings.url) if not isinstance(settings.url, str) else settings.url
+
+    def _connect(self) -> Engine:
+        settings = self.settings
+        url = settings.url if isinstance(settings.url, str) else secret.read(settings.url)
+        where = f"delivery '{self.route.name}'"
+        if not url:
+            assert isinstance(settings.url, Env | SecretFile)
+            fix = "Set it where floodmark runs, also for its supervisor and Dagster."
+            got = f"nothing in {secret.described(settings.url)}"
+            raise ConnectorError(where, "the URL of a database", got, fix, code="DELIVERY-003")
+        try:
+            parsed = sa.make_url(url)
+            options = _options(parsed.get_backend_name())
+            engine = sa.create_engine(parsed, pool_pre_ping=True, **options)
+        except (KeyError, exc.ArgumentError, exc.NoSuchModuleError):
+            fix = "For example postgresql+psycopg://lander:password@db/shop, mariadb+pymysql://..., sqlite:////data/shop.db."
+            raise ConnectorError(
+                where, "the URL of a database with transactions", "something else", fix, code="DELIVERY-003"
+            ) from None
+        except ImportError as error:
+            fix = "pip install 'floodmark[sql]'"
+            got = f"none: {error}"
+            raise SetupError(where, "the driver of its database", got, fix, code="SETUP-111") from error
+        if engine.dialect.name == "sqlite":
+            _begin_immediately(engine)
+        return engine
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        assert self._engine is not None
+        with self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Errors of the database as what a delivery does about them."""
+        where = f"delivery '{self.route.name}'"
+        try:
+            yield
+        except exc.IntegrityError as error:
+            if _is_altered(error):
+                raise Altered(f"{where}: {_message(error)}") from error
+            fix = (
+                "Nothing of this delivery is in the database. Drop the constraint, or mend what breaks it, and restart the delivery: "
+                f"floodmark restart {self.route.name}"
+            )
+            raise ConnectorError(
+                where, "rows that the table takes", _message(error), fix, code="DELIVERY-006"
+            ) from error
+        except exc.DataError as error:
+            fix = "Nothing of this delivery is in the database. Filter such results out in the operator, or widen the column."
+            raise ConnectorError(
+                where, "values that the table holds", _message(error), fix, code="DELIVERY-006"
+            ) from error
+        except exc.DBAPIError as error:
+            if _is_altered(error):
+                raise Altered(f"{where}: {_message(error)}") from error
+            if (
+                not isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError)
+                and not error.connection_invalidated
+            ):
+                fix = f"See what the database says, and restart the delivery: floodmark restart {self.route.name}"
+                raise ConnectorError(
+                    where, "a database that takes it", _message(error), fix, code="DELIVERY-006"
+                ) from error
+            fix = "It goes on once the database can be reached and has room."
+            raise Away(where, "a database that answers", _message(error), fix, code="DELIVERY-001") from error
+
+
+def _position(row: Any) -> Delivered | None:
+    position = Delivered.from_json(row.position)
+    return position if row.table_id else Delivered(number=position.number)
+
+
+def _options(backend: str) -> dict[str, Any]:
+    """Options of an engine. Raises KeyError for a database that deliveries do not know."""
+    server: dict[str, Any] = {"connect_args": {"connect_timeout": 10}, "isolation_level": "READ COMMITTED"}
+    return {
+        "sqlite": {"connect_args": {"timeout": 10}},
+        "postgresql": {**server, "connect_args": {"connect_timeout": 10, "options": "-c timezone=utc"}},
+        "mariadb": server,
+        "mysql": server,
+    }[backend]
+
+
+def _begin_immediately(engine: Engine) -> None:
+    """Let SQLite begin transactions where SQLAlchemy does, also for DDL, and at once take the lock that writes need."""
+
+    @event.listens_for(engine, "connect")
+    def _(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _is_altered(error: exc.DBAPIError) -> bool:
+    return type(error.orig).__name__ in _CODES or any(text in str(error.orig) for text in _GONE)
+
+
+def _message(error: exc.DBAPIError) -> str:
+    """What the database says: the first line, as PostgreSQL names values of rows in further ones."""
+    return str(error.orig).strip().partition("\n")[0][:500]
+
+
+def _upsert(table: sa.Table, dialect: str) -> Any:
+    """The statement that inserts a row, or updates the one of its key."""
+    names = [column.name for column in table.columns if column.name != KEY]
+    if dialect in {"mysql", "mariadb"}:
+        insert = mysql.insert(table)
+        return insert.on_duplicate_key_update(
+            {name: insert.inserted[name] for name in names} or {KEY: insert.inserted[KEY]}
+        )
+    made = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    changed = {name: made.excluded[name] for name in names}
+    return made.on_conflict_do_update(index_elements=[KEY], set_=changed) if changed else made.on_conflict_do_nothing()
+
+
+# ---- types
+
+
+def _type(kind: Type) -> Any:
+    """The column type for values of a type."""
+    if kind.is_integer:
+        return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    if kind.is_floating:
+        return sa.Double()
+    match kind.name:
+        case "decimal":
+            return sa.Numeric(kind.precision, kind.scale).with_variant(sa.Text(), "sqlite")
+        case "boolean":
+            return sa.Boolean()
+        case "date":
+            return sa.Date()
+        case "timestamp":
+            return sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+        case "binary":
+            return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+        case _:
+            return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+def _fits(wanted: Any, there: Any) -> bool:
+    """Whether an existing column's type holds the values of the wanted type."""
+    families = (sa.Integer, sa.Numeric, sa.Boolean, sa.Date, sa.DateTime, sa.LargeBinary, sa.String)
+
+    def family(kind: Any) -> Any:
+        return next((one for one in families if isinstance(kind, one)), None)
+
+    return family(wanted) == family(there) or {family(wanted), family(there)} <= {sa.Boolean, sa.Integer, sa.Numeric}
+
+
+def _plain(kind: Type, nan: str, dialect: str) -> Callable[[Any], Any]:
+    """(type, what becomes of NaN, database) -> function that makes a value one that the database's driver takes."""
+    if kind.is_floating:
+        return partial(_float, nan=nan, dialect=dialect)
+    match kind.name:
+        case "string":
+            return _text if dialect == "postgresql" else str
+        case "decimal":
+            return str if dialect == "sqlite" else lambda value: value
+        case "timestamp":
+            return _instant if dialect == "postgresql" else lambda value: _instant(value).replace(tzinfo=None)
+        case "array" | "map" | "struct":
+            return partial(json.dumps, default=_json, ensure_ascii=False)
+        case _:
+            return lambda value: value
+
+
+def _float(value: float, *, nan: str, dialect: str) -> float | None:
+    if dialect == "postgresql" or math.isfinite(value) or (dialect == "sqlite" and math.isinf(value)):
+        return value
+    if nan == "null":
+        return None
+    msg = "a number that the database has"
+    raise ValueError(msg, 'Say what becomes of it: ToSql(..., nan="null"); or filter such results out.')
+
+
+def _text(value: str) -> str:
+    if "\x00" in value:
+        msg = "a text that the database has"
+        raise ValueError(msg, "PostgreSQL has no texts with the character 0: remove it in the operator.")
+    return value
+
+
+def _instant(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+def _json(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value.hex() if isinstance(value, bytes) else str(value)

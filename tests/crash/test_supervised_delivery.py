@@ -1,0 +1,135 @@
+"""A supervised delivery: started, seen and stopped as any stream; killed inside of its transaction it delivers each change once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from floodmark.control.health.judgement import judged
+from floodmark.control.processes.holding import Holding
+from floodmark.control.processes.package import load
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.records import Driver
+from floodmark.control.streams.fleet import Fleet
+from floodmark.control.streams.vitals import vitals
+from floodmark.core import crash
+from floodmark.engines.embedded.landing.run import land
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+
+PATIENCE_SECONDS = 300
+CODE = '''
+"""A source, its operator, and where the results go."""
+from floodmark import Ascending, Contract, Env, EventTime, Files, Restart, Settings, Source, Stream, ToSql, Tumbling, Workspace
+from floodmark import count, operator, operator_asset, sum
+
+class Reading(Contract):
+    """A number."""
+    at: EventTime
+    value: int
+
+readings = Source("readings", contract=Reading, connector=Files("inbox", min_age="0 s"), watermark=Ascending())
+
+@operator
+def minutely(readings: Stream[Reading]) -> Stream:
+    """Sums of a minute."""
+    windowed = readings.with_columns(parity="value % 2").key_by("parity").window(Tumbling("1 minute"), allowed_lateness="1 hour")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+delivered = operator_asset(minutely, deliver=[ToSql(Env("SINK"), restart=Restart.fixed("0 s", budget=None))])
+
+def workspace(environment: str = "dev") -> Workspace:
+    """All of it."""
+    return Workspace(sources=[readings], operators=[delivered], settings=Settings(lake="lake", engine="embedded"))
+'''
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """A workspace in files."""
+    monkeypatch.setenv("SINK", f"sqlite:///{tmp_path}/sink.db")
+    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "minutes"\n')
+    (tmp_path / "minutes.py").write_text(CODE)
+    (tmp_path / "inbox").mkdir()
+    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
+    sys.path.remove(str(tmp_path))
+    del sys.modules["minutes"]
+    return Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+
+
+@pytest.fixture
+def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
+    """Supervisors whose first driver dies at a point; whatever they started is gone afterwards."""
+
+    def supervisor(point: str = "") -> Supervisor:
+        def command(driver: Driver) -> list[str]:
+            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
+            module = "floodmark.control.processes.driver"
+            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
+
+        return Supervisor(store=fleet.store, home=fleet.home, holder="one", command=command, say=lambda _: None)
+
+    yield supervisor
+    for driver in fleet.store.drivers(fleet.stream("minutely_to_sql")):
+        if driver.pid is not None and psutil.pid_exists(driver.pid):
+            os.killpg(driver.pid, signal.SIGKILL)
+
+
+def until(supervisor: Supervisor, fleet: Fleet, seen: Callable[[Driver], object]) -> Driver:
+    """Let a supervisor look until the newest driver is so."""
+    stream, end = fleet.stream("minutely_to_sql"), time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        assert supervisor.tick()
+        newest = next(iter(fleet.store.drivers(stream)), None)
+        if newest is not None and seen(newest):
+            return newest
+        time.sleep(0.02)
+    drivers = fleet.store.drivers(stream)
+    raise AssertionError("\n".join(Path(driver.log).read_text()[-2000:] for driver in drivers if driver.log) or drivers)
+
+
+def put(fleet: Fleet, sail: Sail, number: int) -> None:
+    """Three more minutes land, and their results are computed."""
+    rows = "".join(f"2001-01-01T0{number}:{minute:02}:01,{number * 10 + minute}\n" for minute in range(3))
+    (fleet.root / "inbox" / f"{number}.csv").write_text(f"at,value\n{rows}")
+    land(lambda: sail, fleet.workspace.source("readings"), fleet.lake, workspace=fleet.root)
+    run_unbounded(sail, fleet.workspace.operator("minutely"), fleet.lake, until_caught_up=True)
+
+
+def totals(fleet: Fleet) -> list[int]:
+    """What the sink has."""
+    engine = sa.create_engine(f"sqlite:///{fleet.root}/sink.db")
+    with engine.connect() as connection:
+        found = [total for (total,) in connection.execute(sa.text("SELECT total FROM minutely ORDER BY window_start"))]
+    engine.dispose()
+    return found
+
+
+@pytest.mark.feature("Z28")
+def test_a_delivery_is_a_stream_that_is_killed_started_again_seen_and_stopped(
+    fleet: Fleet, supervising: Callable[..., Supervisor], sail: Sail
+) -> None:
+    put(fleet, sail, 0)
+    fleet.start([fleet.workspace.stream("minutely_to_sql")])
+    supervisor = supervising("delivery.before_commit")
+    until(supervisor, fleet, lambda driver: driver.epoch == 1 and driver.state == "running" and driver.batch == 0)
+    assert totals(fleet) == [0, 1]
+    put(fleet, sail, 1)
+    until(supervisor, fleet, lambda driver: driver.batch == 1)
+    assert totals(fleet) == [0, 1, 2, 10, 11]
+    deployments = fleet.store.deployments()
+    verdicts = judged(fleet.store, deployments, holding=Holding(), now=fleet.store.now(), supervised=True)
+    (seen,) = vitals(fleet.store, deployments, judgements=verdicts)
+    assert seen.health.condition in {"running", "crashed"}
+    assert (seen.as_json()["kind"], seen.behind_input, seen.measured.totals.commits) == ("delivery", 0, 2)
+    fleet.want("minutely_to_sql", "stopped")
+    ended = until(supervisor, fleet, lambda driver: driver.ended_at is not None)
+    assert (ended.state, ended.reason) == ("stopped", "stopped at a delivery boundary")

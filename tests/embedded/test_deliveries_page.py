@@ -1,0 +1,70 @@
+"""The programs of docs/deliveries.md run as they stand there."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark import Workspace
+from floodmark.deliveries.run import deliver
+from floodmark.engines.embedded.landing.run import land
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.assets.delivery import routes
+
+PAGE = Path(__file__).parents[2] / "docs" / "deliveries.md"
+
+
+def programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The modules that the programs of the page are."""
+    modules = []
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
+        file = folder / f"deliveries_page_{number}.py"
+        file.write_text(code)
+        spec = spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, file.stem, module)
+        spec.loader.exec_module(module)
+        modules.append(module)
+    return modules
+
+
+def test_the_programs_of_the_page_deliver(sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_DATABASE", f"sqlite:///{tmp_path}/shop.db")
+    shop, own = programs(tmp_path, monkeypatch)
+    workspace: Workspace = shop.workspace().at(str(tmp_path))
+    lake, hourly = Lake.of(workspace.settings), workspace.operator("hourly")
+    (tmp_path / "inbox").mkdir()
+    expected: dict[tuple[str, str], int] = {}
+    mine = replace(routes(hourly, [own.ToMemory()], "test")[0], operator=hourly)
+    for day, rows in enumerate([[("NL", 1, 10), ("DE", 2, 20), ("NL", 9, 5)], [("NL", 1, 7), ("DE", 30, 1)]]):
+        lines = "".join(
+            f"2025-01-{1 + hour // 24:02}T{hour % 24:02}:30:00Z,{land},{cents}\n" for land, hour, cents in rows
+        )
+        (tmp_path / "inbox" / f"{day}.csv").write_text(f"at,country,cents\n{lines}")
+        land(lambda: sail, workspace.source("orders"), lake, workspace=tmp_path)
+        run_unbounded(sail, hourly, lake, until_caught_up=True)
+        deliver(workspace.delivery("hourly_to_sql"), lake, until_caught_up=True)
+        deliver(mine, lake, until_caught_up=True)
+        for country, hour, cents in rows:
+            expected[country, f"{hour:02}"] = expected.get((country, f"{hour:02}"), 0) + cents
+    del expected["DE", "30"], expected["NL", "09"]  # its window is open
+    expected["NL", "09"] = 5
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        sales = {
+            (country, start[11:13]): cents
+            for country, start, cents in connection.execute("SELECT country, window_start, cents FROM sales")
+        }
+    assert sales == expected
+    assert {(row["country"], f"{row['window_start']:%H}"): row["cents"] for row in own.KEPT.values()} == expected

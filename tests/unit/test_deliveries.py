@@ -1,0 +1,276 @@
+"""Deliveries: what is refused when it is defined, and what becomes of a sink that is away, altered, full or somebody else's."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_lake
+from deltalake import DeltaTable
+from events import Event
+from small_lake import TOTALS, row
+
+from floodmark import Delivery, Env, Stream, ToSql, Tumbling, count, operator, operator_asset
+from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
+from floodmark.deliveries import run as delivering
+from floodmark.deliveries.run import deliver
+from floodmark.deliveries.sql import KEY, POSITIONS
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore.readers import needs
+from floodmark.lake.stream import delivered
+from floodmark.spec.assets.delivery import Route, routes
+from floodmark.spec.values.schema import RETRACTION
+
+Sql = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two micro-batches: 'a' is 10, 'b' is 2, 'c' was retracted."""
+    return small_lake.make(tmp_path / "lake")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Of a database."""
+    return f"sqlite:///{tmp_path}/sink.db"
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Sql:
+    """Ask the database."""
+
+    def ask(query: str, *values: object) -> list[Any]:
+        with closing(sqlite3.connect(tmp_path / "sink.db")) as connection, connection:
+            return connection.execute(query, values).fetchall()
+
+    return ask
+
+
+def route(url: str, **settings: Any) -> Route:
+    """The delivery of the results."""
+    return routes(TOTALS, [ToSql(url, **settings)], "asset of operator 'totals'")[0]
+
+
+def totals(sql: Sql) -> dict[str, int]:
+    """Key -> total in the sink."""
+    return dict(sql("SELECT key, total FROM totals"))
+
+
+def last_values(lake: Lake) -> dict[str | None, int]:
+    """Key -> total in the lake."""
+    return small_lake.totals(lake)
+
+
+# ---- what is refused
+
+
+def test_what_is_no_delivery_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-332.*a list of deliveries.*brackets"):
+        operator_asset(TOTALS, deliver=ToSql("sqlite://"))  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="DEFINITION-332.*deliveries, got 'sales'"):
+        operator_asset(TOTALS, deliver=["sales"])  # type: ignore[list-item]
+    with pytest.raises(DefinitionError, match="DEFINITION-333.*one of its outputs, got 'lat'.*Did you mean 'late'"):
+        operator_asset(TOTALS, deliver=[ToSql("sqlite://", output="lat")])
+
+
+@pytest.mark.feature("E3")
+def test_a_sink_that_takes_nothing_back_is_refused_where_results_are_revised() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class ToPaper(Delivery):
+        """What is printed stays."""
+
+    with pytest.raises(
+        DefinitionError, match=r"DEFINITION-331 delivery 'totals_to_delivery': .*final.*discarding.*totals__current"
+    ):
+        operator_asset(TOTALS, deliver=[ToPaper()])
+
+    @operator
+    def final(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Tumbling("1 minute")).aggregate(n=count())
+
+    (printed,) = operator_asset(final, deliver=[ToPaper(name="printed")]).deliveries
+    with pytest.raises(DefinitionError, match="DEFINITION-330 delivery 'printed': expected a sink of ToPaper"):
+        printed.delivery.sink(printed)
+
+
+def test_rows_that_are_taken_back_and_have_no_key_are_refused() -> None:
+    @operator(inputs={"rows": TOTALS})
+    def doubled(rows: Stream) -> Stream:
+        return rows.with_columns(double="total * 2")
+
+    with pytest.raises(DefinitionError, match="DEFINITION-334 delivery 'doubled_to_sql': expected results with a key"):
+        operator_asset(doubled, deliver=[ToSql("sqlite://")])
+
+
+@pytest.mark.parametrize("wrong", [{"url": "oracle://db"}, {"url": 7}, {"url": "sqlite://", "nan": "zero"}])
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=f"DEFINITION-335 ToSql, {list(wrong)[-1]}"):
+        ToSql(**wrong)
+
+
+def test_a_password_that_is_written_out_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-298") as refused:
+        ToSql("postgresql+psycopg://me:hunter2@db/shop")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_url_by_reference_that_is_not_there_is_told(lake: Lake) -> None:
+    with pytest.raises(ConnectorError, match="DELIVERY-003 .*nothing in variable NO_SUCH_URL"):
+        deliver(route(Env("NO_SUCH_URL")), lake, until_caught_up=True)  # type: ignore[arg-type]
+
+
+# ---- what is delivered
+
+
+def test_revisions_update_and_retractions_delete(lake: Lake, url: str, sql: Sql) -> None:
+    seen: list[delivering.Delivery] = []
+    deliver(route(url), lake, until_caught_up=True, on_delivery=seen.append)
+    assert totals(sql) == last_values(lake) == {"a": 10, "b": 2}
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8), row(None, 5, 9)])
+    at = deliver(route(url), lake, until_caught_up=True, on_delivery=seen.append)
+    assert totals(sql) == last_values(lake) == {"a": 10, "d": 4, None: 5}
+    assert [(one.rows, one.retractions, one.whole, one.waiting) for one in seen] == [(2, 0, True, 0), (2, 1, False, 0)]
+    assert at == delivered.delivered(lake, "totals_to_sql")
+    assert deliver(route(url), lake, until_caught_up=True, on_delivery=seen.append) == at
+    assert len(seen) == 2, "nothing is delivered twice"
+
+
+def test_upkeep_keeps_what_a_delivery_has_yet_to_read(lake: Lake, url: str) -> None:
+    path = lake.output("totals__late")
+    before = DeltaTable(path).version()
+    deliver(route(url, output="late"), lake, until_caught_up=True)
+    for number in range(2, 5):
+        small_lake.batch(lake, number, [row("d", number, 5 + 2 * number)])
+    assert needs(lake).floors[path] == before
+
+
+def test_what_is_gone_from_the_log_is_made_up_for(lake: Lake, url: str, sql: Sql) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    small_lake.batch(lake, 3, [row("e", 5, 9)])
+    table = DeltaTable(lake.output("totals"))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        Path(lake.output("totals"), "_delta_log", f"{version:020}.json").unlink()
+    deliver(route(url), lake, until_caught_up=True)
+    assert totals(sql) == last_values(lake) == {"a": 10, "d": 4, "e": 5}
+
+
+def test_an_output_that_was_made_anew_replaces_what_is_there(lake: Lake, url: str, sql: Sql, tmp_path: Path) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    shutil.rmtree(lake.root)
+    other = small_lake.make(tmp_path / "lake", times=7)
+    deliver(route(url), other, until_caught_up=True)
+    assert totals(sql) == last_values(other) == {"a": 70, "b": 14}
+
+
+# ---- the sink
+
+
+def test_a_database_that_is_away_is_waited_for(lake: Lake, tmp_path: Path) -> None:
+    stop, told = threading.Event(), list[str]()
+
+    def wait(text: str) -> None:
+        told.append(text)
+        (tmp_path / "later").mkdir(exist_ok=True)
+
+    away = route(f"sqlite:///{tmp_path}/later/sink.db")
+    with pytest.raises(ConnectorError, match="DELIVERY-001 delivery 'totals_to_sql': .*unable to open database file"):
+        deliver(away, lake, until_caught_up=True)
+    deliver(away, lake, stop=stop, on_wait=wait, on_delivery=lambda _: stop.set())
+    assert told == [
+        "waiting: delivery 'totals_to_sql': expected a database that answers, got unable to open database file",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    "alter", ["DROP TABLE totals", "ALTER TABLE totals DROP COLUMN total", f"DROP TABLE {POSITIONS}"]
+)
+def test_a_table_that_was_dropped_or_lost_a_column_is_filled_anew(lake: Lake, url: str, sql: Sql, alter: str) -> None:
+    stop, seen = threading.Event(), list[delivering.Delivery]()
+
+    def then(delivery: delivering.Delivery) -> None:
+        seen.append(delivery)
+        if len(seen) == 1:  # in the middle of the run
+            sql(alter)
+            small_lake.batch(lake, 2, [row("d", 4, 8)])
+        else:
+            stop.set()
+
+    deliver(route(url), lake, stop=stop, on_delivery=then)
+    assert totals(sql) == last_values(lake) == {"a": 10, "b": 2, "d": 4}
+    assert [one.whole for one in seen] == [True, True]
+
+
+def test_a_table_of_somebody_else_is_refused(lake: Lake, url: str, sql: Sql) -> None:
+    sql("CREATE TABLE totals (key TEXT, total INTEGER)")
+    with pytest.raises(
+        ConnectorError, match=f"DELIVERY-004 .*one with the key {KEY}, got one that floodmark has not made"
+    ):
+        deliver(route(url), lake, until_caught_up=True)
+    sql("DROP TABLE totals")
+    sql(f"CREATE TABLE totals ({KEY} CHAR(32) PRIMARY KEY, total DATETIME)")
+    with pytest.raises(ConnectorError, match="DELIVERY-004 .*total DATETIME, not INTEGER.*DROP TABLE totals"):
+        deliver(route(url), lake, until_caught_up=True)
+    assert sql("SELECT * FROM totals") == []
+
+
+def test_a_constraint_that_is_violated_stops_the_delivery_and_nothing_of_it_is_there(
+    lake: Lake, url: str, sql: Sql
+) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    sql("CREATE UNIQUE INDEX one_of_each ON totals (total)")
+    small_lake.batch(lake, 2, [row("d", 4, 8), row("e", 10, 9)])
+    with pytest.raises(
+        ConnectorError, match="DELIVERY-006 .*UNIQUE constraint failed: totals.total.*floodmark restart totals_to_sql"
+    ):
+        deliver(route(url), lake, until_caught_up=True)
+    assert totals(sql) == {"a": 10, "b": 2}
+    sql("DROP INDEX one_of_each")
+    deliver(route(url), lake, until_caught_up=True)
+    assert totals(sql) == last_values(lake)
+
+
+def test_two_lakes_do_not_deliver_to_one_table_under_one_name(lake: Lake, url: str, sql: Sql, tmp_path: Path) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    fork = small_lake.make(tmp_path / "fork")
+    with pytest.raises(LifecycleError, match=f"LIFECYCLE-241 delivery 'totals_to_sql': .*got lake {lake.root}"):
+        deliver(route(url), fork, until_caught_up=True)
+    deliver(route(url, name="mine", table="mine"), fork, until_caught_up=True)
+    assert len(sql("SELECT * FROM mine")) == 2
+
+
+def test_a_position_that_another_process_has_moved_is_not_overwritten(lake: Lake, url: str, sql: Sql) -> None:
+    stop = threading.Event()
+
+    def other(_: delivering.Delivery) -> None:
+        sql(f"UPDATE {POSITIONS} SET number = number + 1")
+        small_lake.batch(lake, 2, [row("d", 4, 8)])
+
+    with pytest.raises(LifecycleError, match=f"LIFECYCLE-240 .*delivery 0 in {POSITIONS}, got delivery 1"):
+        deliver(route(url), lake, stop=stop, on_delivery=other)
+    assert "d" not in totals(sql)
+
+
+def test_one_process_is_at_work_on_a_delivery(lake: Lake, url: str) -> None:
+    refused: list[LifecycleError] = []
+
+    def again(_: delivering.Delivery) -> None:
+        with (
+            suppress(LifecycleError) as _,
+            pytest.raises(LifecycleError, match="LIFECYCLE-003 delivery 'totals_to_sql'") as error,
+        ):
+            deliver(route(url), lake, until_caught_up=True)
+        refused.append(error.value)
+
+    deliver(route(url), lake, until_caught_up=True, on_delivery=again)
+    assert len(refused) == 1
