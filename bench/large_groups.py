@@ -214,13 +214,13 @@ def _spark(code: Operator, lake: Lake, memory: int) -> None:
     from floodmark.engines.spark.bounded.run import run_bounded as run_on_spark
     from floodmark.engines.spark.session.builder import spark_session
 
-    spark = spark_session(extra={"spark.executor.pyspark.memory": f"{memory * cores.available()}m"})
+    spark = spark_session(extra={"spark.executor.pyspark.memory": f"{memory}m"})
     run_on_spark(spark, code, lake)
     spark.stop()
 
 
 ENGINES = {"embedded": _embedded, "spark": _spark}
-WORKERS = {"embedded": "bounded.worker", "spark": "daemon", "duckdb": "duckdb"}
+WORKERS = {"embedded": "bounded.worker", "spark": "-m floodmark.engines.spark.session.daemon", "duckdb": "duckdb"}
 """Engine -> word in the command lines of its workers."""
 
 

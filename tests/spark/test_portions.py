@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -42,3 +45,19 @@ def test_what_does_not_fit_is_refused_with_its_number(
     monkeypatch.setattr(run, "Portions", partial(Portions, memory=3_000))
     with pytest.raises(ExecutionError, match=r"EXECUTION-\d+.*at most 0.0 MB of packed state.*of key \(key='"):
         run.run_bounded(spark, WATCHED, lake)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("K10")
+@pytest.mark.timeout(900)
+def test_workers_with_a_limit_compute_a_key_of_more_rows_than_they_have_room_for(tmp_path: Path) -> None:
+    program = Path(__file__).parents[2] / "bench" / "large_groups.py"
+    got = {}
+    for engine in ("duckdb", "spark"):
+        options = ["--gigabytes", "0.3", "--memory", "512", "--folder", str(tmp_path / "log")]
+        command = [sys.executable, str(program), "--engine", engine, *options]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        runs = [json.loads(line) for line in printed if line.startswith("{")]
+        got[engine] = {run["operator"]: (run["rows"], run["digest"]) for run in runs}
+    assert got["spark"] == got["duckdb"]
+    assert all(rows for rows, _ in got["spark"].values())

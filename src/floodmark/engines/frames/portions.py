@@ -7,17 +7,15 @@ kernel holds between two portions lies in a ``SpilledStore``.
 from __future__ import annotations
 
 import itertools
-import resource
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core import cores
 from floodmark.core.errors import ExecutionError
+from floodmark.core.memory import worker_memory
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.packing import Packed, packed_group
 from floodmark.engines.frames.spilled import SpilledStore, StateTooLarge
@@ -92,13 +90,6 @@ def is_stamped(operator: Operator, late_rows: LateRows) -> bool:
     return len(operator.inputs) == 1 and operator.inputs[0].upstream is None and late_rows == "as_landed"
 
 
-def worker_memory() -> int:
-    """Bytes that this worker may use: the limit of its process (Spark's ``spark.executor.pyspark.memory``), or its share of the machine."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    share = int(psutil.virtual_memory().total) // cores.available()
-    return share if limit == resource.RLIM_INFINITY else min(limit, share)
-
-
 def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Advance]:
     """Compute the rows of some key groups, to the end of input.
 
@@ -132,15 +123,15 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
 
 
 def portions(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.Table, bool]]:
-    """(sorted batches, bytes) -> key group, some of its rows, whether they are its last; portions of about ``size`` bytes."""
+    """(sorted batches, bytes) -> key group, some of its rows, whether they are its last; portions of at most ``size`` bytes, about."""
     group, held, weight = -1, list[pa.RecordBatch](), 0
     for batch in batches:
         groups = batch.column(batch.schema.get_field_index("group")).to_numpy()
         changes = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-        most = max(1, size * batch.num_rows // max(batch.nbytes, 1))
+        most = max(1, size * batch.num_rows // max(2 * batch.nbytes, 1))
         bounds = sorted({0, *changes.tolist(), *range(0, batch.num_rows, most), batch.num_rows})
         for start, stop in itertools.pairwise(bounds):
-            if held and (groups[start] != group or weight >= size):
+            if held and (groups[start] != group or weight >= size // 2):
                 yield group, pa.Table.from_batches(held), bool(groups[start] != group)
                 held, weight = [], 0
             group = int(groups[start])

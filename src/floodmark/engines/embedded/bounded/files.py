@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from floodmark.core.memory import worker_memory
 from floodmark.engines.embedded.bounded.groups import RESULTS, Results, Work, computed
-from floodmark.engines.frames.portions import AT, worker_memory
+from floodmark.engines.frames.portions import AT
 from floodmark.engines.frames.sorting import sorted_batches
 from floodmark.lake.table.rows import plain_type, row_schema
 from floodmark.semantics.kernels.columnar import Stage

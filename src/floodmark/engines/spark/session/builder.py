@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from floodmark.core.errors import SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
-from floodmark.engines.spark.session import store
+from floodmark.engines.spark.session import limits, store
 from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, home
@@ -116,7 +116,7 @@ def spark_session(
 
     Raises:
         SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once, SETUP-083 no worker has room,
-            SETUP-084 executors cannot connect to this process.
+            SETUP-084 executors cannot connect to this process, SETUP-111 a limit in which workers have no room.
     """
     check_master(cores)
     _prepare_process(cores, extra.get(_PYTHON))
@@ -202,7 +202,7 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
         settings |= {f"spark.executorEnv.{name}": value for name, value in store.of_executors(os.environ).items()}
     else:
         settings |= {**_LOCAL, "spark.local.dir": str(scratch() / "local")}
-    settings |= extra
+    settings |= {**limits.following(extra), **extra}
     if extra_options := extra.get(_JAVA_OPTIONS):
         options.append(extra_options)
     quoted = [option if option == extra_options or " " not in option else f'"{option}"' for option in options]

@@ -9,6 +9,7 @@ Spark starts ``python -m floodmark.engines.spark.session.daemon pyspark.worker``
 from __future__ import annotations
 
 import gc
+import os
 from importlib import import_module
 
 from pyspark.daemon import manager
@@ -17,8 +18,14 @@ FIRST = ("pandas", "pyarrow.compute", "pyarrow.parquet", "floodmark.engines.spar
 """Modules that workers import, with all that these import."""
 
 
+_LIMIT = "PYSPARK_EXECUTOR_MEMORY_MB"
+"""Variable by which Spark tells workers the limit of their address space."""
+
+
 def main() -> None:
     """Import what workers need, then fork a worker for each request of Spark's."""
+    if _LIMIT in os.environ:  # Arrow's other pools keep the address space of what they have freed
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for name in FIRST:
         import_module(name)
     gc.collect()
