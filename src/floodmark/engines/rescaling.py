@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, LifecycleError
-from floodmark.engines.transfer import Session, convert, end_on_embedded, end_on_spark, save_once
+from floodmark.engines.transfer import Session, convert, end_on_embedded, end_on_spark, save_once, succeed
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.canonical import BatchMetadata, Unfold
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
-from floodmark.lake.stream import fence, sample
+from floodmark.lake.stream import sample
 from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lifecycle.steps import Fence, MakeCurrent, Regroup, Save, Step, take
@@ -123,11 +123,8 @@ class _Regrouping:
                 scratch = timeline.folder("transfer")
                 convert(new, made[0], (engine, engine), scratch, self.spark, self._unfolding)
                 new.identity.regroup(self.groups)
-            case MakeCurrent():
-                new.make_current(ends=timeline)
-            case Fence():
-                fence.end_predecessor(new)
-                remove(timeline.folder("transfer"))
+            case MakeCurrent() | Fence():
+                succeed(step, timeline, new)
             case _:
                 raise AssertionError(step)
 

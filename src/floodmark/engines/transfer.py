@@ -100,13 +100,20 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
         case Convert():
             engine: Engine = "spark" if step.engine == "spark" else "embedded"
             convert(new, made[0], (_OTHER[engine], engine), timeline.folder("transfer"), spark)
+        case MakeCurrent() | Fence():
+            succeed(step, timeline, new)
+        case _:
+            raise AssertionError(step)
+
+
+def succeed(step: MakeCurrent | Fence, timeline: Timeline, new: Timeline) -> None:
+    """Take one of the last steps of a conversion: the new timeline becomes current; the old one is fenced, and its canonical form removed."""
+    match step:
         case MakeCurrent():
             new.make_current(ends=timeline)
         case Fence():
             fence.end_predecessor(new)
             remove(timeline.folder("transfer"))
-        case _:
-            raise AssertionError(step)
 
 
 def save_once(timeline: Timeline, why: str) -> Savepoint:
