@@ -22,6 +22,7 @@ from floodmark.spec.keyed.state import (
 from floodmark.spec.keyed.timer import Timer
 from floodmark.spec.rows.connector import Connector, DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
+from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.rows.registry import SchemaRegistry
@@ -96,6 +97,7 @@ __all__ = [
     "Count",
     "Counter",
     "Daily",
+    "Debezium",
     "Decision",
     "Delivery",
     "DeltaTable",

@@ -20,7 +20,7 @@ from kafka_topic import BASE, land, no_sail, source
 from pydantic import Field
 
 from floodmark import Contract, Env, EventTime, Kafka, SchemaRegistry, SecretFile
-from floodmark.connectors.messages import Messages, Stored, keep
+from floodmark.connectors.messages import Messages, Stored, store
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing import run as embedded
 from floodmark.lake.folder.paths import Lake
@@ -211,7 +211,7 @@ def test_a_tombstone_deletes_what_has_its_key(broker: Broker, registry: schema_s
         note: str | None = None
         deleted: bool = Field(alias="_deleted")
 
-    topic = broker.topic(1)
+    topic = broker.topic(1, retention_ms=-1)
     broker.put(topic, [(0, b'{"number": 4, "note": "x"}'), (0, None)], key=b"4", timestamp=BASE)
     broker.put(topic, [(0, None)], key=b'{"number": 5}', timestamp=BASE)
     broker.put(topic, [(0, None)], key=b"none", timestamp=BASE)
@@ -219,7 +219,7 @@ def test_a_tombstone_deletes_what_has_its_key(broker: Broker, registry: schema_s
     expected = [(4, "x", False), (4, None, True), (5, None, True)]
     assert [(row["number"], row["note"], row["deleted"]) for row in rows(tmp_path)] == expected
     assert [row["position"] for row in open_entries(tmp_path)] == [3]
-    other, lake = broker.topic(1), tmp_path / "avro"
+    other, lake = broker.topic(1, retention_ms=-1), tmp_path / "avro"
     key = {"type": "record", "name": "Key", "fields": [{"name": "number", "type": "int"}]}
     head = registry.head(registry.add(key, subject="key"))
     broker.put(other, [(0, None)], key=avro(key, {"number": 6}, head), timestamp=BASE)
@@ -247,11 +247,11 @@ def test_types_of_avro_come_as_the_contract_has_them() -> None:
     row = {"micro": 1_700_000_000_000_001, "day": date(2025, 2, 3), "price": Decimal("1.10"), "id": uuid}
     row |= {"tags": {"a": [1, 2]}, "inner": {"x": 1.5}}
     read = Messages(Kafka("t", "h:1", format="avro", schema=json.dumps(schema)), Order, "here", "orders")
-    record = read.record(Stored(parts(avro(schema, row))))
+    (record,) = read.records(Stored(parts(avro(schema, row))))
     expected = row | {"micro": datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=1), "_offset": 7}
     assert record.value == expected
     assert record.stored is not None
-    assert read.again(record.stored()).value == expected
+    assert [row.value for row in read.again(record.stored())] == [expected]
 
 
 def parts(value: bytes | None) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def parts(value: bytes | None) -> dict[str, Any]:
         def value(self) -> bytes | None:
             return value
 
-    return dict(json.loads(keep(Sent(), None)))  # type: ignore[arg-type]
+    return dict(json.loads(store(Sent(), None)))  # type: ignore[arg-type]
 
 
 def files() -> tuple[descriptor_pb2.FileDescriptorProto, descriptor_pb2.FileDescriptorProto]:
@@ -319,8 +319,9 @@ def test_protobuf_is_read_by_a_descriptor_set_or_by_a_registry(
     described = descriptor_pb2.FileDescriptorSet(file=[timestamp, money, order]).SerializeToString()
     settings = Kafka("t", "h:1", format="protobuf", schema=described, message="shop.Order")
     read = Messages(settings, Order, "here", "orders")
-    assert read.record(Stored(parts(protobuf(**ROW)))).value == READ
-    assert "Protobuf" in read.record(Stored(parts(b"\xff\xff"))).reason
+    assert [record.value for record in read.records(Stored(parts(protobuf(**ROW))))] == [READ]
+    (broken,) = read.records(Stored(parts(b"\xff\xff")))
+    assert "Protobuf" in broken.reason
     with pytest.raises(ConnectorError, match="CONNECTOR-243.*Did you mean 'shop.Order'"):
         Messages(Kafka("t", "h:1", format="protobuf", schema=described, message="shop.Ordr"), Order, "here", "orders")
     registry.add(money.SerializeToString(), "PROTOBUF", "money")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, cast
 from uuid import UUID
 
 import fastavro
 from fastavro.schema import SchemaParseException
 
 from floodmark.connectors.registry import Registry, UnknownSchema, headed, unknown
-from floodmark.connectors.unit import Decode, Undecodable
+from floodmark.connectors.unit import Decode, Undecodable, Unreadable
 from floodmark.core.errors import ConnectorError
 
 _TIMES = {
@@ -114,6 +114,20 @@ def _read(body: bytes, schema: Any) -> dict[str, Any]:
         )
         raise Undecodable(reason)
     return cast("dict[str, Any]", plain(row))
+
+
+def file_rows(file: IO[bytes]) -> Iterator[dict[str, Any]]:
+    """The rows of a file of Avro, an object container file.
+
+    Raises:
+        Unreadable: the file is broken.
+    """
+    try:
+        for row in fastavro.reader(file):
+            yield plain(row) if isinstance(row, dict) else {"value": plain(row)}
+    except Exception as error:  # the library raises whatever broken bytes lead to
+        reason = f"{type(error).__name__}: {error}"
+        raise Unreadable(reason) from error
 
 
 def plain(value: Any) -> Any:

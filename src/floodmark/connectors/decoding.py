@@ -36,7 +36,7 @@ def decoder(settings: Kafka, where: str, source: str) -> Decode:
 
                 return protobuf.decoder(settings.schema, settings.message, registry, where)
             case "json":
-                return _json if registry is None else lambda value: _json(headed(value)[1])
+                return json_object if registry is None else lambda value: json_object(headed(value)[1])
     except ImportError as error:
         fix = f"Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[kafka,{settings.format}]'"
         raise SetupError(
@@ -44,7 +44,8 @@ def decoder(settings: Kafka, where: str, source: str) -> Decode:
         ) from error
 
 
-def _json(value: bytes) -> dict[str, Any]:
+def json_object(value: bytes) -> dict[str, Any]:
+    """The object in a text of JSON, each number with all its digits. Raises Undecodable."""
     try:
         row = json.loads(value, parse_float=exact)
     except (ValueError, RecursionError) as error:

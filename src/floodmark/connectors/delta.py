@@ -191,6 +191,7 @@ class _Version:
     form: Literal["python"] = field(default="python", init=False)
     replay: str | None = field(default='{"format": "python"}', init=False)
     left_out: None = field(default=None, init=False)
+    position: str = field(default="", init=False)
     default_nulls: Mapping[str, int] = field(default_factory=dict, init=False)
 
     def records(self) -> Iterator[Record]:

@@ -12,16 +12,17 @@ from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from tempfile import SpooledTemporaryFile
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.cells import Cells
+from floodmark.connectors.debezium import file_records
 from floodmark.connectors.documents import json_records
 from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.text import Lines, text_records
 from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
-from floodmark.core.errors import ConnectorError, closest
+from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
@@ -29,7 +30,7 @@ from floodmark.spec.rows.connector import Files
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.source import Source
 
-Format = Literal["csv", "json", "parquet", "text", "logfmt"]
+Format = Literal["csv", "json", "parquet", "avro", "text", "logfmt"]
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -39,7 +40,14 @@ ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """Ending of a file's name -> the format that the file is read as without a ``format=``."""
-_FORMS: dict[Format, Form] = {"csv": "text", "json": "json", "parquet": "python", "text": "text", "logfmt": "text"}
+_FORMS: dict[Format, Form] = {
+    "csv": "text",
+    "json": "json",
+    "parquet": "python",
+    "avro": "python",
+    "text": "text",
+    "logfmt": "text",
+}
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress")
 """Endings that a writer gives to a file until the file is complete."""
 _CHECKSUM = ".crc"
@@ -246,6 +254,7 @@ class _File:
     name: str
     replay: str | None = None
     left_out: tuple[str, ...] | None = None
+    position: str = ""
     default_nulls: Counter[str] = field(default_factory=Counter)
     _stream: Hashed = field(init=False)
 
@@ -254,10 +263,17 @@ class _File:
 
     @property
     def form(self) -> Form:
+        if self.reader.settings.envelope is not None:
+            return "python"
         return _FORMS[self.reader.format_of(self.name) or "csv"]
 
     def records(self) -> Iterator[Record | Columns]:
-        form = self.reader.format_of(self.name)
+        form, envelope = self.reader.format_of(self.name), self.reader.settings.envelope
+        if form == "avro":
+            self.replay = json.dumps({"format": "python"})
+            rows = (Record(number, b"", row) for number, row in enumerate(self._avro_rows(), 1))
+            yield from rows if envelope is None else file_records(rows, envelope)
+            return
         if form == "parquet":
             self.replay = json.dumps({"format": "python"})
             with SpooledTemporaryFile(
@@ -268,7 +284,10 @@ class _File:
             return
         with whole():
             lines = lines_of(self._stream, self.name, self.reader.settings.encoding)
-            if form == "json":
+            if form == "json" and envelope is not None:
+                self.replay = json.dumps({"format": "python"})
+                yield from file_records(json_records(lines), envelope)
+            elif form == "json":
                 self.replay = json.dumps({"format": "json"})
                 yield from json_records(lines)
             elif form in {"text", "logfmt"}:
@@ -283,6 +302,17 @@ class _File:
                 self.left_out = tuple(name for name in names if name and name not in known)
                 self.replay = json.dumps({"format": "csv", "header": names, **settings.as_json()})
                 yield from csv_records(lines, names, settings, first_line=line, default_nulls=self.default_nulls)
+
+    def _avro_rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of a file of Avro. Raises SetupError SETUP-110, its library is not installed."""
+        try:
+            from floodmark.connectors import avro  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[avro]'"
+            raise SetupError(self._where(), "the package fastavro", "none", fix, code="SETUP-110") from error
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as copied:
+            self._stream.copy_to(copied)
+            yield from avro.file_rows(copied)
 
     def settings(self) -> Csv:
         """How to read the file as CSV."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.connectors.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
+from floodmark.connectors.debezium import Reached
 from floodmark.connectors.messages import Messages
 from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
@@ -32,6 +33,30 @@ _TOGETHER = 5_000
 """Messages that are taken over at once."""
 _GONE = "gone "
 """Before the offsets in the name of a unit whose messages retention has removed."""
+
+
+class _Position(NamedTuple):
+    """How far a partition has landed.
+
+    Args:
+        offset: of the next message.
+        topic: id of the topic.
+        reached: of changes: how far their log has been read, as ``Reached`` writes it.
+    """
+
+    offset: int
+    topic: str
+    reached: str = ""
+
+    def __str__(self) -> str:
+        """For ``from_text``."""
+        return "@".join([str(self.offset), self.topic, *([self.reached] if self.reached else [])])
+
+    @staticmethod
+    def from_text(text: str) -> _Position:
+        """From its text."""
+        offset, topic, *reached = text.split("@", 2)
+        return _Position(int(offset), topic, *reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +88,29 @@ class KafkaReader(Reader):
         latest = self.settings.start == "latest" and not positions
         ranges, begun = list[tuple[int, int, Unit]](), dict[str, str]()
         for partition, (first, end) in sorted(topic.offsets.items()):
-            position = positions.get(self._key(partition))
-            if position is None:
-                start = end if latest else first
-                begun[self._key(partition)] = f"{start}@{topic.id}"
+            text = positions.get(self._key(partition))
+            if text is None:
+                position = _Position(end if latest else first, topic.id)
+                begun[self._key(partition)] = str(position)
             else:
-                at, _, known = position.partition("@")
-                start = int(at)
-                if known != topic.id or start > end:
-                    raise self._made_anew(partition, start, end)
-            if start < first:
-                ranges.append((0, partition, self._gone(topic, partition, start, first)))
-                start = first
-            for number, low in enumerate(range(start, end, self.settings.messages_per_unit), 1):
-                high = min(low + self.settings.messages_per_unit, end)
-                name = f"{self._key(partition)}/{low}-{high - 1}"
-                ranges.append((number, partition, Unit(name=name, position=f"{high}@{topic.id}")))
+                position = _Position.from_text(text)
+                if position.topic != topic.id or position.offset > end:
+                    raise self._made_anew(partition, position.offset, end)
+            if position.offset < first:
+                ranges.append((0, partition, self._gone(partition, position, first)))
+                position = position._replace(offset=first)
+            for number, unit in enumerate(self._units(partition, position, end), 1):
+                ranges.append((number, partition, unit))
         return Pending([unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], begun=begun)
+
+    def _units(self, partition: int, position: _Position, end: int) -> Iterator[Unit]:
+        """The units of a partition behind a position. Of changes the first one alone, as reading the next one needs what that one has reached."""
+        for low in range(position.offset, end, self.settings.messages_per_unit):
+            high = min(low + self.settings.messages_per_unit, end)
+            name = f"{self._key(partition)}/{low}-{high - 1}"
+            yield Unit(name=name, position=str(position._replace(offset=high)))
+            if self.settings.envelope is not None:
+                return
 
     def check_there(self) -> None:
         """As ``Reader``: the topic exists."""
@@ -89,9 +120,10 @@ class KafkaReader(Reader):
         """The messages of a unit."""
         partition, _, offsets = unit.name.removeprefix(f"{self.settings.topic}/").partition("/")
         first, last = (int(offset) for offset in offsets.removeprefix(_GONE).split("-"))
-        return _Range(self, int(partition), first, last, gone=offsets.startswith(_GONE))
+        behind = _Position.from_text(unit.position)
+        return _Range(self, int(partition), first, last, behind, gone=offsets.startswith(_GONE))
 
-    def again(self) -> Callable[[bytes], Record]:
+    def again(self) -> Callable[[bytes], Sequence[Record]]:
         """As ``Reader``."""
         return Messages(self.settings, self.contract, self.where, self.source).again
 
@@ -103,12 +135,13 @@ class KafkaReader(Reader):
     def _key(self, partition: int) -> str:
         return f"{self.settings.topic}/{partition}"
 
-    def _gone(self, topic: Topic, partition: int, start: int, first: int) -> Unit:
+    def _gone(self, partition: int, position: _Position, first: int) -> Unit:
         """A unit for messages that retention has removed before they landed.
 
         Raises:
             ConnectorError: CONNECTOR-232, ``on_gap`` is ``"stop"``.
         """
+        start = position.offset
         if self.settings.on_gap == "stop":
             got = f"{first - start:,} offsets of partition {partition} removed by the topic's retention: {start} to {first - 1}"
             fix = (
@@ -116,7 +149,9 @@ class KafkaReader(Reader):
                 "quarantine. To keep messages for longer: raise retention.ms of the topic."
             )
             raise ConnectorError(self.where, f"messages from offset {start} on", got, fix, code="CONNECTOR-232")
-        return Unit(name=f"{self._key(partition)}/{_GONE}{start}-{first - 1}", position=f"{first}@{topic.id}")
+        return Unit(
+            name=f"{self._key(partition)}/{_GONE}{start}-{first - 1}", position=str(position._replace(offset=first))
+        )
 
     def _made_anew(self, partition: int, start: int, end: int) -> ConnectorError:
         got = f"another topic of this name, whose partition {partition} ends at offset {end}; {start} have landed"
@@ -185,6 +220,7 @@ class _Range:
         partition: number of the partition.
         first: offset.
         last: offset; there may be no message of that offset.
+        behind: position behind the messages, but for what their changes reach.
         gone: whether retention has removed the messages.
     """
 
@@ -192,6 +228,7 @@ class _Range:
     partition: int
     first: int
     last: int
+    behind: _Position
     gone: bool
     read: Messages = field(init=False)
     form: Form = field(init=False)
@@ -202,11 +239,12 @@ class _Range:
 
     def __post_init__(self) -> None:
         reader = self.reader
-        self.read = Messages(reader.settings, reader.contract, reader.where, reader.source)
+        reached = None if reader.settings.envelope is None else Reached.from_text(self.behind.reached)
+        self.read = Messages(reader.settings, reader.contract, reader.where, reader.source, reached)
         self.form, self.replay = self.read.form, self.read.replay
 
     def records(self) -> Iterator[Record]:
-        """A record per message, whose position is its offset.
+        """The records of the messages, whose position is the offset; of changes in the place of the table's row, twice the offset.
 
         Raises:
             Gone: retention has removed the messages.
@@ -218,7 +256,12 @@ class _Range:
         with consumer_of(self.reader.settings) as (consumer, seen):
             for message in self._messages(consumer, seen):
                 self._digest.update(message.value() or b"")
-                yield self.read.record(message)
+                yield from self.read.records(message)
+
+    @property
+    def position(self) -> str:
+        """As ``Content``: with what the changes have reached."""
+        return "" if self.read.reached is None else str(self.behind._replace(reached=self.read.reached.as_text()))
 
     def fingerprint(self) -> tuple[int, str]:
         return 0, self._digest.hexdigest()

@@ -61,6 +61,7 @@ class _Rows:
     form: Literal["json"] = field(default="json", init=False)
     replay: str | None = field(default='{"format": "json"}', init=False)
     left_out: None = field(default=None, init=False)
+    position: str = field(default="", init=False)
     default_nulls: Mapping[str, int] = field(default_factory=dict, init=False)
 
     def records(self) -> Iterator[Record]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from pydantic import ValidationError
+
+from floodmark.connectors.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.decoding import decoder
 from floodmark.connectors.registry import headed
+from floodmark.connectors.strictness import check_of
 from floodmark.connectors.unit import Decode, Form, Record, Undecodable
+from floodmark.connectors.validation import explain
 from floodmark.spec.rows.contract import Contract, inputs_of
+from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka
 
 _DELETED = "_deleted"
@@ -68,12 +74,14 @@ class Messages:
         contract: of its rows.
         where: for errors.
         source: name of the source.
+        reached: of changes: how far their log has been read before; None: unknown, as for messages of the quarantine.
     """
 
     settings: Kafka
     contract: type[Contract]
     where: str
     source: str
+    reached: Reached | None = None
     added: frozenset[str] = field(init=False)
     _decode: Decode = field(init=False)
 
@@ -84,25 +92,62 @@ class Messages:
     @property
     def form(self) -> Form:
         """Of the records' values."""
-        return "json" if self.settings.format == "json" else "python"
+        return "json" if self.settings.format == "json" and self.settings.envelope is None else "python"
 
     @property
     def replay(self) -> str:
         """How a row of the quarantine is read again."""
         return '{"format": "json"}' if self.form == "json" else _READER
 
-    def record(self, message: Message) -> Record:
-        """The record of a message."""
+    def records(self, message: Message) -> Iterator[Record]:
+        """The records of a message: one; of a change in the place of the table's row, none, one, or the old and the new row."""
+        if self.settings.envelope is not None:
+            yield from self._changes(message, self.settings.envelope)
+        else:
+            yield self._record(message)
+
+    def again(self, raw: bytes) -> list[Record]:
+        """The records of a message of the quarantine; of a change of which one row was set aside, that row."""
+        parts = json.loads(raw)
+        if parts["repeats"]:
+            return [Record(0, b"", None, parts["repeats"], lambda: raw)]
+        records = list(self.records(Stored(parts)))
+        if parts["row_number"] is not None:
+            return [records[min(parts["row_number"], len(records) - 1)]]
+        reason = next((reason for reason in map(self._broken, records) if reason), "")
+        return [records[0]._replace(value=None, reason=reason)] if reason and len(records) > 1 else records
+
+    def _broken(self, record: Record) -> str:
+        """Why a row breaks the contract; empty if it does not. Of a change both rows land, or none."""
+        try:
+            check_of(self.contract, self.form)(record.value)
+        except ValidationError as error:
+            return record.reason or explain(error)
+        return record.reason
+
+    def _changes(self, message: Message, envelope: Debezium) -> Iterator[Record]:
+        """The rows of a change; where a change may have two, their positions are twice its offset and the number behind that."""
+        value, offset = message.value(), message.offset() or 0
+        if value is None:  # behind a delete, for the compaction of the topic
+            return
+        position = 2 * offset if envelope.read == "changes" else offset
+        try:
+            rows = rows_of(self._decode(_as_bytes(value)), envelope, self.reached)
+        except Undecodable as error:
+            repeats = str(error) if isinstance(error, Repeated) else ""
+            yield Record(position, _as_bytes(value), None, str(error), partial(store, message, None, repeats=repeats))
+            return
+        fields = self._fields(message)
+        for number, row in enumerate(rows):
+            stored = partial(store, message, row, number)
+            yield Record(position + number, _as_bytes(value), row | fields, "", stored)
+
+    def _record(self, message: Message) -> Record:
         value = message.value()
         if value is None:
             return self._tombstone(message)
-        return (
-            self._json(message, _as_bytes(value)) if self.form == "json" else self._decoded(message, _as_bytes(value))
-        )
-
-    def again(self, raw: bytes) -> Record:
-        """The record of a message of the quarantine."""
-        return self.record(Stored(json.loads(raw)))
+        body = _as_bytes(value)
+        return self._json(message, body) if self.form == "json" else self._decoded(message, body)
 
     def _json(self, message: Message, value: bytes) -> Record:
         """A message of JSON, whose further fields are behind its own, so that they win over fields of the same name."""
@@ -127,12 +172,12 @@ class Messages:
         try:
             row = self._decode(value)
         except Undecodable as error:
-            return Record(offset, value, None, str(error), partial(keep, message, None))
-        return Record(offset, value, row | self._fields(message), "", partial(keep, message, row))
+            return Record(offset, value, None, str(error), partial(store, message, None))
+        return Record(offset, value, row | self._fields(message), "", partial(store, message, row))
 
     def _tombstone(self, message: Message) -> Record:
         """The row of a message without a value: the fields of the contract's key; others are missing."""
-        offset, stored = message.offset() or 0, partial(keep, message, None)
+        offset, stored = message.offset() or 0, partial(store, message, None)
         if _DELETED not in self.added or not self.contract.floodmark_key:
             reason = "a message without a value: a tombstone, which deletes what had its key"
             return Record(offset, b"", None, reason, None if self.form == "json" else stored)
@@ -183,15 +228,19 @@ class Messages:
         return {name: content for name, content in fields.items() if name in self.added}
 
 
-def keep(message: Message, row: Mapping[str, Any] | None) -> bytes:
+def store(message: Message, row: Mapping[str, Any] | None, number: int | None = None, *, repeats: str = "") -> bytes:
     """What the quarantine keeps of a message: its bytes, and for people what they mean.
 
     Args:
         message: the message.
         row: its fields, as far as they were read.
+        number: of the row among those of the message; None: all.
+        repeats: why no replay can land it; empty: one can.
     """
     parts = {
         "row": row,
+        "row_number": number,
+        "repeats": repeats,
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),

@@ -116,6 +116,11 @@ class Content(Protocol):
         ...
 
     @property
+    def position(self) -> str:
+        """Position of the source partition behind the unit, where it is only known after the last record; else empty: as of the unit."""
+        return ""
+
+    @property
     def default_nulls(self) -> Mapping[str, int]:
         """Column and text, ``"delay 'NA'"`` -> number of records in which the text was read as null by default. Known after the last record."""
         ...
@@ -143,6 +148,7 @@ class Values:
     form: Form = "python"
     replay: str | None = '{"format": "python"}'
     left_out: Sequence[str] | None = None
+    position: str = ""
     default_nulls: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, values: Iterable[Mapping[str, Any]]) -> None:
@@ -196,8 +202,8 @@ class Reader(ABC):
         """Open a unit, in a worker."""
         ...
 
-    def again(self) -> Callable[[bytes], Record]:
-        """(what ``Record.stored`` gave the quarantine) -> the row read again; of contents whose ``replay`` has the format ``reader``."""
+    def again(self) -> Callable[[bytes], Sequence[Record]]:
+        """(what ``Record.stored`` gave the quarantine) -> the rows that it is; of contents whose ``replay`` has the format ``reader``."""
         raise NotImplementedError
 
     def check_there(self) -> None:  # noqa: B027 - not all readers have something to look for

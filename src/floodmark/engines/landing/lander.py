@@ -321,8 +321,9 @@ class Lander:
             )
             for report in decided
         )
-        behind = [units[report.unit] for report in decided if units[report.unit].position]
-        positions = {self.source.connector.partition_of(unit.name): unit.position for unit in behind}
+        behind = [(units[report.unit], report) for report in decided if units[report.unit].position]
+        partition_of = self.source.connector.partition_of
+        positions = {partition_of(unit.name): report.position or unit.position for unit, report in behind}
         quarantined = sum(report.broken if report.status == "landed" else 1 for report in decided)
         return replace(
             landing,

@@ -312,8 +312,11 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
                 traces.append(compress(trace_of(divided, rules.source.partition_by)))
                 yield unit, part, ROWS, units.arrow_file(divided)
             times = stretches.joined(times, [_located(stretch, keys[stretch.position]) for stretch in batch.times])
-            outcomes = [[*key, reasons.get(index)] for index, key in enumerate(keys) if key is not None]
-            yield unit, part + 1, KEYS, json.dumps(outcomes).encode()
+            outcomes = dict[tuple[str, int, int], str | None]()
+            for index, key in enumerate(keys):
+                if key is not None:
+                    outcomes[key] = reasons.get(index) or outcomes.get(key)
+            yield unit, part + 1, KEYS, json.dumps([[*key, reason] for key, reason in outcomes.items()]).encode()
             keys[:] = [None] * len(keys)  # reported; later records are counted on from here
             part, good, broken = part + 2, good + len(batch.rows), broken + len(batch.broken)
     trace = units.joined(traces) if traces else None
@@ -355,6 +358,9 @@ def _records(
                 lines = Lines(cells=cells, pattern=pattern, where="quarantine")
                 yield next(text_records([raw], lines))._replace(position=index)
             case "reader" if again is not None:
-                yield again(raw)._replace(position=index)
+                for part, record in enumerate(again(raw)):
+                    if part:
+                        keys.append(keys[index])
+                    yield record._replace(position=len(keys) - 1)
             case _:
                 yield Record(index, raw, json.loads(raw))

@@ -50,6 +50,7 @@ class Report:
         broken: broken ones.
         size: bytes read.
         digest: of the content.
+        position: of the source partition behind the unit, where only its content tells it.
         reason: why the unit did not land, for people.
         trace: of its rows, compressed.
         times: stretches of event time in which its rows lie.
@@ -66,6 +67,7 @@ class Report:
     broken: int = 0
     size: int = 0
     digest: str = ""
+    position: str = ""
     reason: str = ""
     trace: Trace | None = None
     times: Sequence[Stretch] = ()
@@ -178,6 +180,7 @@ def _read(
         broken=broken,
         size=size,
         digest=digest,
+        position=content.position,
         reason=reason,
         trace=trace,
         times=times,

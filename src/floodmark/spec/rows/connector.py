@@ -16,6 +16,7 @@ from attrs import frozen
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
 from floodmark.spec.rows.checks import not_negative
+from floodmark.spec.rows.debezium import Debezium
 
 if TYPE_CHECKING:
     from floodmark.connectors.unit import Reader
@@ -91,7 +92,7 @@ class Files(Connector):
 
     Args:
         path: a folder or glob, relative to the workspace, or a URI Spark can read.
-        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects), ``"parquet"``, ``"text"`` (a row per line, by
+        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects), ``"parquet"``, ``"avro"``, ``"text"`` (a row per line, by
             ``pattern``) or ``"logfmt"`` (``key=value`` pairs); by default by the end of the file's name. ``.gz`` files are decompressed.
         order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
         null_values: CSV texts that mean null in every field.
@@ -108,14 +109,17 @@ class Files(Connector):
             lands at the next look, and on a local disk an end of input waits for files that have changed in the last 5 seconds. ``"0 s"``:
             files appear whole, by a rename. A writer that pauses for longer than this lands in halves.
 
+        envelope: ``Debezium()``: each row of JSON or Avro is a change of a table.
+
     Raises:
         DefinitionError: DEFINITION-153; DEFINITION-201, the pattern; DEFINITION-001 and 004, ``min_age`` is no duration.
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.files:reader"
+    added: ClassVar[frozenset[str]] = Debezium.added
 
     path: str
-    format: Literal["csv", "json", "parquet", "text", "logfmt"] | None = None
+    format: Literal["csv", "json", "parquet", "avro", "text", "logfmt"] | None = None
     order_by: Literal["name", "modified"] = "name"
     null_values: tuple[str, ...] = ("",)
     missing_values: tuple[str, ...] | None = None
@@ -126,13 +130,16 @@ class Files(Connector):
     skip: int = 0
     pattern: str | None = None
     min_age: str | timedelta | None = None
+    envelope: Debezium | None = None
 
     def __post_init__(self) -> None:
         self._check_pattern()
         if self.min_age is not None:
             not_negative(self.min_age, f"Files({self.path!r}), min_age")
         wrong = {
-            "format": self.format not in {None, "csv", "json", "parquet", "text", "logfmt"},
+            "format": self.format not in {None, "csv", "json", "parquet", "avro", "text", "logfmt"},
+            "envelope": not isinstance(self.envelope, Debezium | None)
+            or (self.envelope is not None and self.format not in {"json", "avro"}),
             "order_by": self.order_by not in {"name", "modified"},
             "delimiter": len(self.delimiter) != 1 or self.delimiter in '"\r\n',
             "decimal": self.decimal not in {".", ","} or self.decimal == self.delimiter,
@@ -154,6 +161,15 @@ class Files(Connector):
     def pattern_of_lines(self) -> str:
         """Of text."""
         return {"logfmt": "logfmt", "text": f"the pattern {self.pattern}"}.get(self.format or "", "")
+
+    def meaning(self) -> dict[str, Any]:
+        """Which changes are rows."""
+        return {} if self.envelope is None else self.envelope.meaning()
+
+    @property
+    def revisable(self) -> bool:
+        """Whether changes retract rows."""
+        return self.envelope is not None and self.envelope.read == "changes"
 
     @property
     def min_age_ms(self) -> int | None:
@@ -195,7 +211,8 @@ PATTERNS = {
 """Patterns of the logs of web servers by name: Apache's and nginx's ``common`` and ``combined`` formats, the latter with more behind the agent, or
 with the server in front. ``request`` is what no request of HTTP is."""
 _FILE_SETTINGS = {
-    "format": '"csv", "json", "parquet", "text" or "logfmt"',
+    "format": '"csv", "json", "parquet", "avro", "text" or "logfmt"',
+    "envelope": 'Debezium(), with format="json" or "avro"',
     "order_by": '"name" or "modified"',
     "delimiter": "one character between fields",
     "decimal": '"." or ",", and another one than the delimiter',

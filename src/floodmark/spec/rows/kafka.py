@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.rows.connector import Connector
+from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.registry import SchemaRegistry
 from floodmark.spec.values.secret import Env, Secret, SecretFile
 
@@ -51,6 +52,7 @@ class Kafka(Connector):
         schema: without a registry: of Avro, the text of the schema; of Protobuf, the bytes of a descriptor set, as ``protoc --include_imports
             --descriptor_set_out=FILE`` writes it.
         message: of Protobuf without a registry: the full name of the message, ``"shop.Click"``.
+        envelope: ``Debezium()``: each message is a change of a table.
         start: where a source that has landed nothing begins: ``"earliest"`` message kept, ``"latest"``: only messages from now on. A partition
             that is added later begins at its first message.
         on_gap: when messages that have not landed are gone, as retention has removed them. ``"stop"``: the landing stops and tells how many.
@@ -69,7 +71,7 @@ class Kafka(Connector):
     implementation: ClassVar[str] = "floodmark.connectors.kafka:reader"
     partitioned: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = frozenset(
-        {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted"}
+        {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted", *Debezium.added}
     )
 
     topic: str
@@ -78,6 +80,7 @@ class Kafka(Connector):
     registry: SchemaRegistry | None = None
     schema: str | bytes | None = None
     message: str | None = None
+    envelope: Debezium | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_gap: Literal["stop", "continue"] = "stop"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -97,6 +100,7 @@ class Kafka(Connector):
                 '"host:port", several separated by commas',
             ),
             "format": (self.format in {"json", "avro", "protobuf"}, '"json", "avro" or "protobuf"'),
+            "envelope": (isinstance(self.envelope, Debezium | None), "Debezium()"),
             "registry": (
                 isinstance(self.registry, SchemaRegistry | None),
                 'a SchemaRegistry(url="http://registry:8081")',
@@ -147,6 +151,15 @@ class Kafka(Connector):
                 'schema=Path(__file__).with_name("click.avsc").read_text().'
             )
             raise DefinitionError(f'{where}, format="{self.format}"', expected, got, fix, code="DEFINITION-314")
+
+    def meaning(self) -> dict[str, Any]:
+        """Which changes are rows."""
+        return {} if self.envelope is None else self.envelope.meaning()
+
+    @property
+    def revisable(self) -> bool:
+        """Whether changes retract rows."""
+        return self.envelope is not None and self.envelope.read == "changes"
 
     def partition_of(self, unit: str) -> str:
         """The topic and partition of a unit's messages."""
