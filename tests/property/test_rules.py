@@ -326,24 +326,24 @@ def judged_as_stamped(patch: Patch) -> None:
         stamps = {}
         for part in parts:
             stamps |= dict(zip(part["s"].to_pylist(), part["w"].to_pylist(), strict=True))
-        table, places = ordered(self, parts, progress)
-        if table is not None and table.num_rows:
+        arrivals = ordered(self, parts, progress)
+        table = arrivals.table
+        if table.num_rows:
             own = [stamps.get(s, w) for s, w in zip(table["s"].to_pylist(), table["w"].to_pylist(), strict=True)]
-            table = table.set_column(table.column_names.index("w"), "w", pa.array(own, pa.int64()))
-        return table, places
+            arrivals.table = table.set_column(table.column_names.index("w"), "w", pa.array(own, pa.int64()))
+        return arrivals
 
     patch.setattr(RecordWindowKernel, "_ordered", broken)
 
 
 def ticks_after_rows(patch: Patch) -> None:
     """A tick is taken after the rows of its micro-batch, wherever it stood."""
-    take = RecordWindowKernel._take
+    rows_and_ticks = RecordWindowKernel._rows_and_ticks
 
-    def broken(self: RecordWindowKernel, table: Any, places: Any, ticks: Any) -> None:
-        take(self, table, places, ())
-        take(self, None, (), ticks)
+    def broken(self: RecordWindowKernel, arrivals: Any, start: int, stop: int, moves: Any) -> None:
+        rows_and_ticks(self, arrivals, start, stop, [])
 
-    patch.setattr(RecordWindowKernel, "_take", broken)
+    patch.setattr(RecordWindowKernel, "_rows_and_ticks", broken)
 
 
 def ticks_for_rows_only(patch: Patch) -> None:

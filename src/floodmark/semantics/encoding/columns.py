@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -118,12 +118,7 @@ def inside(table: pa.Table, times: pa.ChunkedArray, interval: Interval) -> pa.Ta
 
 def encode(tables: dict[str, pa.Table]) -> bytes:
     """Named tables as one chunk: a JSON header with version and lengths, then an Arrow stream each."""
-    streams = []
-    for table in tables.values():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        streams.append(sink.getvalue().to_pybytes())
+    streams = [_stream(table) for table in tables.values()]
     header = json.dumps({"codec": CODEC, "tables": dict(zip(tables, map(len, streams), strict=True))}).encode()
     return b"".join((struct.pack("<I", len(header)), header, *streams))
 
@@ -142,7 +137,34 @@ def decode(chunk: bytes) -> dict[str, pa.Table]:
         raise StateError("state chunk", f"chunk format version {CODEC}", got, fix, code="STATE-001")
     position, tables = 4 + length, {}
     for name, size in header["tables"].items():
-        with pa.ipc.open_stream(pa.py_buffer(chunk[position : position + size])) as reader:
-            tables[name] = reader.read_all()
+        tables[name] = _read(memoryview(chunk)[position : position + size])
         position += size
     return tables
+
+
+_END = struct.pack("<iI", -1, 0)
+"""The end of an Arrow stream."""
+_PREFIX = struct.Struct("<iI")
+"""Before the metadata of each message of an Arrow stream: -1, and its length."""
+
+
+@lru_cache(1_000)
+def _schema(head: bytes) -> pa.Schema:
+    """The schema of an Arrow stream with this first message."""
+    return pa.ipc.read_schema(pa.py_buffer(head))
+
+
+def _stream(table: pa.Table) -> bytes:
+    """A table as an Arrow stream: the bytes that ``pa.ipc.new_stream`` writes, in half of the time for few rows."""
+    batches = [batch.serialize().to_pybytes() for batch in table.combine_chunks().to_batches()]
+    return b"".join((table.schema.serialize().to_pybytes(), *batches, _END))
+
+
+def _read(stream: memoryview) -> pa.Table:
+    """The table of an Arrow stream without dictionaries, in which the schema is read once in a process."""
+    _, length = _PREFIX.unpack_from(stream)
+    schema, batches = _schema(bytes(stream[: (position := _PREFIX.size + length)])), []
+    with pa.BufferReader(pa.py_buffer(stream[position:])) as messages:
+        while messages.tell() < len(stream) - position - len(_END):
+            batches.append(pa.ipc.read_record_batch(messages, schema))
+    return pa.Table.from_batches(batches, schema)

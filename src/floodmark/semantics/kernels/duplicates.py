@@ -7,6 +7,7 @@ other has kept. A mark that the stamp of a row of its key has reached says nothi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -17,10 +18,12 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.encoding.identity import identities, identity
 from floodmark.semantics.encoding.plain import unpack
+from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import plain_keys
+from floodmark.semantics.kernels.keyed import Turns
 from floodmark.semantics.kernels.process import ProcessKernel
+from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.marks import CODEC, Marks, Numbers, Rows, codes_of
@@ -42,11 +45,11 @@ class DeduplicateKernel(ProcessKernel):
     """Duplicates of one key group, of a stage that ``is_deduplication``."""
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
+        self.columns: list[pa.Table] = []
         super().__init__(stage, store)
         function = stage.step.function.function
         assert isinstance(function, Deduplicate)
         self.within = function.within
-        self.emitted: pa.Table | None = None
 
     def _opened_entries(self) -> KeyGroup:
         """The marks, in place of entries: whoever asks them what is due finds nothing to do, as they free themselves."""
@@ -57,27 +60,79 @@ class DeduplicateKernel(ProcessKernel):
         super()._begin()
         self.marks.form = self.layout, _SEEN, _MARKS
 
-    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
+    def advance_all(
+        self, stores: Mapping[int, Store], rows: pa.Table | None, progress: int, ticks: Sequence[Tick] = ()
+    ) -> Turns:
+        """As ``KeyedKernel``, with the rows of all groups judged at once; rows of another shape than the result's go the general way."""
+        if ticks or self.stage.by_time or rows is None or not rows.num_rows or not self._shaped(rows):
+            return super().advance_all(stores, rows, progress, ticks)
+        self._restart()
+        rows = rows.take(pc.sort_indices(rows, [("group", "ascending"), ("s", "ascending")]))
+        names, which = self._named(rows)
+        codes, known, opened = codes_of(names), dict[int, list[int]](), dict[int, tuple[Marks, int, int]]()
+        owners, counts = np.zeros(len(names), np.int64), Counter(groups := rows["group"].to_numpy().tolist())
+        owners[which] = groups
+        keys_by_group = _places(owners)
+        for group, store in stores.items():
+            self._open(store)
+            opened[group] = self.marks, self.arrived + counts[group], self.now.clock
+            keys = keys_by_group.get(group, [])
+            own = self.marks.known([names[key] for key in keys], codes[keys])
+            known |= {keys[place]: marks for place, marks in own.items()}
+        positions, marked = self._judged(rows, which, known, len(names))
+        fresh = dict[int, list[tuple[int, int]]]()
+        for key, mark in marked:
+            fresh.setdefault(int(owners[key]), []).append((key, mark))
+        nothing, waits = Arrivals(self.stage, rows, []), dict[int, tuple[int | None, int | None]]()
+        for group, (marks, arrived, clock) in opened.items():
+            self.marks, self.entries, self.arrived, self.now = (
+                marks,
+                cast("KeyGroup", marks),
+                arrived,
+                Now(NEVER, clock),
+            )
+            own_marks = fresh.get(group, [])
+            marks.add(Rows.of([names[key] for key, _ in own_marks], [mark for _, mark in own_marks]))
+            waits[group] = self._turn(nothing, 0, 0, progress, ())
+        self.columns.append(self._rows(rows, rows["row"].combine_chunks(), positions))
+        return Turns(self._emission([], {}, None, None), waits)
+
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         """Process rows in their order; rows of another shape than the result's go the general way."""
-        whole = table["row"].combine_chunks()
-        shaped = set(self.result.names) <= {field.name for field in whole.type}
-        if moves or not shaped or any(pc.struct_field(whole, name).null_count for name in self.result.needed):
+        table = arrivals.table.slice(start, stop - start)
+        if moves or not self._shaped(table):
             self.marks.close()
             self.entries = KeyGroup.open(self.store)
-            super()._rows_and_ticks(table, places, moves)
+            super()._rows_and_ticks(arrivals, start, stop, moves)
             return
         names, which = self._named(table)
+        known = self.marks.known(names, codes_of(names))
+        positions, marked = self._judged(table, which, known, len(names))
+        self.marks.add(Rows.of([names[key] for key, _ in marked], [mark for _, mark in marked]))
+        self.arrived += table.num_rows
+        self.columns.append(self._rows(table, table["row"].combine_chunks(), positions))
+
+    def _shaped(self, table: pa.Table) -> bool:
+        """Whether rows have all columns of the result, and values where it needs some."""
+        whole = table["row"].combine_chunks()
+        shaped = set(self.result.names) <= {field.name for field in whole.type}
+        return shaped and not any(pc.struct_field(whole, name).null_count for name in self.result.needed)
+
+    def _judged(
+        self,
+        table: pa.Table,
+        which: np.ndarray[Any, np.dtype[np.intp]],
+        known: Mapping[int, list[int]],
+        keys: int,
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[tuple[int, int]]]:
+        """As ``_originals``; counts the late rows."""
         times, stamps = (table[name].to_numpy().astype(np.int64) for name in ("t", "w"))
         behind = times <= stamps
         if self.stage.clip is not None:
             interval = self.stage.clip.interval
             behind &= (interval.start <= times) & (times < interval.end)
         self.late += int(behind.sum())
-        codes = codes_of(names)
-        positions, marked = self._originals(which, times, stamps, self.marks.known(names, codes), len(names))
-        self.marks.add(Rows.of([names[key] for key, _ in marked], [mark for _, mark in marked]))
-        self.arrived += table.num_rows
-        self.emitted = self._rows(table, whole, positions)
+        return self._originals(which, times, stamps, known, keys)
 
     def _named(self, table: pa.Table) -> tuple[list[bytes], np.ndarray[Any, np.dtype[np.intp]]]:
         """The identities of the keys of some rows, and the place among them of the key of each row."""
@@ -144,11 +199,27 @@ class DeduplicateKernel(ProcessKernel):
         columns |= {name: pc.struct_field(whole, name).take(chosen) for name in self.result.names}
         columns |= {"_event_time": table["t"].take(chosen), "_watermark": table["w"].take(chosen)}
         columns["_kind"] = pa.array(np.full(len(positions), ROW))
-        columns["_order"] = pa.array(np.arange(len(positions)))
+        columns["_order"] = pa.array(np.arange(self.units, self.units + len(positions)))
+        self.units += len(positions)
         return pa.table([columns[name] for name in schema.names], schema.names).cast(schema)
 
+    def _lists(self) -> list[list[Any]]:
+        return [*super()._lists(), self.columns]
+
     def _results(self) -> pa.Table:
-        return super()._results() if self.emitted is None else self._cut(self.emitted)
+        general = super()._results()
+        if not self.columns:
+            return general
+        results = self._cut(pa.concat_tables(self.columns))
+        return pa.concat_tables([results, general]).sort_by("_order") if general.num_rows else results
+
+
+def _places(owners: Numbers) -> dict[int, list[int]]:
+    """(owner of each place) -> owner -> its places, ascending."""
+    places = dict[int, list[int]]()
+    for number, owner in enumerate(owners.tolist()):
+        places.setdefault(owner, []).append(number)
+    return places
 
 
 def marks_of(store: Store) -> Marks:

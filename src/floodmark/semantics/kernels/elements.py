@@ -93,7 +93,7 @@ class ElementStage:
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """The unchanged rows per key group."""
-        return _packed(batches, self.keys)
+        return by_group(arrived(batches, self.keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class ProcessStage:
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """The unchanged rows per key group."""
-        return _packed(batches, self.keys)
+        return by_group(arrived(batches, self.keys))
 
     def close(self) -> None:
         """Close the function, if it was opened."""
@@ -139,10 +139,11 @@ class ProcessStage:
             self.runner.pop().close()
 
 
-def _packed(batches: Iterable[pa.RecordBatch], keys: tuple[str, ...]) -> dict[int, dict[str, pa.Table]]:
+def arrived(batches: Iterable[pa.RecordBatch], keys: tuple[str, ...]) -> dict[str, pa.Table]:
+    """The unchanged rows of all key groups, ``rows``, without markers, and the rows that failed before, ``failed``; with the column ``group``."""
     rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
     if not rows:
         return {}
     table, failed = split(normalised(pa.concat_tables(rows), keys))
     tables = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
-    return by_group(tables | ({"failed": failed[0]} if failed else {}))
+    return tables | ({"failed": failed[0]} if failed else {})

@@ -89,6 +89,35 @@ class Emission:
     metrics: Mapping[str, Part] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The slices of chunks of partials, one chunk's behind another's.
+
+    Args:
+        chunks: group and number of each chunk.
+        starts: place of the first slice of each chunk.
+        slices: starts of slices.
+        from_ends: the first end that each slice is on time for.
+    """
+
+    chunks: list[tuple[int, int]]
+    starts: list[int]
+    slices: Ints
+    from_ends: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        """The number of slices of each chunk."""
+        bounds = np.array([*self.starts, len(self.slices)], dtype=np.int64)
+        sizes: Ints = bounds[1:] - bounds[:-1]
+        return sizes
+
+    @property
+    def owners(self) -> Ints:
+        """The place in ``chunks`` of the chunk of each slice."""
+        return np.repeat(np.arange(len(self.chunks), dtype=np.int64), self.sizes)
+
+
 class Kernels:
     """Several key groups of one stage, each over a store of its own. They are computed together: the group is a column.
 
@@ -122,7 +151,8 @@ class Kernels:
         fired = self._fire(fresh, progress, out)
         self._keep_parts(fresh, progress)
         refired = self._refire([_leading(part["late"]) for part in parts if "late" in part], progress, fired, out)
-        deadlines = {group: self._closed(group, index, progress) for group, index in self._indexes.items()}
+        ends = self._next_ends(progress)
+        deadlines = {group: self._closed(group, index, progress, ends) for group, index in self._indexes.items()}
         return Emissions(_numbered(self.stage, out), refired, deadlines)
 
     def revisable(self, progress: int) -> pa.Table:
@@ -138,23 +168,40 @@ class Kernels:
         rows = [self._rows(one, np.full(one.num_rows, progress), np.full(one.num_rows, ROW)) for one in results]
         return _numbered(self.stage, rows)
 
-    def _closed(self, group: int, index: Index, progress: int) -> int | None:
+    def _closed(self, group: int, index: Index, progress: int, next_ends: Mapping[int, int]) -> int | None:
         """Free state that a group no longer needs, and write its index; returns the progress of its next timer."""
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
             for number, _ in index.fired.pop(end):
                 self.stores[group].remove(number)
         index.fired_to = progress
-        deadline = self._deadline(index, progress)  # whatever is kept waits to be fired or freed
+        waits = [end - 1 for ends in index.pending.values() for end in ends]
+        waits += [end - 1 + self.lateness for end in index.fired]
+        waits += [next_ends[group] - 1] if group in next_ends else []
+        deadline = min((min(wait, END) for wait in waits), default=None)  # whatever is kept waits to be fired or freed
         self.stores[group].put_index(None if deadline is None else index.dump())
         return deadline
 
-    def _deadline(self, index: Index, progress: int) -> int | None:
-        waits = [end - 1 for ends in index.pending.values() for end in ends]
-        waits += [end - 1 + self.lateness for end in index.fired]
-        for chunk in index.parts.values():
-            from_ends = np.array(chunk.from_ends, dtype=np.int64)
-            waits.append(int(self.stage.assigner.next_end(from_ends, np.full_like(from_ends, progress + 2)).min()) - 1)
-        return min((min(wait, END) for wait in waits), default=None)
+    def _next_ends(self, progress: int) -> dict[int, int]:
+        """Group with chunks of partials -> the end of its next window."""
+        placed = self._placed()
+        if not placed.chunks:
+            return {}
+        ends = self.stage.assigner.next_end(placed.from_ends, np.full_like(placed.from_ends, progress + 2))
+        least, by_group = np.minimum.reduceat(ends, placed.starts).tolist(), dict[int, int]()
+        for (group, _), end in zip(placed.chunks, least, strict=True):
+            by_group[group] = min(end, by_group.get(group, end))
+        return by_group
+
+    def _placed(self) -> _Placed:
+        """The slices of the chunks of partials of all groups."""
+        chunks, slices, from_ends, starts = list[tuple[int, int]](), list[int](), list[int](), list[int]()
+        for group, index in self._indexes.items():
+            for number, chunk in index.parts.items():
+                chunks.append((group, number))
+                starts.append(len(slices))
+                slices += chunk.slices
+                from_ends += chunk.from_ends
+        return _Placed(chunks, starts, np.array(slices, dtype=np.int64), np.array(from_ends, dtype=np.int64))
 
     # ---- chunks
 
@@ -181,12 +228,8 @@ class Kernels:
 
     def _fire(self, fresh: list[Partials], progress: int, out: list[pa.Table]) -> Partials | None:
         """Emit on-time panes with end - 1 <= progress. Returns their partials if late rows may still revise them."""
-        upto, due = progress + 1, []
-        for group, index in self._indexes.items():
-            for number, chunk in index.parts.items():
-                slices, from_ends = (np.array(values, dtype=np.int64) for values in (chunk.slices, chunk.from_ends))
-                if len(self.stage.assigner.expand(slices, from_ends, index.fired_to + 1, upto)[0]):
-                    due.append((group, number))
+        upto = progress + 1
+        due = self._due(upto)
         parts = [self._expanded(part, upto) for part in ([self._read(due)] if due else []) + fresh]
         parts = [part for part in parts if part["main"].num_rows]
         if not parts:
@@ -196,6 +239,17 @@ class Kernels:
         results = results.take(pc.sort_indices(results["end"]))
         out.append(self._rows(results, None, np.full(results.num_rows, ROW)))
         return merged | {"out": results.drop_columns(["n"])} if self.lateness else None
+
+    def _due(self, upto: int) -> list[tuple[int, int]]:
+        """The chunks of partials, by group and number, that have a part of a window which has not fired and ends up to ``upto``."""
+        placed = self._placed()
+        if not placed.chunks:
+            return []
+        fired_to = np.array([self._indexes[group].fired_to + 1 for group, _ in placed.chunks], dtype=np.int64)
+        after = np.repeat(fired_to, placed.sizes)
+        rows, ends = self.stage.assigner.expand(placed.slices, placed.from_ends, int(fired_to.min()), upto)
+        due = np.bincount(placed.owners[rows[ends > after[rows]]], minlength=len(placed.chunks))
+        return [placed.chunks[number] for number in np.flatnonzero(due).tolist()]
 
     def _expanded(self, tables: Partials, upto: int) -> Partials:
         """Partials by slice -> partials by window, for the windows that have not fired and end up to ``upto``."""
@@ -213,8 +267,7 @@ class Kernels:
     def _keep_parts(self, fresh: list[Partials], progress: int) -> None:
         """Store the partials of windows that have not fired, in chunks of falling size: merging is geometric."""
         dims = [GROUP, *self.stage.keys, "slice", "from_end"]
-        for group, index in self._indexes.items():
-            self._shorten(group, index, progress)
+        self._shorten(progress)
         parts = [alive for part in fresh if (alive := self._alive(part, progress))["main"].num_rows]
         if not parts:
             return
@@ -231,16 +284,23 @@ class Kernels:
             chunk = Chunk(main.num_rows, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
             self._indexes[group].parts[self._put(group, tables)] = chunk
 
-    def _shorten(self, group: int, index: Index, progress: int) -> None:
-        """Free the chunks of a group whose windows have all fired."""
-        for number, chunk in list(index.parts.items()):
-            live = self._live(chunk.slices, progress)
-            if not live.any():
-                self.stores[group].remove(number)
-                del index.parts[number]
-            elif not live.all():
-                chunk.slices = np.array(chunk.slices)[live].tolist()
-                chunk.from_ends = np.array(chunk.from_ends)[live].tolist()
+    def _shorten(self, progress: int) -> None:
+        """Free the chunks whose windows have all fired, and forget the slices of others whose windows have."""
+        placed = self._placed()
+        live = self._live(placed.slices, progress)
+        if live.all():
+            return
+        left = np.bincount(placed.owners, weights=live, minlength=len(placed.chunks))
+        for number in np.flatnonzero(left < placed.sizes).tolist():
+            group, name = placed.chunks[number]
+            chunk, start = self._indexes[group].parts[name], placed.starts[number]
+            if not left[number]:
+                self.stores[group].remove(name)
+                del self._indexes[group].parts[name]
+            else:
+                alive = live[start : start + len(chunk.slices)]
+                chunk.slices = np.array(chunk.slices)[alive].tolist()
+                chunk.from_ends = np.array(chunk.from_ends)[alive].tolist()
 
     def _smaller(self, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
         """(group, number) of each group's newest chunk, if it has fewer than twice as many rows as ``sizes`` says."""

@@ -9,9 +9,10 @@ wait until progress reaches their *effective time*, max(event time, stamp + 1), 
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.encoding.columns import arrow_type, decode, encode, fitted, inside
 from floodmark.semantics.encoding.order import order_key
+from floodmark.semantics.kernels.arrivals import Arrivals, divided
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
@@ -29,7 +31,7 @@ from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
-from floodmark.spec.keyed.metric import Part
+from floodmark.spec.keyed.metric import Part, merge
 from floodmark.spec.values.schema import Schema
 
 
@@ -54,6 +56,19 @@ class KeyState(Protocol):
         """Restore the parts that ``dump`` returned."""
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What several key groups have given in one call.
+
+    Args:
+        emission: their rows, those of one group after those of another, and their counts; no deadline and no tick.
+        waits: key group -> its deadline and its tick, as of ``Emission``.
+    """
+
+    emission: Emission
+    waits: dict[int, tuple[int | None, int | None]]
+
+
 class KeyedKernel(ABC):
     """One key group of one stage, over a store.
 
@@ -67,12 +82,13 @@ class KeyedKernel(ABC):
 
     def __init__(self, stage: ElementStage | ProcessStage, store: Store) -> None:
         self.stage, self.store = stage, store
-        self.now = Now(NEVER, NEVER)
         self.out: list[tuple[Any, ...]] = []
-        self.units = 0
         self.quarantines = stage.step.on_error == "quarantine"
         self.undoes = False
         self.failures: list[tuple[int, int, int, Failure]] = []
+        self.refused: list[int] = []
+        self.reached = NEVER
+        self._restart()
 
     @abstractmethod
     def _element(self, key_state: Any, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
@@ -107,16 +123,81 @@ class KeyedKernel(ABC):
             ticks: of the processing clock, ascending, each with its position among the rows.
             reached: progress before the end of input, if the input has ended and that progress is known.
         """
-        self.reached = reached
+        with self._undisturbed():
+            self._restart()
+            self.reached = reached
+            self._open(self.store)
+            arrivals = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
+            deadline, tick = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
+            side = self._side(arrivals)
+            return self._emission([side] if side is not None else [], self._metrics(), deadline, tick)
+
+    def advance_all(
+        self, stores: Mapping[int, Store], rows: pa.Table | None, progress: int, ticks: Sequence[Tick] = ()
+    ) -> Turns:
+        """As ``advance``, for several key groups, one after the other: rows are made Python values, and results columns, once for all.
+
+        Args:
+            stores: key group -> its store.
+            rows: of these groups, with their key group in the column ``group``; None without any.
+            progress: all rows on time up to here are in.
+            ticks: of the processing clock.
+        """
+        with self._undisturbed():
+            self._restart()
+            sides, metrics, waits = (
+                list[pa.Table](),
+                list[Mapping[str, Part]](),
+                dict[int, tuple[int | None, int | None]](),
+            )
+            by_time = self.stage.by_time
+            rows, spans = divided(rows, by_time=by_time) if rows is not None and rows.num_rows else (pa.table({}), {})
+            shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans and not by_time else [])
+            for group, store in stores.items():
+                start, stop = spans.get(group, (0, 0))
+                self._open(store)
+                if by_time:
+                    arrivals = self._ordered([rows.slice(start, stop - start)] if stop else [], progress)
+                    waits[group] = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
+                    side = self._side(arrivals)
+                    sides += [] if side is None else [side]
+                else:
+                    waits[group] = self._turn(shared, start, stop, progress, ticks)
+                metrics.append(self._metrics())
+                self._separate()
+            side = self._side(shared)
+            sides += [] if side is None else [side]
+            return Turns(self._emission(sides, merge(metrics), None, None), waits)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Around a call."""
+        yield
+
+    def _restart(self) -> None:
+        """Nothing is emitted yet."""
+        self.late = self.dropped = self.units = 0
+        for items in self._lists():
+            items.clear()
+
+    def _open(self, store: Store) -> None:
+        """Open the state of a key group."""
+        self.store, self.now = store, Now(NEVER, NEVER)
         self.entries = self._opened_entries()
         self._begin()
         self.now.clock = self.entries.extra.get("clock", NEVER)
         self.keys: dict[tuple[Any, ...], Any] = {}
-        self.late = self.dropped = 0
         self.arrived: int = self.entries.extra.get("arrived", 0)
-        self.refused: list[int] = []
-        rows, places = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
-        self._take(rows, places, ticks)
+
+    def _turn(
+        self, arrivals: Arrivals, start: int, stop: int, progress: int, ticks: Sequence[Tick]
+    ) -> tuple[int | None, int | None]:
+        """Process the rows of the open key group, those from ``start`` to ``stop``, and close its state. Returns its deadline and its tick."""
+        moves = [(tick.progress if self.stage.by_time else tick.sequence, tick) for tick in reversed(ticks)]
+        if stop > start:
+            self._rows_and_ticks(arrivals, start, stop, moves)
+        for _, tick in reversed(moves):
+            self._reach(tick.progress, tick.clock)
         self._reach(progress, END if progress >= END else self.now.clock)
         self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
         for key_state in self.keys.values():
@@ -125,29 +206,37 @@ class KeyedKernel(ABC):
             else:
                 self.entries.drop(key_state.entry)
         self._end()
-        event, tick = self.entries.close()
+        event, clock = self.entries.close()
         if self.stage.step.time == "processing":  # windows wait for the clock, or for the end of input
-            event, tick = (END if event < NONE else NONE), min(event, tick)
-        waits = [event, *self.entries.extra.get("held", {}).values()]
-        side = None
-        if rows is not None and self.refused and "side" in rows.column_names:
-            side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
-            side = side if self.stage.clip is None else inside(side, side["t"], self.stage.clip.interval)
-        deadline = min(waits)
+            event, clock = (END if event < NONE else NONE), min(event, clock)
+        deadline = min([event, *self.entries.extra.get("held", {}).values()])
+        return None if deadline >= NONE else deadline, clock if clock < NONE else None
+
+    def _separate(self) -> None:
+        """Rows of the next key group share no unit with rows of this one."""
+        if any(rows and rows[-1][-1] == self.units for rows in self._emitted()):
+            self.units += 1
+
+    def _emitted(self) -> list[list[tuple[Any, ...]]]:
+        """The lists of emitted rows; the last value of a row is its unit."""
+        return [self.out]
+
+    def _side(self, arrivals: Arrivals) -> pa.Table | None:
+        """The refused rows among some, for a side output; they are no longer held."""
+        if not self.refused or "side" not in arrivals.table.column_names:
+            return None
+        side = arrivals.table.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
+        self.refused.clear()
+        return side if self.stage.clip is None else inside(side, side["t"], self.stage.clip.interval)
+
+    def _emission(
+        self, sides: Sequence[pa.Table], metrics: Mapping[str, Part], deadline: int | None, tick: int | None
+    ) -> Emission:
         failed = set_aside(self.failures) if self.failures else None
         if failed is not None and self.stage.clip is not None:
             failed = inside(failed, failed["t"], self.stage.clip.interval)
-        return Emission(
-            self._results(),
-            self.late,
-            None if deadline >= NONE else deadline,
-            tick if tick < NONE else None,
-            self.dropped,
-            side,
-            failed,
-            self._sides(),
-            self._metrics(),
-        )
+        side = pa.concat_tables(sides, promote_options="permissive") if sides else None
+        return Emission(self._results(), self.late, deadline, tick, self.dropped, side, failed, self._sides(), metrics)
 
     def _opened_entries(self) -> KeyGroup:
         """The state of the group."""
@@ -167,18 +256,19 @@ class KeyedKernel(ABC):
         """Metric -> what is observed of it."""
         return {}
 
-    def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:
-        """(rows to process now, in order; sequence or effective time of each). Rows that wait for progress are put into the store."""
+    def _ordered(self, parts: list[pa.Table], progress: int) -> Arrivals:
+        """The rows of a key group to process now, in order. Rows that wait for progress are put into the store."""
+        nothing = Arrivals(self.stage, pa.table({}), [])
         if not self.stage.by_time:
             if not parts:
-                return None, []
+                return nothing
             table = pa.concat_tables(parts)
             table = table.take(pc.sort_indices(table["s"]))
-            return table, table["s"].to_pylist()
+            return Arrivals(self.stage, table, table["s"].to_pylist())
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
         parts += [self._released(number) for number in [n for n, first in held.items() if first <= progress]]
         if not parts:
-            return None, []
+            return nothing
         # rows that an older version stored may differ in nullability
         table = pa.concat_tables(parts, promote_options="permissive")
         effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
@@ -195,7 +285,7 @@ class KeyedKernel(ABC):
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
         events = table["t"].to_pylist()
         order = sorted(range(table.num_rows), key=lambda i: (times[i], inputs[i], events[i], ranks[i]))
-        return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
+        return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
 
     def _hold(self, rows: pa.Table, first: int) -> None:
         """Put waiting rows into the store, merged with the newest small chunks, so that chunks are of falling size.
@@ -224,23 +314,18 @@ class KeyedKernel(ABC):
         extra.get("sizes", {}).pop(number, None)  # older versions did not write sizes
         return rows
 
-    def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:
-        """Process rows one by one, with the ticks between them and after them."""
-        moves = [(tick.progress if self.stage.by_time else tick.sequence, tick) for tick in reversed(ticks)]
-        if table is not None and table.num_rows:
-            self._rows_and_ticks(table, places, moves)
-        for _, tick in reversed(moves):
-            self._reach(tick.progress, tick.clock)
-
-    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""
-        names, step = set(table.column_names), self.stage.step
-        count = table.num_rows
-        keys, values = self._expected_keys(table), self._values_of(table)
-        rows = table["row"].to_pylist() if "row" in names else [None] * count
-        times, stamps = table["t"].to_pylist(), table["w"].to_pylist()
-        clocked = step.time == "processing"
-        for position in range(count):
+        self._expect(arrivals, start, stop)
+        keys, values, rows, times, stamps = (
+            arrivals.keys,
+            arrivals.values,
+            arrivals.rows,
+            arrivals.times,
+            arrivals.stamps,
+        )
+        places, clocked = arrivals.places, self.stage.step.time == "processing"
+        for position in range(start, stop):
             while moves and moves[-1][0] < places[position]:
                 tick = moves.pop()[1]
                 self._reach(tick.progress, tick.clock)
@@ -250,17 +335,9 @@ class KeyedKernel(ABC):
             self.arrived += 1
             self._row(keys[position], position, time, stamp, values[position], rows[position])
 
-    def _expected_keys(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        """The key of each row; the entries of all of them are read at once."""
-        columns = [plain_keys(table[key]) for key in self.stage.keys]
-        keys: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
-        self.entries.expect(dict.fromkeys(keys))
-        return keys
-
-    def _values_of(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        """The values of each row that the stage asks for."""
-        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
-        return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+    def _expect(self, arrivals: Arrivals, start: int, stop: int) -> None:
+        """Read the entries of the keys of some rows at once."""
+        self.entries.expect(dict.fromkeys(arrivals.keys[start:stop]))
 
     def _row(
         self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
@@ -391,11 +468,3 @@ def column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     """
     with user_code_boundary(f"column '{field.name}'", f"Results must fit {field.type}."):
         return fitted(values, field.type)
-
-
-def plain_keys(values: pa.ChunkedArray) -> list[Any]:
-    """Values of a key column, with a single NaN object."""
-    key_values: list[Any] = values.to_pylist()
-    if pa.types.is_floating(values.type):
-        key_values = [math.nan if v is not None and math.isnan(v) else v for v in key_values]
-    return key_values

@@ -6,7 +6,7 @@ Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindow
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -17,7 +17,6 @@ from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.semantics.kernels.contents import WindowContents
 from floodmark.semantics.kernels.elements import ElementStage
-from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.keyed import KeyedKernel, column
 from floodmark.semantics.kernels.triggers import FIRE, PURGE, Machine, last_of, machine
 from floodmark.semantics.state.directory import NONE
@@ -114,15 +113,13 @@ class RecordWindowKernel(KeyedKernel):
         own_code = stage.whole_rows or step.function is not None or bool(step.own_aggregates)
         self.acyclic = not own_code  # what is kept per key has no cycles; a user's objects may
 
-    def advance(
-        self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = (), reached: int = NEVER
-    ) -> Emission:
-        """Process rows one by one, as ``KeyedKernel``; without a user's code no cycles are searched meanwhile."""
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Without a user's code no cycles are searched meanwhile."""
         with _uncollected() if self.acyclic else nullcontext():
-            emission = super().advance(packed, progress, ticks, reached)
+            yield
             self.keys.clear()  # so that the next search for garbage does not look through them
             self.out.clear()
-            return emission
 
     # ---- rows
 

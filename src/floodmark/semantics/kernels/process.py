@@ -17,6 +17,7 @@ from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.encoding.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.keyed import KeyedKernel
@@ -282,17 +283,17 @@ class ProcessKernel(KeyedKernel):
     stage: ProcessStage
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
-        super().__init__(stage, store)
         step = stage.step
         if not stage.runner:
             stage.runner.append(Runner(step.function.function))
         self.runner: Runner = stage.runner[0]
+        keys, strict = len(step.keys), step.on_error == "quarantine"
+        self.targets = {name: _Target(schema, keys, strict=strict) for name, schema in step.sides}
+        super().__init__(stage, store)
         self.context = _Context(self)
         self.undoes = self.quarantines
-        keys = len(step.keys)
-        self.result = _Target(step.schema, keys, strict=self.quarantines)
+        self.result = _Target(step.schema, keys, strict=strict)
         self.out = self.result.rows
-        self.targets = {name: _Target(schema, keys, strict=self.quarantines) for name, schema in step.sides}
         self.name = type(step.function.function).__name__
         function: Any = self.runner.function
         callbacks = [(tuple(port.columns), port.name) for port in step.ports]
@@ -303,14 +304,15 @@ class ProcessKernel(KeyedKernel):
             self.ports = [((), function.on_element)]
         self.taking_back = function.on_retract if step.function.function.takes_back else None
         self.kinds: list[int] = []
-        self.timers = frozenset(step.function.function.timers())
-        self.event_timers = [n for n, t in step.function.function.timers().items() if t.time == "event"]
+        timers = step.function.function.timers()
+        self.timers = frozenset(timers)
+        self.event_timers = sorted(name for name, timer in timers.items() if timer.time == "event")
+        self.declared = step.function.function.layout()
 
     # ---- layouts
 
     def _begin(self) -> None:
-        self.runner.observed.items.clear()  # of a try that failed
-        extra, layout = self.entries.extra, self.stage.step.function.function.layout()
+        extra, layout = self.entries.extra, self.declared
         layouts = extra.setdefault("layouts", [])
         if layout not in layouts:
             layouts.append(layout)
@@ -404,9 +406,9 @@ class ProcessKernel(KeyedKernel):
                 raise error.inside(self._about(key_state)) from error.__cause__
         self.now.clock = max(clock, before)
 
-    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
-        self.kinds = table["kind"].to_pylist() if self.taking_back else []
-        super()._rows_and_ticks(table, places, moves)
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
+        self.kinds = arrivals.kinds if self.taking_back else []
+        super()._rows_and_ticks(arrivals, start, stop, moves)
 
     def _row(
         self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
@@ -460,7 +462,7 @@ class ProcessKernel(KeyedKernel):
                     if name in key_state.states:
                         _keep(key_state.states, name, state.live(key_state.states[name], time))
                 self._wait(key_state)
-            for name in sorted(self.event_timers):
+            for name in self.event_timers:
                 if key_state.timers.get(name, (NONE,))[0] <= time:
                     at = _taken(key_state.timers, name)
                     stamp = max(at - 1, key_state.stamp)  # a timer may be earlier than the row that set it
@@ -573,6 +575,9 @@ class ProcessKernel(KeyedKernel):
 
     def _lists(self) -> list[list[Any]]:
         return [*super()._lists(), *(target.rows for target in self.targets.values()), self.runner.observed.items]
+
+    def _emitted(self) -> list[list[tuple[Any, ...]]]:
+        return [self.out, *(target.rows for target in self.targets.values())]
 
     def _results(self) -> pa.Table:
         return self._fitted(self.result)

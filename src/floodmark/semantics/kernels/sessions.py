@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
+from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.panes import KeyWindows, OpenWindow, RecordWindowKernel
@@ -50,20 +48,21 @@ class SessionKernel(RecordWindowKernel):
         self.folds = [(form.add, value, by) for form, value, by in self.contents.measures]
         self.outcomes = [form.result for form, _, _ in self.contents.measures]
 
-    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         """Process rows in their order; rows near the end of time go the general way."""
-        latest = max(pc.max(table["t"]).as_py(), pc.max(table["w"]).as_py())
-        if moves or latest >= END - self.gap - 1:
-            super()._rows_and_ticks(table, places, moves)
+        times, stamps = arrivals.times, arrivals.stamps
+        if moves or max(*times[start:stop], *stamps[start:stop]) >= END - self.gap - 1:
+            super()._rows_and_ticks(arrivals, start, stop, moves)
             return
-        keys, values = self._expected_keys(table), self._values_of(table)
-        rows = zip(keys, table["t"].to_pylist(), table["w"].to_pylist(), values, strict=True)
-        for position, (key, time, stamp, row_values) in enumerate(rows):
+        self._expect(arrivals, start, stop)
+        keys, values = arrivals.keys, arrivals.values
+        for position in range(start, stop):
+            key, stamp = keys[position], stamps[position]
             key_state: KeyWindows = self.keys.get(key) or self._key(key)
             if key_state.event <= stamp:
                 self._fire(key_state, stamp)
-            self._session(key_state, position, time, stamp, row_values)
-        self.arrived += table.num_rows
+            self._session(key_state, position, times[position], stamp, values[position])
+        self.arrived += stop - start
 
     def _session(self, key_state: KeyWindows, position: int, time: int, stamp: int, values: tuple[Any, ...]) -> None:
         """Add a row to the session it belongs to, unless its stamp drops it."""

@@ -23,6 +23,8 @@ CODEC = 5
 
 _FULL = 4_096
 """Average bytes per bucket; a longer mark counts as this many. Half as many requests for state as with the 2 kB of ``entries``."""
+_FEW = 64
+"""Marks that are all compared by identity, not by hash code first."""
 _HEAD = struct.Struct("<cI")
 _KIND = b"M"
 _FIXED = 16
@@ -139,7 +141,7 @@ class Marks(Buckets[Rows]):
         """The marks of some keys: place among the keys -> ascending instants; keys without marks are left out."""
         if not self.directory.size or not len(names):
             return {}
-        numbers = np.unique(self._numbers(codes)).tolist()
+        numbers = self._touched(codes)
         self._expect(numbers)
         buckets = [bucket for number in numbers if len((bucket := self._bucket(number)).content)]
         if not buckets:
@@ -148,7 +150,7 @@ class Marks(Buckets[Rows]):
         places = dict(zip(names, range(len(names)), strict=True))
         ends = np.cumsum(rows.sizes, dtype=np.int64)
         marks: dict[int, list[int]] = {}
-        likely = np.flatnonzero(np.isin(rows.codes, codes))
+        likely = np.flatnonzero(np.isin(rows.codes, codes)) if len(rows) > _FEW else np.arange(len(rows))
         starts, stops = (ends - rows.sizes)[likely].tolist(), ends[likely].tolist()
         for start, stop, time in zip(starts, stops, rows.times[likely].tolist(), strict=True):
             key = places.get(rows.names[start:stop])
@@ -164,9 +166,8 @@ class Marks(Buckets[Rows]):
             return
         if not self.directory.size:
             self._grow()
-        numbers = self._numbers(rows.codes)
-        self._expect(np.unique(numbers).tolist())
-        for number, part in _divided(rows, numbers):
+        self._expect(self._touched(rows.codes))
+        for number, part in self._divided(rows):
             bucket = self._bucket(number)
             bucket.content, bucket.changed = Rows.joined([bucket.content, part]), True
 
@@ -202,6 +203,10 @@ class Marks(Buckets[Rows]):
         self.close()
         return {name: sorted(times) for name, times in times_by_name.items()}
 
+    def _touched(self, codes: Codes) -> list[int]:
+        """The buckets of some hash codes."""
+        return [0] if self.directory.size == 1 else np.unique(self._numbers(codes)).tolist()
+
     def _numbers(self, codes: Codes) -> Numbers:
         """The bucket of each hash code. Linear hashing: buckets below the split point have one bit more."""
         size, wide = self.directory.size, codes.astype(np.int64)
@@ -218,6 +223,8 @@ class Marks(Buckets[Rows]):
         return content.item()
 
     def _divided(self, content: Rows) -> list[tuple[int, Rows]]:
+        if self.directory.size == 1:
+            return [(0, content)]
         return _divided(content, self._numbers(content.codes)) if len(content) else []
 
     def _index(self, size: int, top: list[Item]) -> tuple[Any, ...]:

@@ -43,7 +43,10 @@ from floodmark.engines.outcome import unmet
 from floodmark.lake.table.commits import Hottest
 from floodmark.lake.table.rows import INSTANT, row_schema
 from floodmark.semantics.kernels.columnar import Stage, judged
+from floodmark.semantics.kernels.elements import ElementStage, ProcessStage, arrived
+from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.graph.steps import Expect, FlatMap, Step, quarantines
@@ -53,6 +56,8 @@ from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, Schema
 
 _DUE_BYTES = 16_000_000
 """Most bytes of state that are decoded, merged and emitted in one call; a call holds several times as much."""
+_OBJECTS = 8
+"""Bytes of Python objects per byte of a row, about."""
 _MESSAGE_BYTES = 32_000_000
 """Most bytes of rows that are sent to Sail in one message; larger tables are passed through a file."""
 Known = dict[Step, DataFrame]
@@ -239,23 +244,58 @@ class Compute:
         return emitted
 
     def _by_group(
-        self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int, ticks: Sequence[Tick]
+        self,
+        stage: ElementStage | ProcessStage | JoinStage,
+        batches: Sequence[pa.RecordBatch],
+        progress: int,
+        ticks: Sequence[Tick],
     ) -> _Emitted:
         """Compute the key groups that have rows or are due one after the other, by progress or by the clock."""
-        emitted, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
-        groups = {*parts, *self._due(progress)}
-        if ticks:
-            groups |= self._ticked(stage, END if progress >= END else ticks[-1].clock)
-            emitted.position = last_sequence(list(parts.values()))
-        for group in sorted(groups):
+        if not isinstance(stage, JoinStage):
+            return self._in_turn(stage, batches, progress, ticks)
+        emitted, parts = _Emitted(), stage.pack(batches)
+        for group in sorted({*parts, *self._due(progress)}):
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
             emission = kernel_of(stage, store).advance([part], progress, ticks)
             store.write_index(emission.deadline)
-            if self._clocks is not None:
-                self._clocks.pop(group, None)
-                self._clocks |= {} if emission.tick is None else {group: emission.tick}
             _collect(emitted, part, emission, by_kernel=not stage.step.columnar)
+        return emitted
+
+    def _in_turn(
+        self,
+        stage: ElementStage | ProcessStage,
+        batches: Sequence[pa.RecordBatch],
+        progress: int,
+        ticks: Sequence[Tick],
+    ) -> _Emitted:
+        """Compute key groups one after the other, several in one call of the kernel."""
+        emitted, tables = _Emitted(sides={name: [] for name, _ in stage.step.sides}), arrived(batches, stage.keys)
+        rows = tables.get("rows")
+        rows = None if rows is None else rows.take(pc.sort_indices(rows["group"]))
+        due, counts = self._due(progress), {} if rows is None else _counts(rows["group"])
+        groups = {*counts, *due}
+        if ticks:
+            groups |= self._ticked(stage, END if progress >= END else ticks[-1].clock)
+            emitted.position = last_sequence([] if rows is None else [{"rows": rows}])
+        of_row = 0 if rows is None else _OBJECTS * rows.nbytes // max(1, rows.num_rows)
+        weights = {g: counts.get(g, 0) * of_row + (0 if g in counts else self.state.weight(g)) for g in groups}
+        start = 0
+        for part in _parts(sorted(groups), weights):
+            stores, size = {group: GroupStore(self.state, group) for group in part}, sum(counts.get(g, 0) for g in part)
+            if not stores:
+                continue
+            kernel = kernel_of(stage, next(iter(stores.values())))
+            assert isinstance(kernel, KeyedKernel)
+            turns = kernel.advance_all(stores, None if rows is None else rows.slice(start, size), progress, ticks)
+            start += size
+            for group, (deadline, tick) in turns.waits.items():
+                stores[group].write_index(deadline)
+                if self._clocks is not None:
+                    self._clocks.pop(group, None)
+                    self._clocks |= {} if tick is None else {group: tick}
+            _collect(emitted, {}, turns.emission, by_kernel=True)
+        emitted.failed += [tables["failed"].drop_columns(["group"])] if "failed" in tables else []
         if self._clocks is not None:
             emitted.due = min(self._clocks.values(), default=None)
         closed(stage)
@@ -455,12 +495,17 @@ def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[
             scratch.remove()
 
 
+def _counts(groups: pa.Array | pa.ChunkedArray) -> dict[int, int]:
+    """Key group -> how often it is there."""
+    return dict(zip(*(part.tolist() for part in np.unique(groups.to_numpy(), return_counts=True)), strict=True))
+
+
 def _rows_by_group(batches: Sequence[pa.RecordBatch]) -> dict[int, int]:
     """Key group -> its rows."""
     rows = Counter[int]()
     for batch in batches:
-        groups = batch.column("group").filter(pc.equal(batch.column("kind"), ROW)).to_numpy()
-        rows.update(dict(zip(*(part.tolist() for part in np.unique(groups, return_counts=True)), strict=True)))
+        groups = batch.column("group").filter(pc.equal(batch.column("kind"), ROW))
+        rows.update(_counts(groups))
     return rows
 
 

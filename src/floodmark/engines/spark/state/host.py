@@ -18,6 +18,7 @@ from floodmark.engines.spark.state.requests import MapRequests
 from floodmark.lake.stream.carrier import SHIFT, progress_of
 from floodmark.semantics.encoding.columns import decode
 from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Host:
 
     def __init__(self, stage: AnyStage, clock: int | None, store: StateStore) -> None:
         self.stage, self.clock, self.store = stage, clock, store
+        self._kernel: KeyedKernel | None = None
 
     def close(self) -> None:
         """Close what functions have opened."""
@@ -152,9 +154,10 @@ class Host:
         ticks = []
         if frames and self.stage.step.clocked:  # every group has a row in every micro-batch that moves the clock
             ticks.append(Tick(timers.getCurrentProcessingTimeInMs() if self.clock is None else self.clock))
-        emission = kernel_of(self.stage, self.store).advance(
-            parts, progress_of(timers.getCurrentWatermarkInMs()), ticks
-        )
+        kernel = self._kernel or kernel_of(self.stage, self.store)
+        if isinstance(kernel, KeyedKernel):  # costs as much to make as a few rows
+            self._kernel = kernel
+        emission = kernel.advance(parts, progress_of(timers.getCurrentWatermarkInMs()), ticks)
         self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
         group = int(frames[0]["group"].iloc[0]) if frames else None
