@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections import deque
 
 import psutil
 import pyarrow as pa
@@ -12,7 +14,8 @@ import pytest
 from floodmark.core import cores
 from floodmark.core.errors import SetupError
 from floodmark.engines.frames.portions import portions
-from floodmark.engines.spark.session import limits
+from floodmark.engines.spark.session import builder, limits
+from floodmark.engines.spark.session.executors import Launches
 
 MIB = 1 << 20
 
@@ -82,3 +85,21 @@ def test_a_portion_is_no_larger_than_asked_for() -> None:
         assert [group for group, _, last in got if last] == [1, 2]
         assert sum(part.num_rows for _, part, _ in got) == 1010
         assert max(part.nbytes for _, part, _ in got) <= 10_200, "and a row's worth"
+
+
+def test_what_workers_say_of_their_limit_in_each_task_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    said = (
+        "Current mem limits: -1 of max -1",
+        "",
+        "Setting mem limits to 1073741824 of max 1073741824",
+        "",
+        "a warning",
+        "",
+    )
+    os.write(writer, "\n".join(said).encode())
+    os.close(writer)
+    last_lines: deque[str] = deque(maxlen=5)
+    builder._forward(reader, last_lines, Launches())
+    assert capfd.readouterr().err == "a warning\n"
+    assert list(last_lines) == ["a warning"]

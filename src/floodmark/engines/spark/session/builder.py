@@ -88,6 +88,8 @@ _NOISE = (
     b"WARNING: Using incubator modules",
     b"Streaming TransformWithState",
     b"Starting Streaming TransformWithState",
+    b"Current mem limits: ",  # of Python workers with a limit, in each task
+    b"Setting mem limits to ",
 )
 
 
