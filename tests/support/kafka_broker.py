@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import ipaddress
 import os
 import signal
 import socket
@@ -16,6 +18,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from floodmark.engines.spark.setup import jars
 from floodmark.engines.spark.setup.home import spark_home
@@ -81,9 +86,13 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/broker.pem
+listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-256
+listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs={folder}/data
@@ -105,6 +114,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 """
+PASSWORD = "word"  # noqa: S105 - of a broker on loopback
 _LOGGING = """\
 status=error
 appender.c.type=Console
@@ -123,10 +133,12 @@ class Broker:
     Args:
         folder: of its data.
         port: on 127.0.0.1.
+        secure: port of the listener with TLS and SASL, for the user ``lander`` with the password ``PASSWORD``.
     """
 
     folder: Path
     port: int
+    secure: int = 0
     _process: subprocess.Popen[bytes] | None = None
     _producer: Producer | None = field(default=None, init=False)
     _admin: AdminClient | None = field(default=None, init=False)
@@ -154,11 +166,16 @@ class Broker:
         java += ["-cp", os.pathsep.join(map(str, _class_path()))]
         if not (self.folder / "data" / "meta.properties").exists():
             controller = _free_port()
-            properties = _PROPERTIES.format(port=self.port, controller=controller, folder=self.folder)
+            self.secure = _free_port()
+            _write_certificate(self.folder)
+            properties = _PROPERTIES.format(
+                port=self.port, secure=self.secure, controller=controller, folder=self.folder
+            )
             (self.folder / "server.properties").write_text(properties)
             (self.folder / "log4j2.properties").write_text(_LOGGING)
             name = _identifier()
-            tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", name, "-c"]
+            tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", name]
+            tool += ["--add-scram", f"SCRAM-SHA-256=[name=lander,password={PASSWORD}]", "-c"]
             done = subprocess.run(
                 [*tool, f"{self.folder}/server.properties"], capture_output=True, text=True, check=False
             )
@@ -252,6 +269,29 @@ def running(folder: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.stop()
+
+
+def _write_certificate(folder: Path) -> None:
+    """Write ``broker.pem``, a key and the certificate that it has signed itself, and ``ca.pem``, the certificate."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "ca.pem").write_bytes(certificate.public_bytes(encoding))
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, none)
+    (folder / "broker.pem").write_bytes(private + certificate.public_bytes(encoding))
 
 
 def _class_path() -> list[Path]:

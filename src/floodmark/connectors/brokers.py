@@ -130,8 +130,14 @@ def consumer_of(settings: Kafka) -> Iterator[tuple[Consumer, Seen]]:
         _idle[key].append(idle)
 
 
-def ask(admin: AdminClient, settings: Kafka) -> Topic:
-    """What the brokers say of a topic. Raises KafkaException."""
+def ask(admin: AdminClient, settings: Kafka, since: int | None = None) -> Topic:
+    """What the brokers say of a topic. Raises KafkaException.
+
+    Args:
+        admin: a client.
+        settings: of the topic.
+        since: ms; the first offsets are then those of the first messages of that instant or later, -1 where there is none.
+    """
     from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition  # noqa: PLC0415 - an extra
     from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
 
@@ -146,5 +152,6 @@ def ask(admin: AdminClient, settings: Kafka) -> Topic:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ASK_SECONDS)
         return {partition.partition: answer.result().offset for partition, answer in answers.items()}
 
-    first, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+    first = offsets(OffsetSpec.earliest() if since is None else OffsetSpec.for_timestamp(since))
+    end = offsets(OffsetSpec.latest())
     return Topic(str(topic.topic_id), {number: (first[number], end[number]) for number in first})

@@ -18,6 +18,7 @@ from floodmark.connectors.messages import Messages
 from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
+from floodmark.core.time import parse_instant
 from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.kafka import Kafka
@@ -86,7 +87,8 @@ class KafkaReader(Reader):
         """
         topic = self._look()
         latest = self.settings.start == "latest" and not positions
-        ranges, begun = list[tuple[int, int, Unit]](), dict[str, str]()
+        ranges, begun, behind = list[tuple[int, int, Unit]](), dict[str, str](), dict[str, int]()
+        limits, complete = self._limits(topic), self.settings.end is not None
         for partition, (first, end) in sorted(topic.offsets.items()):
             text = positions.get(self._key(partition))
             if text is None:
@@ -96,19 +98,42 @@ class KafkaReader(Reader):
                 position = _Position.from_text(text)
                 if position.topic != topic.id or position.offset > end:
                     raise self._made_anew(partition, position.offset, end)
-            if position.offset < first:
+            limit, is_last = limits.get(partition, (end, False))
+            until = min(end, limit)
+            behind[self._key(partition)] = max(0, until - position.offset)
+            complete = complete and is_last and position.offset >= limit
+            if position.offset < min(first, until):
                 ranges.append((0, partition, self._gone(partition, position, first)))
                 position = position._replace(offset=first)
-            for number, unit in enumerate(self._units(partition, position, end), 1):
+            for number, unit in enumerate(self._units(partition, position, until), 1):
                 ranges.append((number, partition, unit))
-        return Pending([unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], begun=begun)
+        return Pending(
+            [unit for _, _, unit in sorted(ranges, key=lambda ranged: ranged[:2])], (), begun, behind, complete
+        )
+
+    def _limits(self, topic: Topic) -> Mapping[int, tuple[int, bool]]:
+        """Partition -> where its reading ends by ``end=``, and whether that is final. Partitions that are not named have nothing to read.
+
+        An instant that has not come yet is where messages of it or later begin, if there are any; else the reading has no end yet.
+        """
+        end = self.settings.end
+        if end is None:
+            return {}
+        if isinstance(end, Mapping):
+            return {partition: (end.get(partition, 0), True) for partition in topic.offsets}
+        at, now = parse_instant(end, self.where), time.time_ns() // 1_000_000
+        begins = self._look(at).offsets
+        return {
+            partition: (begins[partition][0], True) if begins[partition][0] >= 0 else (last, now >= at)
+            for partition, (_, last) in topic.offsets.items()
+        }
 
     def _units(self, partition: int, position: _Position, end: int) -> Iterator[Unit]:
         """The units of a partition behind a position. Of changes the first one alone, as reading the next one needs what that one has reached."""
         for low in range(position.offset, end, self.settings.messages_per_unit):
             high = min(low + self.settings.messages_per_unit, end)
             name = f"{self._key(partition)}/{low}-{high - 1}"
-            yield Unit(name=name, position=str(position._replace(offset=high)))
+            yield Unit(name=name, position=str(position._replace(offset=high)), rows=high - low)
             if self.settings.envelope is not None:
                 return
 
@@ -150,7 +175,9 @@ class KafkaReader(Reader):
             )
             raise ConnectorError(self.where, f"messages from offset {start} on", got, fix, code="CONNECTOR-232")
         return Unit(
-            name=f"{self._key(partition)}/{_GONE}{start}-{first - 1}", position=str(position._replace(offset=first))
+            name=f"{self._key(partition)}/{_GONE}{start}-{first - 1}",
+            position=str(position._replace(offset=first)),
+            rows=first - start,
         )
 
     def _made_anew(self, partition: int, start: int, end: int) -> ConnectorError:
@@ -161,8 +188,8 @@ class KafkaReader(Reader):
         )
         return ConnectorError(self.where, "the topic that has landed so far", got, fix, code="CONNECTOR-233")
 
-    def _look(self) -> Topic:
-        """The topic now. Waits for a broker where the landing is one that goes on.
+    def _look(self, since: int | None = None) -> Topic:
+        """The topic now; with ``since``, in the place of the first offsets those of the first messages of that instant, ms. Waits for a broker where the landing is one that goes on.
 
         Raises:
             ConnectorError: CONNECTOR-230, 231.
@@ -172,7 +199,7 @@ class KafkaReader(Reader):
         admin, seen = admin_of(self.settings)
         while True:
             try:
-                return ask(admin, self.settings)
+                return ask(admin, self.settings, since)
             except kafka.KafkaException as error:
                 if error.args[0].code() in unknown:
                     raise self._no_topic(admin) from error

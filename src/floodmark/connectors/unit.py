@@ -29,6 +29,7 @@ class Unit:
         modified: the storage's time of the last change, ns; 0 if the storage has none.
         replaces: whether a unit of this name has landed with another content; such a unit is reported and does not land.
         position: of its source partition behind the unit, for connectors that read from positions; empty for others.
+        rows: about how many rows it has, if that is known before it is read; with ``Pending.behind``.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Unit:
     modified: int = 0
     replaces: bool = False
     position: str = ""
+    rows: int = 0
 
 
 class Record(NamedTuple):
@@ -172,11 +174,15 @@ class Pending(NamedTuple):
         units: to land or to report, in order of arrival.
         touched: landed units whose content is the same under a new date.
         begun: source partition -> where its reading begins, of those that have no position yet. They are kept before their units are read.
+        behind: source partition -> about how many rows are behind its position, those of ``units`` among them; of all partitions, or of none.
+        complete: whether nothing is left, and nothing will come: the source ends here by its settings.
     """
 
     units: Sequence[Unit]
     touched: Sequence[Landed] = ()
     begun: Mapping[str, str] = NOWHERE
+    behind: Mapping[str, int] = MappingProxyType({})
+    complete: bool = False
 
 
 class Reader(ABC):

@@ -35,6 +35,7 @@ class Measure:
         newest: greatest event time of the rows read, ms; NEVER if unknown.
         read: path of an input table -> how far the table is read.
         waiting: commits of inputs that were not read at the end; of a landing, files that were still to land.
+        behind: of a landing, rows that were still to land by its last look; None if its connector does not tell it.
         checkpoint: the newest checkpoint that is known.
         unmet: output table -> expectation -> rows that do not meet it.
         metrics: metric of a process function -> what was observed of it.
@@ -55,6 +56,7 @@ class Measure:
     newest: int = NEVER
     read: Mapping[str, ReadTo] = field(default_factory=dict)
     waiting: int = 0
+    behind: int | None = None
     checkpoint: CheckpointInfo | None = None
     unmet: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     metrics: Mapping[str, Part] = field(default_factory=dict)

@@ -44,7 +44,8 @@ def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = Mapping
 
     Shape: each entry has ``kind``, ``name``, ``table`` and ``state`` in words. Once the table has a commit, a source also has ``progress``
     (ISO 8601 or words), ``commits``, ``rows`` and ``quarantined`` (totals), ``ended``, ``last_run`` (if the log still has the commit),
-    ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone); an output
+    ``warnings`` (only if few rows hold the watermark far ahead of all others) and ``lost`` (only if files of the table are gone), ``behind``, source partition -> rows still to
+    land by the last look at it (only of connectors that tell it, such as Kafka's); an output
     also has ``version``, ``mode``, ``last_run``, ``engine`` if recorded, ``progress``, and ``lag`` behind its inputs if a stream writes it;
     ``unmet``, expectation -> rows that do not meet it, of the newest commits, if there are any; ``skew``, the key group with the most rows of
     the stream's newest micro-batches, its share of them and their number. A delivery has ``version``, that of its output's table that is delivered,
@@ -84,6 +85,8 @@ def _source(source: Source, lake: Lake, awaits: str | None) -> tuple[dict[str, A
     }
     if commit is not None:
         entry["last_run"] = describe(commit.at)
+    if last.behind:
+        entry["behind"] = dict(last.behind)
     unmet = Counter[str]()
     for _, landing in history.standing_of(path, Landing, LOOK_BACK):
         unmet.update(landing.unmet)

@@ -143,5 +143,5 @@ def _waiting(stream: Vitals) -> str:
     if backlog is None:
         return ""
     if stream.deployment.kind == "source":
-        return f"{backlog.commits:,} files"
+        return f"{backlog.commits:,} files" if stream.waiting_rows is None else f"{stream.waiting_rows:,} rows"
     return f"{'' if backlog.whole else '>'}{backlog.rows:,} rows"

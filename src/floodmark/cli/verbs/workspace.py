@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -294,6 +295,16 @@ def explain(invocation: Invocation, operator: str) -> None:
     console.document(document)
 
 
+def _say_behind(console: Console, sources: Sequence[Mapping[str, Any]]) -> None:
+    """Say how many rows sources had still to land by their last looks."""
+    for row in sources:
+        if behind := {partition: count for partition, count in row.get("behind", {}).items() if count}:
+            counts = ", ".join(f"{count:,} in {partition}" for partition, count in behind.items())
+            console.say(
+                f"{row['name']}: {sum(behind.values()):,} messages behind at {row.get('last_run', 'the last commit')}: {counts}"
+            )
+
+
 @click.command()
 @shared
 @pass_invocation
@@ -314,6 +325,7 @@ def status(invocation: Invocation) -> None:
     sources, outputs, deliveries = ([row for row in rows if row["kind"] == kind] for kind in kinds)
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
+    _say_behind(console, sources)
     for row in sources:
         for warning in row.get("warnings", ()):
             console.say(f"{row['name']}: {warning}")

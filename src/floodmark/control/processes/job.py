@@ -342,6 +342,7 @@ class Landing:
                 quarantined=commit.quarantined,
                 progress=commit.watermark,
                 waiting=commit.pending,
+                behind=commit.behind,
             )
             usage = Usage(rows=commit.rows, set_aside=commit.quarantined, busy=commit.seconds)
             text = f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, watermark {describe(commit.watermark)}, {commit.pending:,} to go"

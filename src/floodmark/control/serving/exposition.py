@@ -177,7 +177,7 @@ FAMILIES: Sequence[Family] = (
     Family("gauge", "floodmark_watermark_lag_seconds", "Time now minus the watermark.", _single(lambda s: s.behind_now), unit="seconds"),
     Family("gauge", "floodmark_input_lag_seconds", "Watermark of the slowest input minus that of the stream.", _single(lambda s: s.behind_input), unit="seconds"),
     Family("gauge", "floodmark_backlog_commits", "Commits of inputs that are not read; of a source, files to land after its last commit.", _single(lambda s: None if s.backlog is None else s.backlog.commits)),
-    Family("gauge", "floodmark_backlog_rows", "Rows in them, as far as counted.", _single(lambda s: None if s.backlog is None or s.deployment.kind == "source" else s.backlog.rows)),
+    Family("gauge", "floodmark_backlog_rows", "Rows in them, as far as counted; of a source, rows still to land by its last look, where its connector tells it.", _single(lambda s: s.waiting_rows)),
     Family("gauge", "floodmark_backlog_bytes", "Bytes of them, as far as counted.", _single(lambda s: None if s.backlog is None or s.deployment.kind == "source" else s.backlog.bytes), unit="bytes"),
     Family("gauge", "floodmark_busy_ratio", "Share of the last minute in commits.", _single(lambda s: s.busy), unit="ratio"),
     Family("gauge", "floodmark_backpressure_ratio", "Share of the last minute in which rows waited.", _single(lambda s: s.waited), unit="ratio"),

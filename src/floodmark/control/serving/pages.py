@@ -310,7 +310,7 @@ def _waiting(stream: Vitals, *, whole: bool = False) -> str:
     if backlog is None:
         return ""
     if stream.deployment.kind == "source":
-        return f"{backlog.commits:,} files"
+        return f"{backlog.commits:,} files" if stream.waiting_rows is None else f"{stream.waiting_rows:,} rows"
     text = f"{'' if backlog.whole else 'more than '}{backlog.rows:,} rows"
     return f"{text} in {backlog.commits:,} commits, {backlog.bytes:,} bytes" if whole else text
 

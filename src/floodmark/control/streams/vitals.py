@@ -69,6 +69,13 @@ class Vitals:
         return self.driver is not None and self.driver.ended_at is None and not is_gone(self.driver)
 
     @property
+    def waiting_rows(self) -> int | None:
+        """Rows that wait: in commits of the inputs that are not read, of a source to land by its last look; None if that is not known."""
+        if self.deployment.kind == "source":
+            return self.measured.recent[-1].behind if self.measured.recent else None
+        return None if self.backlog is None else self.backlog.rows
+
+    @property
     def minute(self) -> list[Measure]:
         """The commits of the last minute, oldest first."""
         return [one for one in self.measured.recent if one.at > self.at - WINDOW_SECONDS]

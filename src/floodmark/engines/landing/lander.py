@@ -70,7 +70,9 @@ class Lander:
     looks: Looks
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    complete: bool = False
     _clean: bool = False
+    _behind: Mapping[str, int] | None = None
 
     @staticmethod
     def open(
@@ -118,6 +120,7 @@ class Lander:
     def left(self) -> list[Unit]:
         """All units that have not landed, also those that wait."""
         pending = self.reader.pending(self.landed, self.last.positions)
+        self._behind, self.complete = dict(pending.behind), pending.complete
         if pending.begun and not self.last.ended:
             self._begin(pending.begun)
         if pending.touched:
@@ -300,6 +303,7 @@ class Lander:
             next_sequence=self.last.next_sequence + 1,
             state=self.last.state,
             positions=self.last.positions,
+            behind=self.last.behind if self._behind is None else self._behind,
             set_aside=self.last.set_aside,
             event_times=self.last.event_times,
             definition=self.source.canonical(),
@@ -324,11 +328,17 @@ class Lander:
         behind = [(units[report.unit], report) for report in decided if units[report.unit].position]
         partition_of = self.source.connector.partition_of
         positions = {partition_of(unit.name): report.position or unit.position for unit, report in behind}
+        left = dict(landing.behind)
+        for unit in (units[report.unit] for report in decided):
+            if (partition := partition_of(unit.name)) in left:
+                left[partition] = max(0, left[partition] - unit.rows)
+        self._behind = left
         quarantined = sum(report.broken if report.status == "landed" else 1 for report in decided)
         return replace(
             landing,
             units=done,
             positions={**landing.positions, **positions},
+            behind=left,
             quarantined=quarantined,
             set_aside=landing.set_aside + quarantined,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,7 +18,7 @@ from floodmark.core.patience import patient
 from floodmark.engines.landing import closing
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
-from floodmark.engines.landing.session import Committed, LandingResult, Session, Stop
+from floodmark.engines.landing.session import Committed, LandingResult, Session, Stop, waits
 from floodmark.lake.folder.locks import STREAM, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
@@ -88,8 +89,13 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
             units are left to land, the others have landed; 186 a unit has come in while the end landed, and the end cannot be taken back.
     """
     workers.check(source, lake)
+
+    def patience() -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if until_caught_up else patient(partial(waits, source.name, stop))
+
     with locked(lake, source, role="" if until_caught_up else STREAM):
-        check_start(source, lake, workspace, reopen=reopen)
+        with patience():
+            check_start(source, lake, workspace, reopen=reopen)
         if on_begin is not None:
             on_begin()
         landing = Lander.open(workers, source, lake, clock=clock, workspace=workspace)
@@ -98,9 +104,9 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         with workers.boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
             if reopen:
                 session.count(landing.reopen())
-            with contextlib.nullcontext() if until_caught_up else patient(session.waits):
+            with patience():
                 session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
-            if end and not landing.last.ended:
+            if (end or landing.complete) and not landing.last.ended:
                 closing.end(landing, session, wait_seconds)
             landing.close()  # after an error the next landing catches up from the log
         return session.result()

@@ -39,6 +39,7 @@ class Committed:
         quarantined: entries.
         watermark: after the commit, ms.
         pending: units already seen that are still to land.
+        behind: rows that were still to land by the last look; None if the source's connector does not tell it.
         seconds: duration of the commit.
     """
 
@@ -49,6 +50,7 @@ class Committed:
     quarantined: int
     watermark: int
     pending: int
+    behind: int | None
     seconds: float
 
 
@@ -109,7 +111,7 @@ class Session:
             units = self.landing.pending()
             if not units:
                 self.count(self.landing.idle(now), begun=begun)
-                if until_caught_up:
+                if until_caught_up or (self.landing.complete and not self.landing.last.ended):
                     return
                 self.landing.close()
                 self.landing.waiting.clear()
@@ -149,6 +151,7 @@ class Session:
                     quarantined=landing.quarantined,
                     watermark=landing.state.watermark,
                     pending=pending,
+                    behind=sum(landing.behind.values()) if landing.behind else None,
                     seconds=0.0 if begun is None else time.monotonic() - begun,
                 )
             )
@@ -170,14 +173,20 @@ class Session:
             default_nulls=self.default_nulls,
         )
 
-    def waits(self, why: str, seconds: float) -> bool:
-        """Wait while what the source is read from is away, and say so. False once ``stop`` is set."""
-        sys.stderr.write(f"{self.landing.source.name}: {why}. The landing waits, and goes on once that is over.\n")
-        return not self.wait(seconds)
-
     def wait(self, seconds: float) -> bool:
         """Sleep, at most until ``stop`` is set; True if it is set."""
-        if self.stop is not None:
-            return self.stop.wait(seconds)
-        time.sleep(seconds)
-        return False
+        return wait(self.stop, seconds)
+
+
+def wait(stop: Stop | None, seconds: float) -> bool:
+    """Sleep, at most until ``stop`` is set; True if it is set."""
+    if stop is not None:
+        return stop.wait(seconds)
+    time.sleep(seconds)
+    return False
+
+
+def waits(source: str, stop: Stop | None, why: str, seconds: float) -> bool:
+    """Wait while what a source is read from is away, and say so. False once ``stop`` is set."""
+    sys.stderr.write(f"{source}: {why}. The landing waits, and goes on once that is over.\n")
+    return not wait(stop, seconds)

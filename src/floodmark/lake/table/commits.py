@@ -68,6 +68,8 @@ class Landing:
         default_nulls: texts that were read as null by default.
         unmet: expectation -> rows of this commit that do not meet it, of those that the landing has judged and that have set no row aside.
         positions: source partition -> position up to which it has landed, of a connector that reads from positions; its next unit begins there.
+        behind: source partition -> about how many rows were still to land after this commit, by the last look at the source, of a connector that
+            tells it.
     """
 
     source: str
@@ -89,6 +91,7 @@ class Landing:
     default_nulls: DefaultNulls = field(default_factory=DefaultNulls)
     unmet: Mapping[str, int] = field(default_factory=dict)
     positions: Mapping[str, str] = field(default_factory=dict)
+    behind: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def progress(self) -> int:

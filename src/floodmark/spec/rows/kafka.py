@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, LifecycleError
+from floodmark.core.time import parse_instant
 from floodmark.spec.rows.connector import Connector
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.registry import SchemaRegistry
@@ -55,6 +57,9 @@ class Kafka(Connector):
         envelope: ``Debezium()``: each message is a change of a table.
         start: where a source that has landed nothing begins: ``"earliest"`` message kept, ``"latest"``: only messages from now on. A partition
             that is added later begins at its first message.
+        end: where the source ends: an instant, ``"2025-02-01T00:00Z"``, before the first message of that time or later, by the messages' own times;
+            or partition -> offset behind the last message, ``{0: 1_000, 1: 980}``, of the partitions that are read. The landing of the last
+            message lands the end of input; one that goes on ends then. None: the source goes on.
         on_gap: when messages that have not landed are gone, as retention has removed them. ``"stop"``: the landing stops and tells how many.
             ``"continue"``: it goes on with the first message kept; the gap has an entry in the quarantine.
         isolation: ``"read_committed"``: messages of transactions that are open or were given up do not land.
@@ -62,7 +67,7 @@ class Kafka(Connector):
         properties: further ones of librdkafka: ``{"security.protocol": "SASL_SSL", "sasl.username": "lander", "sasl.password": Env("KAFKA_PASSWORD")}``.
 
     Raises:
-        DefinitionError: DEFINITION-311, a setting; 312, a property that floodmark sets; 314, a format without its schema; 298, a secret that is
+        DefinitionError: DEFINITION-311, a setting; 316, an end that is none; 312, a property that floodmark sets; 314, a format without its schema; 298, a secret that is
             written out.
 
     Source: Kafka, consumer configuration; option names as in Flink's and Spark's connectors where they say the same.
@@ -82,6 +87,7 @@ class Kafka(Connector):
     message: str | None = None
     envelope: Debezium | None = None
     start: Literal["earliest", "latest"] = "earliest"
+    end: str | datetime | Mapping[int, int] | None = field(default=None, hash=False)
     on_gap: Literal["stop", "continue"] = "stop"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     messages_per_unit: int = 50_000
@@ -129,6 +135,23 @@ class Kafka(Connector):
                 )
 
         self._check_schema(where)
+        self._check_end(where)
+
+    def _check_end(self, where: str) -> None:
+        """Raise DefinitionError DEFINITION-316 if the end is neither an instant nor offsets of partitions."""
+        if isinstance(self.end, Mapping):
+            numbers = [*self.end, *self.end.values()]
+            if not self.end or any(not isinstance(number, int) or number < 0 for number in numbers):
+                fix = "For example Kafka(..., end={0: 1_000, 1: 980}): of each partition the offset behind its last message."
+                got = repr(dict(self.end))
+                raise DefinitionError(f"{where}, end", "partitions with offsets", got, fix, code="DEFINITION-316")
+        elif self.end is not None:
+            try:
+                parse_instant(self.end, f"{where}, end")
+            except LifecycleError as error:
+                raise DefinitionError(
+                    error.where, error.expected, error.got, error.fix, code="DEFINITION-316"
+                ) from error
 
     def _check_schema(self, where: str) -> None:
         """Raise DefinitionError DEFINITION-314 if a format has no schema, or two."""

@@ -1,0 +1,140 @@
+"""Topics as they should not be: huge messages, very many broken ones, two landings, refused credentials."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kafka_broker
+import kafka_topic
+import pytest
+from deltalake import DeltaTable
+from kafka_topic import BASE, Bare, land, message, source
+from processes import paths
+
+from floodmark import BoundedOutOfOrderness, Contract, Env, EventTime, Kafka, Source
+from floodmark.connectors import brokers
+from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.engines.landing.run import locked
+from floodmark.lake.folder.paths import Lake
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+
+
+def numbers(lake: Path) -> list[int]:
+    table = DeltaTable(Lake(str(lake)).log("clicks")).to_pyarrow_table().to_pylist()
+    return sorted(row["number"] for row in table if row["_kind"] == 0)
+
+
+def secure(broker: Broker, topic: str, **properties: Any) -> Source:
+    """A source through the listener with TLS and SASL."""
+    own = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(broker.folder / "ca.pem"),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "lander",
+        "sasl.password": Env("KAFKA_PASSWORD"),
+    }
+    return source(f"127.0.0.1:{broker.secure}", topic, properties=own | properties)
+
+
+def test_a_topic_is_read_through_tls_with_a_password_by_reference(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic(1)
+    broker.put(topic, [(0, message(1))])
+    monkeypatch.setenv("KAFKA_PASSWORD", kafka_broker.PASSWORD)
+    land(secure(broker, topic), tmp_path)
+    assert numbers(tmp_path) == [1]
+    monkeypatch.setattr(brokers, "ASK_SECONDS", 2.0)
+    monkeypatch.setenv("KAFKA_PASSWORD", "another")
+    refused = {"sasl.username": "somebody"}, {"ssl.ca.location": "/etc/ssl/certs/ca-certificates.crt"}
+    for properties, reason in zip(refused, ("uthentication failed", "ertificate"), strict=True):
+        with pytest.raises(ConnectorError, match=f"CONNECTOR-230.*{reason}"):
+            land(secure(broker, topic, **properties), tmp_path)
+
+
+def test_a_landing_that_goes_on_waits_for_a_broker_that_is_away_at_its_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "ASK_SECONDS", 0.5)
+    stop = threading.Event()
+
+    class Stopping:
+        """Stops at the second wait."""
+
+        waits = 0
+
+        def is_set(self) -> bool:
+            return stop.is_set()
+
+        def wait(self, _: float | None = None) -> bool:
+            self.waits += 1
+            if self.waits == 2:
+                stop.set()
+            return stop.is_set()
+
+    with pytest.raises(ConnectorError, match="CONNECTOR-230"):
+        land(source("127.0.0.1:1", "clicks"), tmp_path, until_caught_up=False, stop=Stopping())
+    assert capsys.readouterr().err.count("clicks: the brokers 127.0.0.1:1 do not answer") == 2
+
+
+def test_a_message_of_30_mb_lands(broker: Broker, tmp_path: Path) -> None:
+    class Long(Contract):
+        """A long message."""
+
+        at: EventTime
+        number: int
+        text: str
+
+    topic = broker.topic(1, max_message_bytes=40_000_000)
+    producer = broker.producer(message_max_bytes=40_000_000)
+    for number in range(3):
+        row = {"at": BASE, "number": number, "text": "x" * (30_000_000 if number == 1 else 1)}
+        producer.produce(topic, json.dumps(row).encode(), partition=0)
+    assert producer.flush(60) == 0
+    land(source(broker.servers, topic, Long), tmp_path)
+    table = DeltaTable(Lake(str(tmp_path)).log("clicks")).to_pyarrow_table().to_pylist()
+    lengths = {row["number"]: len(row["text"]) for row in table if row["_kind"] == 0}
+    assert lengths == {0: 1, 1: 30_000_000, 2: 1}
+
+
+def test_very_many_broken_messages_stop_the_landing_or_are_set_aside(broker: Broker, tmp_path: Path) -> None:
+    topic, count = broker.topic(1), 100_000
+    broker.put(topic, ((0, b"poison%d" % number) for number in range(count)))
+    broker.put(topic, [(0, message(1))])
+    with pytest.raises(ConnectorError, match="CONNECTOR-012.*100,000 of 100,001"):
+        land(source(broker.servers, topic, messages_per_unit=50_000), tmp_path)
+    tolerant = source(broker.servers, topic, messages_per_unit=50_000, max_quarantine_share=1)
+    assert land(tolerant, tmp_path).quarantined == count
+    assert numbers(tmp_path) == [1]
+    assert DeltaTable(Lake(str(tmp_path)).quarantine("clicks")).to_pyarrow_dataset().count_rows() == count
+
+
+def test_two_sources_of_one_topic_land_apart_and_two_landings_of_one_source_do_not(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.topic(2)
+    broker.put(topic, ((number % 2, message(number)) for number in range(40)))
+    clicks = source(broker.servers, topic)
+    other = Source(
+        "others", contract=Bare, connector=Kafka(topic, broker.servers), watermark=BoundedOutOfOrderness("0 s")
+    )
+    land(other, tmp_path)
+    with locked(Lake(str(tmp_path)), clicks), pytest.raises(LifecycleError, match="LIFECYCLE-003"):
+        land(clicks, tmp_path)
+    command = [sys.executable, kafka_topic.__file__, broker.servers, topic, str(tmp_path)]
+    environment = {"PYTHONPATH": paths(), "PATH": "/usr/bin:/bin"}
+    landings = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [landing.communicate()[1] for landing in landings]
+    assert all(
+        landing.returncode == 0 or "LIFECYCLE-003" in error for landing, error in zip(landings, errors, strict=True)
+    ), errors
+    assert numbers(tmp_path) == [*range(40)]
+    table = DeltaTable(Lake(str(tmp_path)).log("others")).to_pyarrow_table().to_pylist()
+    assert sorted(row["number"] for row in table if row["_kind"] == 0) == [*range(40)]
