@@ -15,7 +15,7 @@ from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
 from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
-from floodmark.connectors import kafka
+from floodmark.connectors import brokers, kafka
 from floodmark.connectors.unit import Pending
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.core.time import NEVER
@@ -101,6 +101,14 @@ def test_a_look_at_a_topic_asks_its_broker_once(
     assert sorted(first.begun) == [f"{topic}/0", f"{topic}/1"]
     assert reader.pending({}, first.begun) == Pending(first.units)
     assert len(looks) == 2
+
+
+def test_no_range_waits_for_what_is_asked_for_behind_another_one() -> None:
+    """By default a broker keeps such a request for half a second, and the connection answers one after the other."""
+    settings = Kafka("t", "localhost:9092")
+    assert brokers._of_consumer(settings, print)["fetch.wait.max.ms"] <= 10
+    slower = Kafka("t", "localhost:9092", properties={"fetch.wait.max.ms": 200})
+    assert brokers._of_consumer(slower, print)["fetch.wait.max.ms"] == 200
 
 
 def test_only_committed_messages_land_and_offsets_may_have_gaps(broker: Broker, tmp_path: Path) -> None:

@@ -103,6 +103,23 @@ def admin_of(settings: Kafka) -> tuple[AdminClient, Seen]:
         return _admins[key]
 
 
+def _of_consumer(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
+    """The properties of a consumer.
+
+    A range is read once all of it is there. The request that the library sends ahead, for what is behind a range, holds up the next range for
+    as long as the broker waits for messages, by default half a second.
+    """
+    own = {
+        "group.id": "floodmark",  # the library wants one; nothing is ever committed to it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "isolation.level": settings.isolation,
+    }
+    return {"fetch.wait.max.ms": 10} | _config(settings, seen) | own
+
+
 @contextmanager
 def consumer_of(settings: Kafka) -> Iterator[tuple[Consumer, Seen]]:
     """A consumer that nobody else uses. It is idle for the next range, as a connection costs more than a small range."""
@@ -111,15 +128,7 @@ def consumer_of(settings: Kafka) -> Iterator[tuple[Consumer, Seen]]:
         idle = _idle[key].pop() if _idle[key] else None
     if idle is None:
         seen = Seen()
-        own = {
-            "group.id": "floodmark",  # the library wants one; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": settings.isolation,
-        }
-        idle = kafka.Consumer(_config(settings, seen) | own), seen
+        idle = kafka.Consumer(_of_consumer(settings, seen)), seen
     try:
         yield idle
     except BaseException:
