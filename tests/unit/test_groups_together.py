@@ -16,9 +16,12 @@ from streams import CLOCKED, ONCE, VISITS, WATCHED
 
 from floodmark import (
     AfterCount,
+    BroadcastProcessFunction,
+    BroadcastState,
     Contract,
     Counter,
     Gauge,
+    ListState,
     Operator,
     ProcessFunction,
     Session,
@@ -98,6 +101,33 @@ def _final(events: Stream[Event]) -> Stream:
     return events.key_by("key").window(Session("4 minutes")).aggregate(n=count(), total=sum("value"))
 
 
+class Ruling(BroadcastProcessFunction):
+    """Adds what a rule says, and forgets rules."""
+
+    rules, last = BroadcastState(str, int), ListState(int)
+
+    def on_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        """Tell of a row."""
+        self.last.update([*list(self.last.get())[-2:], row["value"]])
+        yield {"value": row["value"] + (self.rules.get("more") or 0), "seen": len(list(self.last.get()))}
+
+    def on_broadcast(self, row: Any, ctx: Any) -> None:
+        """A rule comes, or the rules go."""
+        if row["value"] % 4 == 0:
+            self.rules.remove("more")
+        else:
+            self.rules.put("more", row["value"])
+
+
+def _ruled(events: Stream[Event]) -> Stream:
+    """Rows and rules, in order of event time."""
+    rules = events.filter("value % 29 = 0")
+    return events.filter("value % 7 = 1").key_by("key").connect(rules.broadcast()).process(Ruling(), schema=Told)
+
+
+RULED: Operator = operator(_ruled, name="ruled")
+
+
 KINDS = (
     WATCHED,
     VISITS,
@@ -107,6 +137,7 @@ KINDS = (
     _telling("event_time"),
     operator(_counted, name="counted"),
     operator(_final, name="final"),
+    RULED,
 )
 
 
@@ -192,3 +223,29 @@ def test_groups_of_one_call_have_what_each_has_alone(code: Operator, seed: int) 
         ]
         emitted += len(got.get("", ()))
     assert emitted
+
+
+@pytest.mark.feature("K10")
+def test_a_rule_is_computed_once_for_all_groups_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = stage_of(RULED.grouped(500))
+    assert isinstance(stage, ProcessStage)
+    rows, turns, turn = _rows(RULED, stage, 5), list[int](), KeyedKernel._turn
+    monkeypatch.setattr(KeyedKernel, "_turn", lambda *given: (turns.append(1), turn(*given))[1])
+    alone, together = ({group: MemoryStore() for group in range(500)} for _ in range(2))
+    keys, tagged = set(), 0
+    for first, stop in ((0, rows.num_rows // 2), (rows.num_rows // 2, rows.num_rows), (0, 0)):
+        batch = rows.slice(first, stop - first)
+        progress = pc.max(batch["w"]).as_py() if stop else END
+        _, waits = _one_by_one(stage, alone, batch, progress, [])
+        turns.clear()
+        kernel = kernel_of(stage, together[0])
+        assert isinstance(kernel, KeyedKernel)
+        assert (
+            kernel.advance_all(together, arrived(batch.to_batches(), stage.keys).get("rows"), progress).waits == waits
+        )
+        assert [(s.head, s.chunks) for s in together.values()] == [(s.head, s.chunks) for s in alone.values()]
+        keys |= {row["k0"] for row in batch.to_pylist() if row["v0"] != stage.step.broadcast}
+        tagged += total(row["v0"] == stage.step.broadcast for row in batch.to_pylist())
+        assert len(turns) <= len(keys) + 1
+    assert len(keys) < 60
+    assert tagged > 500

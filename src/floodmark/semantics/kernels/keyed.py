@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -26,6 +26,7 @@ from floodmark.semantics.kernels.arrivals import Arrivals, divided
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
+from floodmark.semantics.kernels.repeats import Recording, Repeats
 from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
@@ -153,9 +154,17 @@ class KeyedKernel(ABC):
             by_time = self.stage.by_time
             rows, spans = divided(rows, by_time=by_time) if rows is not None and rows.num_rows else (pa.table({}), {})
             shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans and not by_time else [])
+            alike, repeats = self._alike(rows, spans, stores), Repeats()
             for group, store in stores.items():
                 start, stop = spans.get(group, (0, 0))
-                self._open(store)
+                same = alike.get(group)
+                if same is not None and (turn := repeats.repeated(store, same)) is not None:
+                    waits[group] = turn
+                    continue
+                recording = store if same is None else Recording(store)
+                before = self.units, len(self.failures), len(sides)
+                self._open(recording)
+                empty = not self.entries.directory.size
                 if by_time:
                     arrivals = self._ordered([rows.slice(start, stop - start)] if stop else [], progress)
                     waits[group] = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
@@ -165,9 +174,26 @@ class KeyedKernel(ABC):
                     waits[group] = self._turn(shared, start, stop, progress, ticks)
                 metrics.append(self._metrics())
                 self._separate()
+                if (
+                    same is not None
+                    and empty
+                    and before == (self.units, len(self.failures), len(sides))
+                    and not metrics[-1]
+                ):
+                    assert isinstance(recording, Recording)
+                    repeats.keep(recording, same, waits[group])
             side = self._side(shared)
             sides += [] if side is None else [side]
             return Turns(self._emission(sides, merge(metrics), None, None), waits)
+
+    def _alike(
+        self,
+        rows: pa.Table,  # noqa: ARG002 - for subclasses
+        spans: Mapping[int, tuple[int, int]],  # noqa: ARG002 - likewise
+        groups: Iterable[int],  # noqa: ARG002 - likewise
+    ) -> dict[int, tuple[int, ...]]:
+        """(rows, key group -> bounds of its rows, key groups) -> key group that has broadcast rows alone, or none -> their sequences."""
+        return {}
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

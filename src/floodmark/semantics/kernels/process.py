@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
@@ -409,6 +410,17 @@ class ProcessKernel(KeyedKernel):
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         self.kinds = arrivals.kinds if self.taking_back else []
         super()._rows_and_ticks(arrivals, start, stop, moves)
+
+    def _alike(
+        self, rows: pa.Table, spans: Mapping[int, tuple[int, int]], groups: Iterable[int]
+    ) -> dict[int, tuple[int, ...]]:
+        if self.stage.step.broadcast is None:
+            return {}
+        sequences = rows["s"].to_pylist() if spans else []
+        keyed = rows["v0"].to_numpy() != self.stage.step.broadcast if spans else ()
+        before = np.cumsum(np.r_[0, keyed]).tolist()
+        bounds = ((group, *spans.get(group, (0, 0))) for group in groups)
+        return {group: tuple(sequences[first:stop]) for group, first, stop in bounds if before[stop] == before[first]}
 
     def _row(
         self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
