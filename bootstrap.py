@@ -87,7 +87,7 @@ SETS = {
         includes=("dev", "base", "dagster", "spark"),
     ),
 }
-"""Two more: ``browser``, ``ready`` and Chromium; ``airflow``, ``base`` and beside it Airflow's own environment."""
+"""Two more: ``browser``, ``ready`` with Chromium and MariaDB; ``airflow``, ``base`` and beside it Airflow's own environment."""
 
 
 AIRFLOW = ROOT / "floodmark-airflow"
@@ -105,7 +105,7 @@ def main(name: str) -> int:
             set_up({"browser": "ready", "airflow": "base"}.get(name, name))
             if name == "airflow":
                 _airflow()
-            if name == "browser" and _chromium():
+            if name == "browser" and all([_chromium(), _mariadb()]):
                 (VENV / ".browser").touch()
     except SetupStoppedError as stopped:
         _say(f"\nThe set-up of .venv stopped. {stopped}")
@@ -288,6 +288,18 @@ def _chromium() -> bool:
         "\n*** NO CHROMIUM: the browser tests will FAIL. Install it (as root: apt-get install chromium),"
         " or leave them out: .venv/bin/python -m pytest tests -m 'not soak and not browser'\n"
     )
+    return False
+
+
+def _mariadb() -> bool:
+    """MariaDB's server for the tests of databases, installed where that is allowed."""
+    if shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+        return True
+    if _may_install():
+        _say("installing MariaDB with apt-get")
+        if _apt_get("mariadb-server-core"):
+            return True
+    _say("\n*** NO MARIADB: tests of databases will FAIL. Install it (as root): apt-get install mariadb-server-core\n")
     return False
 
 

@@ -34,6 +34,7 @@ from floodmark.spec.rows.source import (
     Punctuated,
     Source,
 )
+from floodmark.spec.rows.sql_table import SqlTable
 from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import JsonText, Rescued, TimeFormat
 from floodmark.spec.values.functions import Pane
@@ -142,6 +143,7 @@ __all__ = [
     "Settings",
     "Sliding",
     "Source",
+    "SqlTable",
     "Store",
     "Stream",
     "TimeFormat",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from floodmark.core.errors import ConnectorError, SetupError
+from floodmark.core.errors import SetupError
 from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.values import secret
 from floodmark.spec.values.secret import Env, SecretFile
@@ -75,11 +75,8 @@ def _config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, An
     config: dict[str, Any] = {"log_level": 0, "client.id": "floodmark"}
     for name, value in settings.properties.items():
         if isinstance(value, Env | SecretFile):
-            config[name] = secret.read(value)
-            if not config[name]:
-                fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct properties= of Kafka(...)."
-                where = f"topic '{settings.topic}', {secret.described(value)}"
-                raise ConnectorError(where, f"the secret {name}", "nothing", fix, code="CONNECTOR-235")
+            where, setting = f"topic '{settings.topic}'", "properties= of Kafka(...)"
+            config[name] = secret.needed(value, where=where, name=name, setting=setting)
         else:
             config[name] = value
     return config | {"bootstrap.servers": settings.servers, "error_cb": seen}

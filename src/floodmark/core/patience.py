@@ -27,3 +27,8 @@ def waits(message: str, seconds: float) -> bool:
     """Wait for some seconds before a request is repeated. False if it is to fail: outside of ``patient``, or at a stop."""
     wait = _PATIENCE.get()
     return wait is not None and wait(message, seconds)
+
+
+def is_patient() -> bool:
+    """Whether the caller goes on for as long as it takes, and so comes again by itself."""
+    return _PATIENCE.get() is not None

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import ConnectorError, DefinitionError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -64,3 +64,24 @@ def read(secret: Secret) -> str:
 def described(secret: Secret) -> str:
     """Where a secret is, for people."""
     return f"variable {secret.name}" if isinstance(secret, Env) else f"file {secret.path}"
+
+
+def needed(secret: Secret, *, where: str, name: str, setting: str) -> str:
+    """A secret without which a connector cannot connect.
+
+    Args:
+        secret: to read.
+        where: for the error: of what source.
+        name: for the error: what the secret is.
+        setting: for the error: what names the secret.
+
+    Raises:
+        ConnectorError: CONNECTOR-235, its variable or file is missing or empty.
+    """
+    content = read(secret)
+    if not content:
+        fix = f"Set it where floodmark runs, also for its supervisor and Dagster; or correct {setting}."
+        raise ConnectorError(
+            f"{where}, {described(secret)}", f"the secret {name}", "nothing", fix, code="CONNECTOR-235"
+        )
+    return content
