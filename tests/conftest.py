@@ -69,7 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session", autouse=True)
 def _whole_files() -> Iterator[None]:
     """Files that tests write are complete at once: no end of input waits for their age but where ``inbox_clock`` says so."""
-    from floodmark.connectors import files
+    from floodmark.connectors.readers import files
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(files, "END_AGE", 0)

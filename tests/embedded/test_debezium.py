@@ -20,7 +20,7 @@ from processes import killed_at
 from pydantic import Field
 
 from floodmark import BoundedOutOfOrderness, Contract, Debezium, EventTime, Files, Source, Stream, operator
-from floodmark.connectors.debezium import Reached, rows_of
+from floodmark.connectors.messages.debezium import Reached, rows_of
 from floodmark.connectors.unit import Undecodable
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import DefinitionError

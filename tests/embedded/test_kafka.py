@@ -15,7 +15,7 @@ from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
 from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
-from floodmark.connectors import brokers, kafka
+from floodmark.connectors.readers import brokers, kafka
 from floodmark.connectors.unit import Pending
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.core.time import NEVER

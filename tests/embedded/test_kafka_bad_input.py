@@ -17,7 +17,7 @@ from kafka_topic import BASE, Bare, land, message, source
 from processes import paths
 
 from floodmark import BoundedOutOfOrderness, Contract, Env, EventTime, Kafka, Source
-from floodmark.connectors import brokers
+from floodmark.connectors.readers import brokers
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.engines.landing.run import locked
 from floodmark.lake.folder.paths import Lake

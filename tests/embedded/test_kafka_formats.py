@@ -20,7 +20,7 @@ from kafka_topic import BASE, land, no_sail, source
 from pydantic import Field
 
 from floodmark import Contract, Env, EventTime, Kafka, SchemaRegistry, SecretFile
-from floodmark.connectors.messages import Messages, Stored, store
+from floodmark.connectors.messages.records import Messages, Stored, store
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing import run as embedded
 from floodmark.lake.folder.paths import Lake

@@ -24,7 +24,7 @@ from sql_orders import land, landed, source
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from floodmark import Contract, Env, EventTime, SqlTable
-from floodmark.connectors import sql
+from floodmark.connectors.readers import sql
 from floodmark.core.errors import ConnectorError, DefinitionError, SetupError
 
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)

@@ -34,7 +34,7 @@ from floodmark import (
     source_asset,
     sum,
 )
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.readers.files import FileReader
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.landing.session import Session
 from floodmark.lake.folder.paths import Lake

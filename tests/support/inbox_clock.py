@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source
-from floodmark.connectors import files
-from floodmark.connectors.files import END_AGE
+from floodmark.connectors.readers import files
+from floodmark.connectors.readers.files import END_AGE
 from floodmark.engines.landing import closing, looks
 
 SECOND = 1_000_000_000

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from inbox_clock import AGE, HEAD, Clock, no_sail, row, source
 
 from floodmark import Source
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.readers.files import FileReader
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.landing.lander import Lander

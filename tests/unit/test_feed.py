@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from demo import feed
 from demo.inbox import is_written, write_inbox
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.readers.files import FileReader
 from floodmark.spec.rows.connector import Files
 from operators.flights import Flight
 

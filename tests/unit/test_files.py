@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source
-from floodmark.connectors import files
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.judging.validation import Rules
+from floodmark.connectors.readers import files
+from floodmark.connectors.readers.files import FileReader
 from floodmark.connectors.unit import Unreadable
-from floodmark.connectors.validation import Rules
 from floodmark.core.errors import ConnectorError
 
 T = "2025-01-01T00:00:00Z"

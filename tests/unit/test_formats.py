@@ -15,7 +15,7 @@ from pydantic import Field
 from stored import rows
 
 from floodmark import Ascending, Contract, EventTime, Files, LocalTime, Source, TimeFormat
-from floodmark.connectors.documents import json_records
+from floodmark.connectors.formats.documents import json_records
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing.run import land, replay

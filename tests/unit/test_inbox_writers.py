@@ -14,7 +14,7 @@ from inbox_clock import AGE, HEAD, Clock, key, no_sail, row, source
 from seeds import seed_of
 
 from floodmark import Source
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.readers.files import FileReader
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.landing.lander import Lander

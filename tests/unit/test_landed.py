@@ -13,9 +13,9 @@ from events import Event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from floodmark.connectors.delta import DeltaReader
-from floodmark.connectors.files import FileReader
-from floodmark.connectors.memory import MemoryReader
+from floodmark.connectors.readers.delta import DeltaReader
+from floodmark.connectors.readers.files import FileReader
+from floodmark.connectors.readers.memory import MemoryReader
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.core.fingerprint import digest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stored import rows
 
 from floodmark import Ascending, Contract, EventTime, Files, Rescued, Source, TimeFormat
-from floodmark.connectors.text import fields_of
+from floodmark.connectors.formats.text import fields_of
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing.run import land, replay
 from floodmark.engines.embedded.sail.session import Sail

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 from deltalake import DeltaTable as Table
 
+from floodmark.connectors.judging.validation import partition_key
 from floodmark.connectors.unit import Reader, Unit
-from floodmark.connectors.validation import partition_key
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END

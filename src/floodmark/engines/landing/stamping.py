@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
+from floodmark.connectors.judging.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import Piece
 from floodmark.lake.table.rows import INSTANT, marker

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from floodmark.connectors.judging.validation import ASKED, Broken, Rules, of_partition, partition_key, trace_of
 from floodmark.connectors.unit import Content, Gone, Reader, Unit, Unreadable
-from floodmark.connectors.validation import ASKED, Broken, Rules, of_partition, partition_key, trace_of
 from floodmark.core.errors import ConnectorError, FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.logs.quarantines import COLUMNS

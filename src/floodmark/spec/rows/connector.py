@@ -115,7 +115,7 @@ class Files(Connector):
         DefinitionError: DEFINITION-153; DEFINITION-201, the pattern; DEFINITION-001 and 004, ``min_age`` is no duration.
     """
 
-    implementation: ClassVar[str] = "floodmark.connectors.files:reader"
+    implementation: ClassVar[str] = "floodmark.connectors.readers.files:reader"
     added: ClassVar[frozenset[str]] = Debezium.added
 
     path: str
@@ -249,7 +249,7 @@ class DeltaTable(Connector):
     Source: Delta Lake, change data feed.
     """
 
-    implementation: ClassVar[str] = "floodmark.connectors.delta:reader"
+    implementation: ClassVar[str] = "floodmark.connectors.readers.delta:reader"
     added: ClassVar[frozenset[str]] = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
     path: str
@@ -278,7 +278,7 @@ class Rows(Connector):
         rows: dictionaries, one per row.
     """
 
-    implementation: ClassVar[str] = "floodmark.connectors.memory:reader"
+    implementation: ClassVar[str] = "floodmark.connectors.readers.memory:reader"
 
     rows: tuple[str, ...]
 

@@ -73,7 +73,7 @@ class Kafka(Connector):
     Source: Kafka, consumer configuration; option names as in Flink's and Spark's connectors where they say the same.
     """
 
-    implementation: ClassVar[str] = "floodmark.connectors.kafka:reader"
+    implementation: ClassVar[str] = "floodmark.connectors.readers.kafka:reader"
     partitioned: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = frozenset(
         {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted", *Debezium.added}

@@ -45,7 +45,7 @@ class SqlTable(Connector):
     Source: Kafka Connect, JDBC source, modes incrementing and timestamp; PostgreSQL, pg_current_snapshot.
     """
 
-    implementation: ClassVar[str] = "floodmark.connectors.sql:reader"
+    implementation: ClassVar[str] = "floodmark.connectors.readers.sql:reader"
 
     name: str
     url: str | Secret

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from floodmark.cli.new.inference.amounts import Amounts, Currencies, amounts
 from floodmark.cli.new.inference.times import named_like_time, snake, written
-from floodmark.connectors.strictness import exact
+from floodmark.connectors.judging.strictness import exact
 from floodmark.core.errors import ConnectorError
 from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import Digits

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.connectors.files import ENDINGS, Format
-from floodmark.connectors.text import fields_of
+from floodmark.connectors.formats.text import fields_of
+from floodmark.connectors.readers.files import ENDINGS, Format
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.rows.connector import PATTERNS
 

@@ -20,10 +20,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from floodmark.cli.new.inference.files import Found, ending
-from floodmark.connectors.documents import json_records
-from floodmark.connectors.formats import lines_of, whole
-from floodmark.connectors.strictness import exact
-from floodmark.connectors.text import fields_of
+from floodmark.connectors.formats.documents import json_records
+from floodmark.connectors.formats.tabular import lines_of, whole
+from floodmark.connectors.formats.text import fields_of
+from floodmark.connectors.judging.strictness import exact
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError, shown
 from floodmark.lake.folder.storage import open_hashed

@@ -11,9 +11,9 @@ import numpy as np
 
 from floodmark.cli.new.inference.look import Looked
 from floodmark.cli.new.inference.sample import ROWS
-from floodmark.connectors.files import FileReader
+from floodmark.connectors.judging.validation import EVENT, Rules
+from floodmark.connectors.readers.files import FileReader
 from floodmark.connectors.unit import Unreadable
-from floodmark.connectors.validation import EVENT, Rules
 from floodmark.core.errors import FloodmarkError
 from floodmark.semantics.time.delays import Delays, Milliseconds
 from floodmark.spec.rows.contract import Contract

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT
+from floodmark.connectors.judging.validation import ASKED, CHANGE, EVENT
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.landing import judging, units
 from floodmark.engines.landing.judging import Count

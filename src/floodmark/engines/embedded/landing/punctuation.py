@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT
+from floodmark.connectors.judging.validation import ASKED, CHANGE, EVENT
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.landing import units
 from floodmark.engines.landing.judging import Refused

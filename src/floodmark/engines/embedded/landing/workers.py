@@ -11,8 +11,8 @@ import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from floodmark.connectors.judging.validation import Rules
 from floodmark.connectors.unit import Reader, Unit
-from floodmark.connectors.validation import Rules
 from floodmark.core import machine
 from floodmark.engines.embedded.landing import expecting, punctuation
 from floodmark.engines.embedded.landing.expecting import Expecting

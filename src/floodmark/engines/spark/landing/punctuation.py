@@ -11,7 +11,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT, of_partition, partition_of
+from floodmark.connectors.judging.validation import ASKED, CHANGE, EVENT, of_partition, partition_of
 from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.landing import units
 from floodmark.engines.landing.judging import Refused

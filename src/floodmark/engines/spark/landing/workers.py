@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.connectors.judging.validation import Rules
 from floodmark.connectors.unit import Reader, Unit
-from floodmark.connectors.validation import Rules
 from floodmark.engines.landing import judging, quarantine
 from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.spool import SpooledBlobs, spooled

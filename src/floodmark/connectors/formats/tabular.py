@@ -18,7 +18,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from floodmark.connectors.cells import Cells
+from floodmark.connectors.formats.cells import Cells
 from floodmark.connectors.unit import Columns, Record, Unreadable
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.rows.contract import inputs_of, takes_unknown

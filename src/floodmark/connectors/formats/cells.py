@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from floodmark.connectors.validation import kinds_of, texts_of_literals
+from floodmark.connectors.judging.validation import kinds_of, texts_of_literals
 from floodmark.spec.rows.contract import Contract, has_annotation, inputs_of
 from floodmark.spec.values.amounts import Amount
 

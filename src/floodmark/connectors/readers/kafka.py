@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from floodmark.connectors.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
-from floodmark.connectors.debezium import Reached
-from floodmark.connectors.messages import Messages
+from floodmark.connectors.messages.debezium import Reached
+from floodmark.connectors.messages.records import Messages
+from floodmark.connectors.readers.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
 from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits

@@ -21,7 +21,7 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError
 
-from floodmark.connectors.registry import Registry, UnknownSchema, headed, unknown
+from floodmark.connectors.messages.registry import Registry, UnknownSchema, headed, unknown
 from floodmark.connectors.unit import Decode, Undecodable
 from floodmark.core.errors import ConnectorError, closest
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Literal
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.cells import Cells
-from floodmark.connectors.debezium import file_records
-from floodmark.connectors.documents import json_records
-from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
-from floodmark.connectors.text import Lines, text_records
+from floodmark.connectors.formats.cells import Cells
+from floodmark.connectors.formats.documents import json_records
+from floodmark.connectors.formats.tabular import Csv, csv_records, header_of, lines_of, parquet_columns, whole
+from floodmark.connectors.formats.text import Lines, text_records
+from floodmark.connectors.messages.debezium import file_records
 from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
@@ -306,7 +306,7 @@ class _File:
     def _avro_rows(self) -> Iterator[dict[str, Any]]:
         """The rows of a file of Avro. Raises SetupError SETUP-110, its library is not installed."""
         try:
-            from floodmark.connectors import avro  # noqa: PLC0415 - an extra
+            from floodmark.connectors.messages import avro  # noqa: PLC0415 - an extra
         except ImportError as error:
             fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[avro]'"
             raise SetupError(self._where(), "the package fastavro", "none", fix, code="SETUP-110") from error

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic_core import from_json
 
-from floodmark.connectors import columnar
+from floodmark.connectors.judging import columnar
 from floodmark.connectors.unit import Form, Record
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.rows.contract import tells_unknown

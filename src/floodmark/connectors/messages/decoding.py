@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from floodmark.connectors.registry import Registry, headed
-from floodmark.connectors.strictness import exact
+from floodmark.connectors.judging.strictness import exact
+from floodmark.connectors.messages.registry import Registry, headed
 from floodmark.connectors.unit import Decode, Undecodable
 from floodmark.core.errors import SetupError
 from floodmark.spec.rows.kafka import Kafka
@@ -28,11 +28,11 @@ def decoder(settings: Kafka, where: str, source: str) -> Decode:
     try:
         match settings.format:
             case "avro":
-                from floodmark.connectors import avro  # noqa: PLC0415 - an extra
+                from floodmark.connectors.messages import avro  # noqa: PLC0415 - an extra
 
                 return avro.decoder(settings.schema, registry, where)
             case "protobuf":
-                from floodmark.connectors import protobuf  # noqa: PLC0415 - an extra
+                from floodmark.connectors.messages import protobuf  # noqa: PLC0415 - an extra
 
                 return protobuf.decoder(settings.schema, settings.message, registry, where)
             case "json":

@@ -11,7 +11,7 @@ from uuid import UUID
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from floodmark.connectors.registry import Registry, UnknownSchema, headed, unknown
+from floodmark.connectors.messages.registry import Registry, UnknownSchema, headed, unknown
 from floodmark.connectors.unit import Decode, Undecodable, Unreadable
 from floodmark.core.errors import ConnectorError
 

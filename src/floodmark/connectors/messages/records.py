@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from floodmark.connectors.debezium import Reached, Repeated, rows_of
-from floodmark.connectors.decoding import decoder
-from floodmark.connectors.registry import headed
-from floodmark.connectors.strictness import check_of
+from floodmark.connectors.judging.strictness import check_of
+from floodmark.connectors.judging.validation import explain
+from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
+from floodmark.connectors.messages.decoding import decoder
+from floodmark.connectors.messages.registry import headed
 from floodmark.connectors.unit import Decode, Form, Record, Undecodable
-from floodmark.connectors.validation import explain
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka

@@ -1,0 +1,1 @@
+"""Formats of files: texts, documents and columns as records."""

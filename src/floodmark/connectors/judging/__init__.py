@@ -1,0 +1,1 @@
+"""Records judged against the contract of their source."""

@@ -1,0 +1,1 @@
+"""Readers: what each connector lists as units, and how it opens one."""
