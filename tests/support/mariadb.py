@@ -64,7 +64,7 @@ class Server:
         """A new one, as SQLAlchemy wants it named."""
         engine = create_engine(self._url(""))
         with engine.begin() as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
+            connection.execute(text(f"CREATE DATABASE {name} CHARACTER SET utf8mb4"))
         engine.dispose()
         return self._url(name)
 

@@ -196,7 +196,8 @@ class KafkaReader(Reader):
         """
         kafka, pause = library(), _FIRST_PAUSE_SECONDS
         unknown = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001 - its name
-        admin, seen = admin_of(self.settings)
+        electing = {kafka.KafkaError.LEADER_NOT_AVAILABLE, kafka.KafkaError.NOT_LEADER_FOR_PARTITION}
+        (admin, seen), until = admin_of(self.settings), time.monotonic() + ASK_SECONDS
         while True:
             try:
                 return ask(admin, self.settings, since)
@@ -205,6 +206,11 @@ class KafkaReader(Reader):
                     raise self._no_topic(admin) from error
                 admin.poll(0)  # tells what it has seen
                 why = seen.last or str(error.args[0].str())
+                if (
+                    error.args[0].code() in electing and time.monotonic() < until
+                ):  # is over soon, as for a topic that is new
+                    time.sleep(_POLL_SECONDS)
+                    continue
             self.wait(why, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
