@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import kafka_broker
     import s3_server
     from pyspark.sql import SparkSession
-    from spark_cluster import Cluster
 
     from floodmark.control.processes.engine import Computing
     from floodmark.engines.embedded.sail.session import Sail
@@ -54,16 +53,6 @@ def read_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from floodmark.engines.spark.landing import workers
 
     monkeypatch.setattr(workers, "_AT_HAND_BYTES", 0)
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of Spark's own, of two workers that see neither its folder ``hidden`` nor the cache of this user."""
-    import spark_cluster
-
-    folder = tmp_path_factory.mktemp("cluster")
-    with spark_cluster.cluster(folder / "cluster", folder / "hidden") as running:
-        yield running
 
 
 @pytest.fixture(scope="session", autouse=True)

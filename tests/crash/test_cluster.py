@@ -1,134 +1,59 @@
-"""A workspace on a cluster of Spark's own, whose workers see nothing of the driver but the shared folder of the lake.
+"""A workspace on a cluster of Spark's own, whose workers see nothing of the driver but files to land; its lake is in a bucket, or in a folder that both see.
 
 What runs there is killed: an executor, a worker, the driver. Rows are those of the embedded engine, and DuckDB's.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-import os
-import random
-import shutil
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import duckdb
-import pyarrow.compute as pc
 import pytest
 import spark_cluster
-from deltalake import DeltaTable
+from cluster_site import OPERATORS, Site
+from s3_server import environment
 
-from demo.tables import without_stamps
-from floodmark.spec.values.schema import ROW
-
-SUPPORT = Path(spark_cluster.__file__).parent
-OPERATORS = ("delays", "streaks", "windy")
-FILES, ROWS = 3, 120
-START = datetime(2013, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A workspace that workers do not see, and a folder that they do."""
-
-    workspace: Path
-    shared: Path
-    cluster: spark_cluster.Cluster
-
-    def run(self, engine: str, *steps: str, lake: str = "lake", **variables: str) -> subprocess.CompletedProcess[str]:
-        """The steps in a process of their own."""
-        ambush = {"spark.executorEnv.AMBUSH": str(self.shared / "ambush")}
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("FLOODMARK_", "PYSPARK_S"))},
-            "SHARED": str(self.shared),
-            "LAKE": str(self.shared / lake),
-            "AMBUSH": str(self.shared / "ambush"),
-            "MASTER": self.cluster.master,
-            "SPARK_SETTINGS": json.dumps(spark_cluster.SETTINGS | ambush),
-            "SPARK_SECRET": spark_cluster.SECRET,
-            **variables,
-        }
-        command = [sys.executable, str(SUPPORT / "cluster_process.py"), engine, *steps]
-        return subprocess.run(command, cwd=self.workspace, env=environment, capture_output=True, text=True, check=False)
-
-    def rows(self, lake: str, table: str) -> Counter[str]:
-        """The rows of an output as they stand, without stamps."""
-        stored = DeltaTable(str(self.shared / lake / "outputs" / table)).to_pyarrow_table()
-        return Counter(map(str, without_stamps(stored.filter(pc.equal(stored["_kind"], ROW))).to_pylist()))
+if TYPE_CHECKING:
+    from s3_server import Proxy, Server
 
 
 @pytest.fixture
-def site(cluster: spark_cluster.Cluster) -> Site:
-    """The workspace in a folder that workers do not see, and files to land."""
-    hidden = cluster.hidden[0]
-    shutil.copytree(SUPPORT / "cluster_workspace", hidden / "workspace")
-    _write_files(cluster.shared)
-    shutil.copytree(cluster.shared / "departures", hidden / "inbox" / "departures")
-    return Site(hidden / "workspace", cluster.shared, cluster)
+def cluster(tmp_path: Path, s3_proxy: Proxy) -> Iterator[spark_cluster.Cluster]:
+    """A cluster of two workers that reach the store."""
+    with spark_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden", environment(s3_proxy.url)) as running:
+        yield running
 
 
-def _write_files(shared: Path) -> None:
-    draw = random.Random(44)
-    for number in range(FILES):
-        departures, weather = [], []
-        for i in range(ROWS):
-            at = START + timedelta(hours=6 * number, minutes=3 * i - draw.choice([0, 0, 30, 90]))
-            delay = draw.choice([None, draw.randint(-10, 90), draw.randint(20, 90)])
-            departures.append(
-                [at.isoformat(), draw.choice(["AA", "B6", "UA", "ZZ"]), draw.choice(["JFK", "LGA"]), delay]
-            )
-        for hour in range(6):
-            at = START + timedelta(hours=6 * number + hour)
-            weather += [[at.isoformat(), origin, draw.randint(0, 30)] for origin in ("JFK", "LGA")]
-        _write(shared / "departures" / f"{number}.csv", ["at", "carrier", "origin", "delay"], departures)
-        _write(shared / "weather" / f"{number}.csv", ["at", "origin", "wind"], weather)
-
-
-def _write(path: Path, names: list[str], rows: list[list[Any]]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as lines:
-        csv.writer(lines).writerows([names, *rows])
-
-
-def _duckdb(shared: Path, workspace: Path) -> Mapping[str, Counter[str]]:
-    """The answers of DuckDB over the files; it has no process functions."""
-    texts = {
-        "delays": """
-            SELECT coalesce(name, '?') AS airline, date_trunc('hour', "at") AS window_start,
-                   date_trunc('hour', "at") + INTERVAL 1 HOUR AS window_end, count(*) AS n, sum(delay)::BIGINT AS minutes
-            FROM departures LEFT JOIN airlines USING (carrier) WHERE delay IS NOT NULL GROUP BY ALL""",
-        "windy": """
-            SELECT d.origin, d."at", d.carrier, d.delay, w."at" AS measured_at, w.wind::DOUBLE AS measured_wind
-            FROM departures d JOIN weather w ON d.origin = w.origin AND w."at" BETWEEN d."at" - INTERVAL 1 HOUR AND d."at" """,
-    }
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for name in ("departures", "weather"):
-            connection.execute(f"CREATE VIEW {name} AS FROM '{shared}/{name}/*.csv'")
-        connection.execute(f"CREATE VIEW airlines AS FROM '{workspace}/operators/data/airlines.csv'")
-        return {
-            name: Counter(map(str, connection.sql(text).to_arrow_table().to_pylist())) for name, text in texts.items()
-        }
-
-
-@pytest.mark.feature("O1", "O2", "O4", "O6", "X13")
-def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_killed(
-    cluster: spark_cluster.Cluster, site: Site
-) -> None:
-    assert len(cluster.workers) > 1, "the second driver finds the one that lives"
-    bounded = [f"bounded:{name}" for name in OPERATORS]
-    first = site.run(
-        "spark",
-        *("end", *bounded, "ambush:executor", "unbounded:delays", "ambush:worker", "unbounded:streaks"),
-        *("crash:micro_batch.before_main:2", "unbounded:windy"),
+def _site(cluster: spark_cluster.Cluster, lakes: str | None, **settings: str) -> Site:
+    return Site.made(
+        cluster.hidden[0], cluster.shared, cluster.master, lakes=lakes, settings=spark_cluster.SETTINGS | settings
     )
+
+
+BOUNDED = ("ambush:executor", "bounded:delays")
+UNBOUNDED = ("ambush:worker", "unbounded:streaks", "crash:micro_batch.before_main:2", "unbounded:windy")
+
+
+@pytest.mark.feature("O1", "O2", "O4", "F12")
+@pytest.mark.parametrize(
+    ("in_bucket", "steps"),
+    [
+        pytest.param(True, ("end", *BOUNDED, *UNBOUNDED), id="bucket"),
+        pytest.param(
+            *(False, ("end", "bounded:streaks", "bounded:windy", "unbounded:delays", *BOUNDED, *UNBOUNDED)),
+            id="folder",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_killed(
+    cluster: spark_cluster.Cluster, s3: Server, *, in_bucket: bool, steps: tuple[str, ...]
+) -> None:
+    """A helper module's function and its data file, a process function and its helper, a join; bounded and unbounded."""
+    assert len(cluster.workers) > 1, "the second driver finds the one that lives"
+    site = _site(cluster, s3.bucket() if in_bucket else None)
+    first = site.run("spark", *steps)
     assert "unbounded:streaks" in first.stdout, first.stderr[-3000:]
     assert first.returncode < 0, first.stderr[-3000:]  # the driver was killed
     assert "secret is an argument of" not in first.stdout, first.stdout
@@ -139,10 +64,25 @@ def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_kill
     assert "CONNECTOR-210 source 'departures', folder" in second.stderr
     embedded = site.run("embedded", "end", *(f"unbounded:{name}" for name in OPERATORS), lake="embedded")
     assert embedded.returncode == 0, embedded.stderr[-3000:]
-    for name in OPERATORS:
-        expected = site.rows("embedded", name)
-        assert expected
-        assert site.rows("lake", name) == expected
-        assert site.rows("lake-bounded", name) == expected
-    for name, rows in _duckdb(site.shared, site.workspace).items():
-        assert site.rows("lake", name) == rows
+    answers = site.duckdb()
+    for step in steps:
+        mode, _, name = step.partition(":")
+        if mode in {"bounded", "unbounded"}:
+            rows = site.rows("lake-bounded" if mode == "bounded" else "lake", name)
+            assert rows
+            assert rows == site.rows("embedded", name)
+            assert rows == answers.get(name, rows)
+
+
+@pytest.mark.soak
+def test_workers_that_do_not_reach_the_bucket_are_named_before_anything_runs(
+    tmp_path: Path, s3: Server, s3_proxy: Proxy
+) -> None:
+    """They have no credentials of their own, and floodmark sends none."""
+    del s3_proxy
+    with spark_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden") as cluster:
+        site = _site(cluster, s3.bucket())
+        done = site.run("spark", "end")
+    assert "SETUP-091 worker " in done.stderr, done.stderr[-3000:]
+    assert done.returncode == 1
+    assert "end " not in done.stdout

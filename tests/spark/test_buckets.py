@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import caught_up_process
 import forked
 import pytest
 from borrowed import lend, take_back
@@ -22,7 +23,7 @@ from streams import ONCE, PAIRED, PLAIN, WINDOWED
 
 from floodmark import Ascending, Contract, EventTime, Files, Hourly, Source, operator_asset
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import FloodmarkError, LifecycleError, SetupError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.spark.bounded.run import run_bounded
@@ -46,7 +47,7 @@ from floodmark.testing.runs import final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from s3_server import Proxy, Server
+    from s3_server import Fault, Proxy, Server
 
 HOURLY: Operator = operator_asset(WINDOWED, partitions=Hourly("2020-01-01")).operator
 """Its table is divided by asset partition."""
@@ -147,7 +148,7 @@ def test_killed_at_one_point_after_another_it_ends_exactly_right(
     lake, log = Lake(f"{s3.bucket()}/lake"), disorder(WINDOWED, 5, 240)
     _landed(lake, WINDOWED, log, 2 * len(points) + 2)
     for point in points:
-        command = [sys.executable, str(Path(__file__).with_name("bucket_process.py")), lake.root, WINDOWED.name]
+        command = [sys.executable, caught_up_process.__file__, lake.root, WINDOWED.name]
         done = forked.run(command, env={**os.environ, **lend(on_s3), "PYTHONPATH": paths(), crash.VARIABLE: point})
         take_back(on_s3)
         assert done.returncode == -signal.SIGKILL, f"{point}: {failure(done.stderr)}"
@@ -202,6 +203,52 @@ def test_a_savepoint_in_a_bucket_brings_a_stream_of_sparks_back(on_s3: SparkSess
     roll_back(lake, savepoints.find(lake, made.id))
     run_unbounded(on_s3, ONCE, lake, until_caught_up=True)
     _check(lake, ONCE, log)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", ["refused", None])
+def test_what_is_wrong_with_a_store_ends_a_stream_with_what_mends_it(
+    on_s3: SparkSession, s3: Server, s3_proxy: Proxy, fault: Fault | None
+) -> None:
+    """Java knows the credentials with which it has begun: a stream on Spark does not wait for others."""
+    lake, log = Lake(f"{s3.bucket()}/lake"), disorder(PLAIN, 11, 120)
+    _landed(lake, PLAIN, log, 3)
+
+    def fail(info: BatchInfo) -> None:
+        if info.batch_id == 0 and fault is None:
+            s3.remove(lake.root.split("/")[2])
+        elif info.batch_id == 0:
+            s3_proxy.plan(Plan(fault=fault))
+
+    with pytest.raises(SetupError, match="SETUP-057 .*(Renew the credentials|Make the bucket)"):
+        run_unbounded(on_s3, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=fail)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_stream_are_exact_behind_a_store_that_fails(
+    on_s3: SparkSession, s3: Server, s3_proxy: Proxy, seed: int
+) -> None:
+    """503, slow answers, 409, and lost answers, for Spark's own requests too. A query that gives up is started again, as a supervisor does."""
+    lake, log, met, starts = Lake(f"{s3.bucket()}/lake"), disorder(WINDOWED, seed, 240), set[str](), 0
+    for first, last in pairwise(len(log.entries) * n // 3 for n in range(4)):
+        s3_proxy.plan()
+        land(lake, WINDOWED, log, first, last)
+        while True:
+            s3_proxy.plan(Plan(seed=seed * 1_000 + first + starts, share=0.03))
+            starts += 1
+            try:
+                run_unbounded(on_s3, WINDOWED, lake, until_caught_up=True)
+            except FloodmarkError:
+                assert starts < 20
+                continue
+            finally:
+                met |= set(s3_proxy.faults())
+            break
+    assert met
+    s3_proxy.plan()
+    _check(lake, WINDOWED, log)
+    assert run_unbounded(on_s3, WINDOWED, lake, until_caught_up=True).micro_batches == 0
 
 
 class Reading(Contract):

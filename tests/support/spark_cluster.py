@@ -14,19 +14,20 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
+from types import MappingProxyType
 
 from floodmark.engines.spark.setup.home import cache_folder, spark_home
 from floodmark.engines.spark.setup.java import find_java
 
 SECONDS = 120
 """Longest wait for a process to be ready, on a busy machine."""
-_LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m")
-_HIDE = 'mount --make-rprivate / && for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done && exec "$@"'
+LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m")
+HIDE = 'mount --make-rprivate / && for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done && exec "$@"'
 SETTINGS = {
     "spark.executor.memory": "600m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
@@ -42,7 +43,7 @@ SECRET = f"a 'secret' = {secrets.token_hex(16)} \\"
 SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 
 
-class _Java:
+class JavaProcess:
     """A process of Spark's deployment; its lines are read as long as it runs."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
@@ -90,18 +91,20 @@ class Cluster:
         shared: a folder that driver and workers see.
         hidden: folders that workers do not see.
         work: folder of the workers' own files.
+        variables: of the environment of workers, beside those of all processes of the cluster.
     """
 
     shared: Path
     hidden: tuple[Path, ...]
     work: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
     master: str = ""
-    workers: list[_Java] = field(default_factory=list)
-    _master: _Java | None = None
+    workers: list[JavaProcess] = field(default_factory=list)
+    _master: JavaProcess | None = None
 
     def start(self, workers: int = 2) -> None:
         """Start the master, then the workers beside each other."""
-        self._master = _Java(
+        self._master = JavaProcess(
             self._java("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"), self._environment()
         )
         self.master = self._master.says(r"Starting Spark master at (spark://\S+)")[1]
@@ -116,17 +119,20 @@ class Cluster:
         for java in (*self.workers, *filter(None, [self._master])):
             java.stop()
 
-    def _worker(self, number: int) -> _Java:
+    def _worker(self, number: int) -> JavaProcess:
         folder = self.work / str(number)
         folder.mkdir(parents=True, exist_ok=True)
         arguments = ["--host", "127.0.0.1", "--cores", "2", "--memory", "700m", "--webui-port", "0"]
         java = self._java("worker.Worker", *arguments, "--work-dir", str(folder), self.master)
         hidden = " ".join(map(str, self.hidden))
-        return _Java(["unshare", "-m", "bash", "-c", _HIDE, "worker", *java], self._environment() | {"HIDDEN": hidden})
+        return JavaProcess(
+            ["unshare", "-m", "bash", "-c", HIDE, "worker", *java],
+            self._environment() | self.variables | {"HIDDEN": hidden},
+        )
 
     def _java(self, name: str, *arguments: str) -> list[str]:
         jars = spark_home() / "jars" / "*"
-        program = [str(find_java().binary), *_LEAN, "-cp", str(jars), f"org.apache.spark.deploy.{name}"]
+        program = [str(find_java().binary), *LEAN, "-cp", str(jars), f"org.apache.spark.deploy.{name}"]
         return [*program, "--properties-file", str(self._properties()), *arguments]
 
     def _properties(self) -> Path:
@@ -152,12 +158,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, hidden: Path) -> Iterator[Cluster]:
-    """A cluster of two workers, in a folder; they do not see the hidden one."""
+def cluster(folder: Path, hidden: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Cluster]:
+    """A cluster of two workers, in a folder; they do not see the hidden one, and have some variables."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     hidden.mkdir(parents=True, exist_ok=True)
     (folder / "shared").mkdir(parents=True)
-    running = Cluster(folder / "shared", (hidden, cache_folder()), folder / "work")
+    running = Cluster(folder / "shared", (hidden, cache_folder()), folder / "work", variables)
     try:
         running.start()
         yield running

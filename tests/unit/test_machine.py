@@ -125,3 +125,11 @@ def test_a_query_that_does_not_fit_into_memory_is_told_with_what_sail_says() -> 
     assert error is not None
     assert (error.code, error.got.rsplit(": Failed", 1)[1]) == ("SETUP-058", text.removeprefix("Failed"))
     assert error.fix.endswith("Go on with: floodmark run a")
+
+
+def test_a_look_at_a_bucket_that_is_forbidden_says_no_more_than_403() -> None:
+    text = "o5.load.\n: java.nio.file.AccessDeniedException: s3://b/x: software.amazon.awssdk.services.s3.model.S3Exception: (Service: S3, Status Code: 403, Request ID: null)"
+    error = machine.refused(RuntimeError(text), "a run")
+    assert error is not None
+    assert error.code == "SETUP-057"
+    assert error.fix.startswith("Renew the credentials, or give them the right")

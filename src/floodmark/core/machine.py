@@ -113,6 +113,7 @@ _OF_CODE = MappingProxyType(
         "RequestTimeTooSkewed": "Set the clock of this machine.",
         "AuthorizationHeaderMalformed": "Set AWS_REGION, or Store(region=...) in resources/settings.py, to the region of the bucket.",
         "PermanentRedirect": "Set AWS_REGION, or Store(region=...) in resources/settings.py, to the region of the bucket.",
+        "Status Code: 403": "Renew the credentials, or give them the right to read and write the bucket.",  # a look has no body that says which
     }
 )
 """A store's name of a refusal, or the beginning of one -> the user's next step."""
