@@ -6,11 +6,13 @@ import socket
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 
 from floodmark.core.errors import SetupError
 from floodmark.engines.spark.session import cluster, executors
 from floodmark.engines.spark.session.executors import Launches
+from floodmark.engines.spark.setup import home
 from floodmark.engines.spark.setup.master import is_cluster, reach_master
 
 _LOG = b"2026-11-28 18:27:31 INFO StandaloneAppClient$ClientEndpoint: Executor "
@@ -127,3 +129,13 @@ def test_a_worker_with_another_version_is_told_which_command_mends_it() -> None:
         match=r"SETUP-080 worker node7: .*got pyarrow 1.0 \(/venv/bin/python\). There: /venv/bin/python -m pip install pyarrow==",
     ):
         cluster.check_versions(worker)
+
+
+def test_another_release_of_spark_is_refused_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    with pytest.raises(
+        SetupError, match=r"SETUP-124 Spark in /.*: expected Spark 4.2, .*got 4.3.0. Install .*floodmark\[spark\]"
+    ):
+        home.check_release()
+    monkeypatch.setattr(pyspark, "__version__", "4.2.1")
+    home.check_release()

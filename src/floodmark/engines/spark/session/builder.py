@@ -35,7 +35,7 @@ from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.session import limits, store
 from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
-from floodmark.engines.spark.setup.home import cache_folder, home
+from floodmark.engines.spark.setup.home import cache_folder, check_release, home
 from floodmark.engines.spark.setup.jars import class_path, of_buckets
 from floodmark.engines.spark.setup.java import find_java
 from floodmark.engines.spark.setup.master import check_master, is_cluster, is_standalone
@@ -118,9 +118,10 @@ def spark_session(
 
     Raises:
         SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once, SETUP-083 no worker has room,
-            SETUP-084 executors cannot connect to this process, SETUP-111 a limit in which workers have no room.
+            SETUP-084 executors cannot connect to this process, SETUP-111 a limit in which workers have no room, SETUP-124 another Spark.
     """
     check_master(cores)
+    check_release()
     _prepare_process(cores, extra.get(_PYTHON))
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
         conf, launches = _conf(app, cores, memory, extra, archive_to), Launches()

@@ -32,6 +32,24 @@ def spark_home() -> Path:
     return home
 
 
+RELEASE = "4.2"
+"""The Spark for which Delta's jars are, and whose answers are proven; any patch of it."""
+
+
+def check_release() -> None:
+    """Make sure that the installed pyspark is of ``RELEASE``.
+
+    Raises:
+        SetupError: SETUP-124: Delta's jars of another release do not load, and state may be of another form.
+    """
+    import pyspark  # noqa: PLC0415 - slow to import
+
+    if not pyspark.__version__.startswith(f"{RELEASE}."):
+        fix = "Install it where floodmark runs: pip install 'floodmark[spark]'. Savepoints keep: streams resume on it."
+        got, place = pyspark.__version__, str(Path(str(pyspark.__file__)).parent)
+        raise SetupError(f"Spark in {place}", f"Spark {RELEASE}, with its Delta", got, fix, code="SETUP-124")
+
+
 def home(folder: Path) -> Path:
     """The Spark that sessions of this machine start: links to the installed Spark, or the installed Spark itself until ``link`` was called.
 
