@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from events import disorder
+from pydantic import field_validator
 from streams import ONCE, PAIRED, PLAIN, WINDOWED
 
 from floodmark import (
@@ -104,18 +105,27 @@ class Reading(Contract):
     number: int
 
 
+class Mended(Reading):
+    """What was no number is one now."""
+
+    @field_validator("number", mode="before")
+    @classmethod
+    def _number(cls, number: object) -> object:
+        return 0 if number == "none" else number
+
+
 TEXTS = ("1", "x", "", "2020-02-30", "9223372036854775808", None)
 
 
-def _readings(folder: Path) -> Source:
-    folder.mkdir()
+def _readings(folder: Path, contract: type[Reading] = Reading) -> Source:
+    folder.mkdir(exist_ok=True)
     lines = [
         f"2001-01-01T00:00:{n % 60:02d},{'ab'[n % 2]},{TEXTS[n % 6] or ''},{n % 5 if n % 17 else 'none'}"
         for n in range(90)
     ]
     (folder / "0.csv").write_text("\n".join(["at,key,text,number", *lines]))
     connector = Files(str(folder), format="csv", min_age="0 s")
-    return Source("readings", contract=Reading, connector=connector, watermark=Ascending(), max_quarantine_share=1)
+    return Source("readings", contract=contract, connector=connector, watermark=Ascending(), max_quarantine_share=1)
 
 
 def _failing(readings: Stream[Reading]) -> Stream:
@@ -139,6 +149,9 @@ def test_files_land_and_rows_that_fail_are_set_aside_as_where_the_driver_is_here
     monkeypatch.setattr(workers, "_AT_HAND_BYTES", 0)
     landed = connected.land(source, lake)
     assert (landed.rows, landed.quarantined) == (84, 6)
+    replayed = connected.replay(_readings(tmp_path / "inbox", Mended), lake)
+    assert (replayed.landed, replayed.still_broken) == (6, 0)
+    assert connected.replay(_readings(tmp_path / "inbox", Mended), lake).landed == 0
     failing, stopping = operator(name="failing")(_failing), operator(name="stopping")(_stopping)
     connected.run_bounded(failing, lake, Interval())
     with pytest.raises(ExecutionError, match="EXECUTION-050 .*DIVIDE_BY_ZERO"):

@@ -91,8 +91,9 @@ class OnConnect:
         from floodmark.engines.spark.session import shipping
 
         scratch, code = Scratch(), Path(self.settings.code)
+        packages = scratch.path / "packages"
         try:
-            shipping.send_to_server(session, scratch.path / self.pack(code, scratch.path), code)
+            shipping.send_to_server(session, packages / self.pack(code, packages), code)
         finally:
             scratch.remove()
 
@@ -144,7 +145,9 @@ class OnConnect:
             lost = connect.loss(error, self.settings.master)
             if lost is None:
                 raise
-            self.session = None
+            lost_session, self.session = self.session, None
+            if lost_session is not None:
+                connect.stop(lost_session)
             where = f"Spark master {connect.bare(self.settings.master)}"
             fix = f"Nothing is lost or there twice. When the server is there again: {again}"
             raise ExecutionError(where, "a server that answers", lost, fix, code="EXECUTION-125") from error

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import socket
 import time
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-import pyspark
+from grpc import RpcError
 from pyspark.errors import PySparkException
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.frames.client import importable, is_connected, note_spark
+from floodmark.engines.frames.client import importable, note_spark
+from floodmark.engines.spark.setup.home import RELEASE
 from floodmark.engines.spark.setup.master import ANSWER_SECONDS
 
 if TYPE_CHECKING:
@@ -68,12 +72,14 @@ def connected_session(address: str, extra: Mapping[str, str], secrets: Mapping[s
     os.environ.update({_MODE: "1", "TZ": "UTC"})
     if hasattr(time, "tzset"):
         time.tzset()
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # the error that follows says it
     with importable():
         from pyspark.sql.connect.session import SparkSession as Connected  # noqa: PLC0415 - needs grpcio, which Spark alone does not
     token = secrets.get(TOKEN)
     target = address if token is None else f"{address.rstrip('/')}{'' if ';' in address else '/'};token={token}"
     try:
         spark = Connected(target)
+        atexit.register(_close, spark)
         _use(spark, extra)
     except PySparkException as error:
         raise _no_session(address, error) from error
@@ -143,11 +149,10 @@ def _check(spark: SparkSession, address: str) -> None:
     Raises:
         SetupError: SETUP-122 and SETUP-123.
     """
-    where, minor = f"Spark master {bare(address)}", ".".join(pyspark.__version__.split(".")[:2])
-    version = str(spark.version)
-    if not version.startswith(f"{minor}."):
-        fix = f"Name a server of Spark {minor}, or run it on this machine: --engine embedded, or FLOODMARK_MASTER='local[2]'."
-        raise SetupError(where, f"Spark {minor}, with which rows are proven", f"Spark {version}", fix, code="SETUP-122")
+    where, version = f"Spark master {bare(address)}", str(spark.version)
+    if not version.startswith(f"{RELEASE}."):
+        fix = f"Name a server of Spark {RELEASE}, or run it on this machine: --engine embedded, or FLOODMARK_MASTER='local[2]'."
+        raise SetupError(where, f"Spark {RELEASE}, whose answers are proven", f"Spark {version}", fix, code="SETUP-122")
     extensions = str(spark.conf.get("spark.sql.extensions", ""))
     if "DeltaSparkSessionExtension" not in extensions:
         fix = (
@@ -165,6 +170,13 @@ def _no_session(address: str, error: Exception) -> SetupError:
 
 
 def stop(spark: SparkSession) -> None:
-    """End a session; its server goes on."""
-    assert is_connected(spark)
-    spark.stop()
+    """End a session; its server goes on. The server may be gone."""
+    _close(spark)
+
+
+def _close(spark: Any) -> None:
+    """End a session before Python ends, which would wait for the threads of its connection for ever."""
+    with suppress(PySparkException, RpcError, ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not spark.is_stopped:
+            spark.stop()
