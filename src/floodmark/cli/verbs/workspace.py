@@ -31,6 +31,7 @@ from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from floodmark.cli.new.inference import Looked, Trial
+    from floodmark.spec.workspace import Engine
 
 
 @click.command()
@@ -283,15 +284,33 @@ def _operator_document(asset: OperatorAsset) -> dict[str, Any]:
 
 @click.command()
 @click.argument("operator")
+@click.option("--physical", is_flag=True, help="Start the engine, and show its plan of a bounded run beside the steps.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "embedded"]),
+    help="Engine of the plan. Default: the engine of the settings.",
+)
 @shared
 @pass_invocation
-def explain(invocation: Invocation, operator: str) -> None:
+def explain(invocation: Invocation, operator: str, *, physical: bool, engine: Engine | None) -> None:
     """Show the steps, state, time and outputs of OPERATOR."""
     from floodmark.compiler.explain import explain as explained
 
-    console = Console(as_json=invocation.json)
-    text, document = explained(open_workspace(invocation).workspace.operator(operator))
+    console, opened = Console(as_json=invocation.json), open_workspace(invocation)
+    chosen = opened.workspace.operator(operator)
+    text, document = explained(chosen)
     console.say(text)
+    if physical:
+        from floodmark.cli.shell.spark import computing
+        from floodmark.engines.physical import plans
+        from floodmark.lake.folder.paths import Lake
+
+        computed = computing(opened, console, engine)
+        parts = computed.with_session(lambda session: plans(session, chosen, Lake.of(opened.workspace.settings)))
+        for part in parts:
+            console.say(f"plan of {part.name}, by {part.engine}:")
+            console.say("\n".join(f"  {line}" for line in part.text.splitlines()))
+        document |= {"physical": [asdict(part) for part in parts]}
     console.document(document)
 
 

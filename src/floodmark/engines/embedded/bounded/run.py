@@ -27,7 +27,7 @@ from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
-from floodmark.engines.frames.expressions import with_columns
+from floodmark.engines.frames.expressions import Rendering, with_columns
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
@@ -149,6 +149,51 @@ def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun, r
         marking.remove()
 
 
+def planned(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> tuple[list[tuple[str, DataFrame]], str]:
+    """The frames of a bounded run over all of time, which Sail computes, by table, or by step where a kernel follows; and what the kernel does.
+
+    Args:
+        operator: that ``check`` does not refuse.
+        lake: of the operator.
+        inputs: input name -> its rows.
+    """
+    check(operator, lake)
+    rendering, step = partial(_rendered, operator), operator.stateful
+    if step is None:
+        return [(output.table, rows) for output, rows in stateless(operator, inputs, rendering)], ""
+    parent = compiled(step.parent, inputs, {}, rendering)
+    if isinstance(step, steps.WindowAggregate) and _plain(operator, step, Interval(), "as_landed"):
+        return [
+            (output.table, rows) for output, rows in _in_sql(operator, step, parent, Interval(), rendering).outputs
+        ], ""
+    stage, processes = stage_of(operator), min(cores.available(), _BUCKETS)
+    assert stage is not None
+    then = (
+        f"{step.groups} key groups in {_BUCKETS} files; {pool.IN_DRIVER:,} rows and fewer in this process, more in {processes}; "
+        "the steps behind it by Sail again"
+    )
+    return [(f"step '{step.uid}'", stage_rows(stage, parent, rendering))], then
+
+
+def _rendered(operator: Operator, text: str, schema: Schema) -> str:
+    """The SQL of an expression for Sail."""
+    return sail_sql(text, schema, f"operator '{operator.name}'")
+
+
+def _plain(operator: Operator, step: steps.WindowAggregate, interval: Interval, late_rows: LateRows) -> bool:
+    """Whether plain SQL on Sail gives the same results as the kernel."""
+    same = fast.possible(operator, interval, late_rows, sail_aggregate)
+    return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+
+def _in_sql(
+    operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, rendering: Rendering
+) -> Computed:
+    """All outputs, by SQL alone."""
+    rows, side, dropped = fast.compute(step, parent, interval, rendering, sail_aggregate)
+    return Computed(outputs=with_results(operator, step, rows, {"late": side}, rendering), dropped=dropped)
+
+
 def check(operator: Operator, lake: Lake) -> None:
     """Refuse an operator for which the embedded engine would not give Spark's answer.
 
@@ -197,7 +242,7 @@ class _Run:
 
     def rendering(self, text: str, schema: Schema) -> str:
         """The SQL of an expression for Sail."""
-        return sail_sql(text, schema, f"operator '{self.operator.name}'")
+        return _rendered(self.operator, text, schema)
 
     def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
         """Input name -> rows of its table at a version, without markers; rows outside the interval are marked as filtered."""
@@ -224,20 +269,14 @@ class _Run:
             known = self.known(self.last, inputs, {})
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
-        if isinstance(step, steps.WindowAggregate) and self._plain(step):
-            rows, side, dropped = fast.compute(step, parent, self.interval, self.rendering, sail_aggregate)
-            return Computed(outputs=with_results(operator, step, rows, {"late": side}, self.rendering), dropped=dropped)
+        if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
+            return _in_sql(operator, step, parent, self.interval, self.rendering)
         stage = stage_of(operator)
         assert stage is not None
         if isinstance(stage, (ElementStage, ProcessStage)):
             needed = scans(operator, self.interval)
             stage = replace(stage, clip=None if self.interval.everything else Clip(interval=self.interval, read=needed))
         return self._by_kernels(stage, parent)
-
-    def _plain(self, step: steps.WindowAggregate) -> bool:
-        """Whether plain SQL on Sail gives the same results as the kernel."""
-        same = fast.possible(self.operator, self.interval, self.late_rows, sail_aggregate)
-        return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)

@@ -162,6 +162,8 @@ def compute(
     late_rows: LateRows,
     clock: list[Tick],
     reached: int = NEVER,
+    *,
+    plan_only: bool = False,
 ) -> Computed:
     """All outputs of an operator for an interval.
 
@@ -172,12 +174,13 @@ def compute(
         late_rows: as of ``run_bounded``.
         clock: recorded ticks, for operators that wait for processing time.
         reached: progress of the inputs, before the end of an input that has ended.
+        plan_only: compute nothing yet, and count nothing.
     """
     step = operator.stateful
     needed = scans(operator, interval)
     inputs = _within(inputs, needed)
     if operator.spans_interval and not interval.everything:
-        return ended(compute(operator, inputs, Interval(), late_rows, clock, reached), interval)
+        return ended(compute(operator, inputs, Interval(), late_rows, clock, reached, plan_only=plan_only), interval)
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.expr(watermark_on_time(operator))) for n, df in inputs.items()}
     if step is None:
@@ -194,11 +197,9 @@ def compute(
         stage = replace(stage, clip=clip) if isinstance(stage, (ElementStage, ProcessStage)) else stage
         stamped = is_stamped(operator, late_rows)
         work = Portions(stage=stage, interval=interval, ticks=tuple(clock), reached=reached, stamped=stamped)
-        return _by_portions(operator, work, parent)
-    packed = (
-        stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+        return _by_portions(operator, work, parent, plan_only=plan_only)
+    packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
+    late, total = (0, 0) if plan_only else _held(packed)
     rows = (
         packed.filter("payload IS NOT NULL")
         .select("group", "payload")
@@ -208,25 +209,26 @@ def compute(
             f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
         )
     )
-    outputs, total = with_results(operator, step, rows, _sides(operator, packed)), int(totals[1] or 0)
-    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
+    outputs = with_results(operator, step, rows, _sides(operator, packed))
+    return Computed(outputs=outputs, late=late, dropped=lambda: total, held=(packed,))
 
 
-def _by_portions(operator: Operator, work: Portions, parent: DataFrame) -> Computed:
+def _held(chunks: DataFrame) -> tuple[int, int]:
+    """Compute chunks and keep them; returns the numbers of late rows and of dropped (row, window) pairs."""
+    totals = chunks.persist(StorageLevel.MEMORY_AND_DISK).agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    return int(totals[0] or 0), int(totals[1] or 0)
+
+
+def _by_portions(operator: Operator, work: Portions, parent: DataFrame, *, plan_only: bool) -> Computed:
     """All outputs, of rows that Spark sorts by key group and spills, so that no key group need fit into the memory of a worker."""
     stage = work.stage
     rows = with_columns(stage_rows(stage, parent), {AT: order(stage)})
-    done = (
-        rows.repartition("group")
-        .sortWithinPartitions("group", AT)
-        .mapInArrow(_advancing(work), EMITTED)
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    done = rows.repartition("group").sortWithinPartitions("group", AT).mapInArrow(_advancing(work), EMITTED)
+    late, dropped = (0, 0) if plan_only else _held(done)
     rows, schema = done.select("results"), stage.step.schema
     rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
-    outputs, dropped = with_results(operator, stage.step, rows, _sides(operator, done)), int(totals[1] or 0)
-    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
+    outputs = with_results(operator, stage.step, rows, _sides(operator, done))
+    return Computed(outputs=outputs, late=late, dropped=lambda: dropped, held=(done,))
 
 
 def _stamping() -> Stamping:
