@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control.processes.engine import computing
+from floodmark.control.processes.engine import OnSpark, computing
 from floodmark.core.errors import CapabilityError, ExecutionError, SetupError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -202,3 +203,9 @@ def test_a_server_that_cannot_be_used_is_refused_in_seconds(master: str, expecte
 def test_cores_and_memory_of_a_budget_are_the_servers() -> None:
     with pytest.raises(CapabilityError, match="CAPABILITY-069"):
         computing(Settings(master="sc://127.0.0.1:1"), budget=Budget(cores=1))
+
+
+def test_what_reads_sparks_state_asks_for_a_driver_here() -> None:
+    engine = OnSpark(Settings(master="sc://127.0.0.1:1"), "tests", lambda _: nullcontext())
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-070 .*FLOODMARK_MASTER='local\[2\]'"):
+        _ = engine.spark

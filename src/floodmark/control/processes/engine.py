@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
+from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.sail.server import check_installed
 from floodmark.engines.spark.setup.master import is_connect
 from floodmark.lake.folder.bucket import is_bucket
@@ -141,7 +142,7 @@ class OnSpark:
         """The session; started by the first access.
 
         Raises:
-            CapabilityError: CAPABILITY-046, the lake is in a bucket that Spark does not reach.
+            CapabilityError: CAPABILITY-046, the lake is in a bucket that Spark does not reach; CAPABILITY-070, the master is a server of Spark Connect.
             SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-054 no such master,
                 SETUP-090 the jars for buckets were not fetched.
         """
@@ -150,6 +151,7 @@ class OnSpark:
             from floodmark.engines.spark.setup.master import check_master, is_cluster, reach_master
 
             check_master(self.settings.master)
+            self._check_here()
             jars.check_bucket(self.settings.lake)
             reach_master(self.settings.master)
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
@@ -168,6 +170,17 @@ class OnSpark:
                 with self.step("checking the cluster's workers"):
                     self._meet_workers(self.session)
         return self.session
+
+    def _check_here(self) -> None:
+        """Refuse a server of Spark Connect for what reads or converts Spark's state, which needs a JVM in this process.
+
+        Raises:
+            CapabilityError: CAPABILITY-070.
+        """
+        if is_connect(self.settings.master):
+            fix = "Run it with a Spark whose driver runs here: FLOODMARK_MASTER='local[2]', or 'spark://HOST:PORT'."
+            where, got = "Spark's state", f"{self.settings.master.partition(';')[0]}, a server of Spark Connect"
+            raise CapabilityError(where, "a Spark whose driver is this process", got, fix, code="CAPABILITY-070")
 
     def _meet_workers(self, session: SparkSession) -> None:
         """Send the workspace's code to the workers of a cluster, and check what is installed there.
