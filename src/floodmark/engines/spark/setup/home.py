@@ -46,8 +46,8 @@ def check_release() -> None:
 
     if not pyspark.__version__.startswith(f"{RELEASE}."):
         fix = "Install it where floodmark runs: pip install 'floodmark[spark]'. Savepoints keep: streams resume on it."
-        got, place = pyspark.__version__, str(Path(str(pyspark.__file__)).parent)
-        raise SetupError(f"Spark in {place}", f"Spark {RELEASE}, with its Delta", got, fix, code="SETUP-124")
+        got, folder = pyspark.__version__, str(Path(str(pyspark.__file__)).parent)
+        raise SetupError(f"Spark in {folder}", f"Spark {RELEASE}, with its Delta", got, fix, code="SETUP-124")
 
 
 def home(folder: Path) -> Path:
