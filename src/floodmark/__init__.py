@@ -6,7 +6,10 @@ from floodmark.spec.assets.delivery import Delivery
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.assets.store import Store
+from floodmark.spec.assets.to_files import ToFiles
+from floodmark.spec.assets.to_kafka import ToKafka
 from floodmark.spec.assets.to_sql import ToSql
+from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
@@ -148,7 +151,10 @@ __all__ = [
     "Stream",
     "TimeFormat",
     "Timer",
+    "ToFiles",
+    "ToKafka",
     "ToSql",
+    "ToWebhook",
     "Trigger",
     "TriggerContext",
     "Tumbling",

@@ -16,6 +16,7 @@ import small_lake
 from deltalake import DeltaTable
 from events import Event
 from small_lake import TOTALS, row
+from switch_process import rebuild
 
 from floodmark import Delivery, Env, Stream, ToSql, Tumbling, count, operator, operator_asset
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
@@ -23,7 +24,9 @@ from floodmark.deliveries import run as delivering
 from floodmark.deliveries.run import deliver
 from floodmark.deliveries.sql import KEY, POSITIONS
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.readers import needs
+from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream import delivered
 from floodmark.spec.assets.delivery import Route, routes
 from floodmark.spec.values.schema import RETRACTION
@@ -170,6 +173,21 @@ def test_an_output_that_was_made_anew_replaces_what_is_there(lake: Lake, url: st
     other = small_lake.make(tmp_path / "lake", times=7)
     deliver(route(url), other, until_caught_up=True)
     assert totals(sql) == last_values(other) == {"a": 70, "b": 14}
+
+
+def test_a_rebuild_and_a_rollback_are_delivered_as_a_difference(lake: Lake, url: str, sql: Sql, tmp_path: Path) -> None:
+    seen: list[delivering.Delivery] = []
+    before = savepoints.create("totals", lake).manifest.id
+    deliver(route(url), lake, until_caught_up=True)
+    beside = small_lake.make(tmp_path / "beside", times=7)
+    small_lake.batch(beside, 2, [row("d", 4, 8)])
+    rebuild(lake, beside)
+    deliver(route(url), lake, until_caught_up=True, on_delivery=seen.append)
+    assert totals(sql) == last_values(lake) == {"a": 70, "b": 14, "d": 4}
+    roll_back(lake, savepoints.find(lake, before))
+    deliver(route(url), lake, until_caught_up=True, on_delivery=seen.append)
+    assert totals(sql) == last_values(lake) == {"a": 10, "b": 2}
+    assert [(one.whole, one.taken_back) for one in seen] == [(False, True), (False, True)]
 
 
 # ---- the sink

@@ -78,12 +78,14 @@ class Log:
         lake: of the output.
         scratch: folder for what memory does not hold.
         commit_by_commit: whether changes are those of one commit only.
+        takes_deletes: whether the difference to replaced rows is delivered; otherwise all results are.
     """
 
     route: Route
     lake: Lake
     scratch: Path
     commit_by_commit: bool = False
+    takes_deletes: bool = True
     _seen: Delivered | None = None
     """The position behind commits without rows, which are not delivered."""
 
@@ -95,6 +97,13 @@ class Log:
     def newest(self) -> int | None:
         """Version of the newest commit; None if there is no table."""
         return entries.newest(self.path) if entries.is_table(self.path) else None
+
+    def now(self) -> Delivered | None:
+        """The position behind all that is there; None if there is no table."""
+        newest = self.newest()
+        return (
+            None if newest is None else replace(self._whole(None, newest, entries.id_of(self.path)).position, number=-1)
+        )
 
     def passed(self, at: Delivered | None) -> Delivered | None:
         """A position, or that behind the commits without rows that follow."""
@@ -133,6 +142,8 @@ class Log:
             self._seen = last
             return None
         position = replace(last, number=at.number + 1)
+        if steps[-1].removed and not self.takes_deletes:
+            return self._whole(at, newest if upto is None else upto.version, table)
         if steps[-1].removed:
             try:
                 return self._difference(steps[-1], at, position)

@@ -13,7 +13,7 @@ from floodmark.core.sql import literal, quoted
 from floodmark.deliveries.sink import Change
 from floodmark.semantics.encoding.identity import identity
 from floodmark.spec.assets.delivery import Route
-from floodmark.spec.values.schema import MARKER, ROW
+from floodmark.spec.values.schema import BOUNDED, MARKER, ROW
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +23,8 @@ _ROWS = 2_000
 """Changes of a batch."""
 _KEY = ("_sequence", "_event_time")
 """What names a row of final results, with its number among equals: numbers of bounded runs are unique within their interval."""
+_STAYING = f"s._kind = {ROW} AND s._sequence >= {BOUNDED}"
+"""Condition of last values by bounded runs, which stay until the stream has reached them; others may be ahead of the version that is delivered."""
 _NUMBER, _HAS = "_floodmark_number", "_floodmark_has"
 
 
@@ -61,7 +63,7 @@ class Results:
         if current is not None:
             tables["staying"] = current
             query += (
-                f" UNION ALL SELECT {columns}, true AS {_HAS} FROM staying AS s WHERE _kind = {ROW} AND NOT EXISTS "
+                f" UNION ALL SELECT {columns}, true AS {_HAS} FROM staying AS s WHERE {_STAYING} AND NOT EXISTS "
                 f"(SELECT 1 FROM rows AS r WHERE _kind <> {MARKER} AND {self._same('r', 's')})"
             )
         return self._changes(query, tables, at)
@@ -102,7 +104,7 @@ class Results:
             tables["staying"] = current
             query += (
                 f" WHERE v._kind IS NOT NULL OR NOT EXISTS "
-                f"(SELECT 1 FROM staying AS s WHERE s._kind = {ROW} AND {self._same('s', 'k')})"
+                f"(SELECT 1 FROM staying AS s WHERE {_STAYING} AND {self._same('s', 'k')})"
             )
         return self._changes(query, tables, at)
 

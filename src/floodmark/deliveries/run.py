@@ -131,7 +131,12 @@ class _Run:
 
     def _begin(self) -> None:
         self.sink.prepare()
-        self.at = self.sink.position() if self.sink.remembers else delivered.delivered(self.lake, self.route.name)
+        noted = delivered.delivered(self.lake, self.route.name)
+        self.at = self.sink.position() if self.sink.remembers else noted
+        if self.at is None and self.sink.forgets and noted is not None:
+            self.at = replace(noted, table="")
+        if self.at is None and self.route.delivery.from_now:
+            self.at = self.log.now()
         if self.at is not None and self.at.lake not in {"", self.lake.root}:
             fix = (
                 "Only one lake may deliver to a sink under one name: give this delivery a name and a table of its own. Where the lake has moved, remove "
@@ -233,6 +238,6 @@ def deliver(
         Scratch() as scratch,
         closing(route.delivery.sink(route)) as sink,
     ):
-        log = Log(route, lake, scratch, sink.commit_by_commit)
+        log = Log(route, lake, scratch, sink.commit_by_commit, sink.takes_deletes)
         run = _Run(route, lake, stop or threading.Event(), on_delivery, on_wait, sink, log)
         return run.run(until_caught_up=until_caught_up)

@@ -59,8 +59,15 @@ class Sink(ABC):
 
     remembers: ClassVar[bool] = False
     """Whether the sink keeps the position together with what is delivered; otherwise the lake does."""
+    forgets: ClassVar[bool] = False
+    """Whether the sink, though it remembers, may lose the position after a while; all results are then delivered anew, over what is there."""
     commit_by_commit: ClassVar[bool] = False
     """Whether each delivery has the changes of one commit of the output only."""
+
+    @property
+    def takes_deletes(self) -> bool:
+        """Whether results may be deleted; otherwise all results are delivered anew when some are gone."""
+        return True
 
     @abstractmethod
     def prepare(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +28,7 @@ from floodmark.spec.values import secret
 from floodmark.spec.values.secret import Env, SecretFile
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine import Connection, Dialect, Engine
 
 KEY = "_floodmark_key"
 """The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
@@ -224,7 +225,7 @@ class SqlSink(Sink):
         differ = [
             f"{column.name} {there[column.name]['type']}, not {column.type.compile(dialect=connection.dialect)}"
             for column in table.columns
-            if column.name in there and not _fits(column.type, there[column.name]["type"])
+            if column.name in there and not _fits(column.type, there[column.name]["type"], connection.dialect)
         ]
         if differ:
             fix = (
@@ -383,14 +384,19 @@ def _type(kind: Type) -> Any:
             return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
-def _fits(wanted: Any, there: Any) -> bool:
+def _fits(wanted: Any, there: Any, dialect: Dialect) -> bool:
     """Whether an existing column's type holds the values of the wanted type."""
-    families = (sa.Integer, sa.Numeric, sa.Boolean, sa.Date, sa.DateTime, sa.LargeBinary, sa.String)
+    return _values_of(wanted.dialect_impl(dialect)) == _values_of(there)
 
-    def family(kind: Any) -> Any:
-        return next((one for one in families if isinstance(kind, one)), None)
 
-    return family(wanted) == family(there) or {family(wanted), family(there)} <= {sa.Boolean, sa.Integer, sa.Numeric}
+def _values_of(kind: Any) -> str:
+    """Which values a column type holds."""
+    if isinstance(kind, sa.Float):  # MariaDB's are decimals to Python
+        return "float"
+    if isinstance(kind, sa.Numeric) and kind.python_type is Decimal:
+        return f"decimal({kind.precision},{kind.scale})"
+    python = int if kind.python_type is bool else kind.python_type
+    return str(python.__name__)
 
 
 def _plain(kind: Type, nan: str, dialect: str) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Sources and operators as Dagster assets. The step of a source lands rows; the step of an operator is a bounded run."""
+"""Sources, operators and deliveries as Dagster assets. The step of a source lands rows; that of an operator is a bounded run; that of a delivery delivers what its sink does not have yet."""
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
@@ -16,8 +16,10 @@ from floodmark.compiler.lineage import Columns, lineage
 from floodmark.core.cores import limited
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
+from floodmark.lake.folder.locks import held_by
 from floodmark.lake.results.preview import preview
 from floodmark.lake.results.readiness import coverage, covered, readiness
+from floodmark.lake.stream.delivered import delivered
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
 from floodmark.observe.expectations import begin_import, uncompiled
@@ -29,6 +31,7 @@ from floodmark.orchestration.metadata import freshness_policy
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
+from floodmark.spec.assets.delivery import Route
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import LateRows, RunResult
@@ -36,6 +39,7 @@ from floodmark.spec.windowing.partitions import Partitions, first
 from floodmark.spec.windowing.partitions import end as end_of
 
 if TYPE_CHECKING:
+    from floodmark.deliveries.run import Delivery
     from floodmark.engines.landing.session import Committed
 
 _REPORTED = "__source_asset_observation__"
@@ -421,3 +425,66 @@ def landed_last(location: StepWorkspace, source: str) -> tuple[int, int]:
         high = max(high, landing.next_sequence - 1)
         low = landing.next_sequence - landing.rows - 1
     return low, high
+
+
+# ---- deliveries
+
+
+def delivery_key(route: Route) -> dg.AssetKey:
+    """The asset key of a delivery."""
+    return dg.AssetKey(route.name)
+
+
+def delivery_assets(asset: OperatorAsset, route: Route, location: StepWorkspace) -> dg.AssetsDefinition:
+    """The asset of a delivery.
+
+    Args:
+        asset: of the operator.
+        route: the delivery, as the workspace has it.
+        location: the workspace.
+    """
+    kind = type(route.delivery).__name__
+    what = {"transaction": "once", "key": "at least once, each under its key", "append": "at least once"}
+    spec = dg.AssetSpec(
+        delivery_key(route),
+        deps=[output_key(route.output)],
+        description=f"Changes of {route.output.table}, by {kind}: each takes effect {what[route.delivery.guarantee]}.",
+        metadata={"guarantee": route.delivery.guarantee},
+        group_name=asset.group,
+        owners=list(asset.owners),
+        kinds={route.delivery.kind},
+    )
+
+    @dg.multi_asset(specs=[spec], name=f"deliver_{route.name}", pool=f"delivery_{route.name}")
+    def deliver_step(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        from floodmark.deliveries.run import deliver  # noqa: PLC0415 - definitions load without it
+
+        stop, began, lake = Event(), time.monotonic(), location.lake
+        tagged(context, route.name)
+        deliveries: list[Delivery] = []
+
+        def tell(delivery: "Delivery") -> None:
+            deliveries.append(delivery)
+            context.log.info(f"{delivery}")
+
+        with failing(route.name):
+            stream = held_by(lake, "deliveries", route.name)
+            if stream is None:
+                interruptible(
+                    lambda: deliver(route, lake, stop=stop, on_delivery=tell, until_caught_up=True),
+                    stop.set,  # it ends after the delivery at work
+                )
+            at = delivered(lake, route.name)
+        return dg.MaterializeResult(
+            metadata={
+                "results": sum(one.rows for one in deliveries),
+                "taken back": sum(one.retractions for one in deliveries),
+                "deliveries": len(deliveries),
+                "version": -1 if at is None else at.version,
+                "progress": "nothing yet" if at is None else describe(at.progress),
+                "delivered by": stream or "this run",
+                "seconds": round(time.monotonic() - began, 3),
+            }
+        )
+
+    return deliver_step

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from floodmark.orchestration.assets import Upstream, operator_assets, output_key, source_assets, source_key
+from floodmark.orchestration.assets import (
+    Upstream,
+    delivery_assets,
+    operator_assets,
+    output_key,
+    source_assets,
+    source_key,
+)
 from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
 from floodmark.orchestration.conditions import automation_definitions
@@ -27,7 +34,7 @@ def build_definitions(
     executor: dg.ExecutorDefinition | None = None,
     others: str | Path | None = None,
 ) -> dg.Definitions:
-    """Every source and operator of a workspace as assets, with their checks, and the jobs, schedules and sensors of its streams.
+    """Every source, operator and delivery of a workspace as assets, with their checks, and the jobs, schedules and sensors of its streams.
 
     The result is plain definitions: ``dg.Definitions.merge(build_definitions(...), dg.Definitions(assets=[...]))`` adds any others.
     Building opens no table and starts no Java.
@@ -57,6 +64,11 @@ def build_definitions(
             warnings.simplefilter("ignore", category)
         assets = [source_assets(asset, location) for asset in workspace.source_assets]
         assets += [operator_assets(asset, location, tables) for asset in workspace.operator_assets]
+        assets += [
+            delivery_assets(asset, location.workspace.delivery(route.name), location)
+            for asset in workspace.operator_assets
+            for route in asset.deliveries
+        ]
         checks = [source_checks(asset, there) for asset in workspace.source_assets]
         checks += [operator_checks(asset, there) for asset in workspace.operator_assets]
         asset_definitions = dg.Definitions(

@@ -1,4 +1,4 @@
-"""Health of streams in Dagster: the check `stream` of each source and operator, and observations with its numbers, which Dagster plots.
+"""Health of streams in Dagster: the check `stream` of each source, operator and delivery, and observations with its numbers, which Dagster plots.
 
 The sensor `streams` evaluates them from the records of the control store and the commits of the tables. Dagster keeps 4 KB of each event, and never removes
 one: a check that has not changed is reported every hour, the numbers every ten minutes, and of more than four streams more rarely.
@@ -18,7 +18,7 @@ from floodmark.core.time import describe
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.usage import Usage
 from floodmark.orchestration.advice import links, repository_of_run
-from floodmark.orchestration.assets import output_key, source_key
+from floodmark.orchestration.assets import delivery_key, output_key, source_key
 from floodmark.orchestration.jobs import Streams
 from floodmark.spec.workspace import Workspace
 
@@ -158,8 +158,9 @@ def due(
 
 
 def _keys(workspace: Workspace) -> dict[str, dg.AssetKey]:
-    """Source or operator -> the asset that has its check."""
+    """Source, operator or delivery -> the asset that has its check."""
     keys = {asset.source.name: source_key(asset) for asset in workspace.source_assets}
+    keys |= {route.name: delivery_key(route) for route in workspace.deliveries}
     return keys | {asset.operator.name: output_key(asset.operator.outputs[0]) for asset in workspace.operator_assets}
 
 

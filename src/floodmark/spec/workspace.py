@@ -304,7 +304,12 @@ class Workspace:
     def deliveries(self) -> tuple[Route, ...]:
         """Every delivery, upstream first."""
         return tuple(
-            replace(route, operator=asset.operator, output=asset.operator.output(route.output.name))
+            replace(
+                route,
+                operator=asset.operator,
+                output=asset.operator.output(route.output.name),
+                delivery=route.delivery.located(Path(self.settings.folder)),
+            )
             for asset in self.operator_assets
             for route in asset.deliveries
         )

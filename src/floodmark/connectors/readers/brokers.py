@@ -66,7 +66,7 @@ _admins: dict[tuple[int, str], tuple[AdminClient, Seen]] = {}
 _lock = threading.Lock()
 
 
-def _config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
+def client_config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[str, Any]:
     """The properties of a client, with the secrets.
 
     Raises:
@@ -96,7 +96,7 @@ def admin_of(settings: Kafka) -> tuple[AdminClient, Seen]:
     with _lock:
         if key not in _admins:
             seen = Seen()
-            _admins[key] = AdminClient(_config(settings, seen)), seen
+            _admins[key] = AdminClient(client_config(settings, seen)), seen
         return _admins[key]
 
 
@@ -114,7 +114,7 @@ def _of_consumer(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[st
         "enable.partition.eof": True,
         "isolation.level": settings.isolation,
     }
-    return {"fetch.wait.max.ms": 10} | _config(settings, seen) | own
+    return {"fetch.wait.max.ms": 10} | client_config(settings, seen) | own
 
 
 @contextmanager

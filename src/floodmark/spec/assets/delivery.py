@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.spec.assets.freshness import check_freshness
@@ -48,9 +49,22 @@ class Delivery:
     freshness: str | None = None
 
     @property
+    def from_now(self) -> bool:
+        """Whether results that are there at the first start are left out."""
+        return False
+
+    @property
     def retracts(self) -> bool:
         """Whether the sink can take back what it was given: a result that is revised or deleted."""
         return False
+
+    def located(self, folder: Path) -> Self:  # noqa: ARG002 - for deliveries with paths
+        """These settings with absolute paths.
+
+        Args:
+            folder: where relative paths start.
+        """
+        return self
 
     def sink(self, route: Route) -> Sink:
         """The sink of these settings.

@@ -82,7 +82,8 @@ class Connector:
         return ""
 
 
-def _located(path: str, folder: Path) -> str:
+def located(path: str, folder: Path) -> str:
+    """A path made absolute; a URI as it is."""
     return path if "://" in path else str((folder / path).expanduser().absolute())
 
 
@@ -155,7 +156,7 @@ class Files(Connector):
 
     def located(self, folder: Path) -> Self:
         """With an absolute path."""
-        return replace(self, path=_located(self.path, folder))
+        return replace(self, path=located(self.path, folder))
 
     @property
     def pattern_of_lines(self) -> str:
@@ -258,7 +259,7 @@ class DeltaTable(Connector):
 
     def located(self, folder: Path) -> Self:
         """With an absolute path."""
-        return replace(self, path=_located(self.path, folder))
+        return replace(self, path=located(self.path, folder))
 
     def meaning(self) -> dict[str, Any]:
         """Which changes are rows."""

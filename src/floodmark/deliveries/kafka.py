@@ -1,0 +1,276 @@
+"""Kafka: changes as messages, in a transaction in which the position is committed too."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from floodmark.connectors.readers.brokers import Seen, client_config, library
+from floodmark.core import crash
+from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.deliveries.documents import document
+from floodmark.deliveries.sink import Away, Change, Changes, Sink
+from floodmark.lake.stream.delivered import Delivered
+from floodmark.spec.assets.delivery import Route
+from floodmark.spec.assets.to_kafka import ToKafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+_ANSWER_SECONDS, _COMMIT_SECONDS = 10.0, 60.0
+"""Longest waits for an answer, and for the end of a transaction, whose messages leave then."""
+_TOGETHER_SECONDS = 0.5
+_PARTITION = 0
+"""Of the topic, under which the group's position is committed."""
+
+
+@dataclass(slots=True)
+class KafkaSink(Sink):
+    """A topic.
+
+    Args:
+        settings: of the delivery.
+        route: the delivery.
+    """
+
+    forgets: ClassVar[bool] = True  # brokers keep offsets of a group without members for a week, by default
+
+    settings: ToKafka
+    route: Route
+    _producer: Producer | None = field(default=None, init=False)
+    _consumer: Consumer | None = field(default=None, init=False)
+    _seen: Seen = field(default_factory=Seen, init=False)
+    _failed: list[KafkaError] = field(default_factory=list, init=False)
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]  # settings decide
+        """With transactions the brokers have the position."""
+        return self.settings.transactions
+
+    @property
+    def commit_by_commit(self) -> bool:  # type: ignore[override]  # as above
+        """Without transactions, so that a message that is sent again has the headers that it had."""
+        return not self.settings.transactions
+
+    def prepare(self) -> None:
+        """Connect; with transactions, fence an earlier process of this delivery and end what it left open."""
+        kafka = library()
+        self.close()
+        self._seen = Seen()
+        common = client_config(self.settings.connection, self._seen)
+        group = {"group.id": self._group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        own: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 20}
+        if self.settings.transactions:
+            milliseconds = self.settings.transaction_seconds * 1000
+            own |= {"transactional.id": self._group, "transaction.timeout.ms": milliseconds}
+        self._consumer, self._producer = (
+            kafka.Consumer(common | group | {"auto.offset.reset": "earliest", "enable.partition.eof": True}),
+            kafka.Producer(common | own),
+        )
+        with self._reaching():
+            if self.settings.transactions:
+                self._producer.init_transactions(_ANSWER_SECONDS)
+            topics = self._producer.list_topics(self.settings.topic, timeout=_ANSWER_SECONDS).topics
+        error = topics[self.settings.topic].error
+        if error is not None:
+            fix = f"Make it: kafka-topics --create --topic {self.settings.topic}; with cleanup.policy=compact it has the last value of each result."
+            raise ConnectorError(
+                self._where, f"the topic '{self.settings.topic}'", error.str(), fix, code="DELIVERY-009"
+            )
+
+    def position(self) -> Delivered | None:
+        """As it was committed with the last transaction; where it was too long ago for the brokers, as the lake says."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+
+        assert self._consumer is not None
+        with self._reaching():
+            asked = [TopicPartition(self.settings.topic, _PARTITION)]
+            (committed,) = self._consumer.committed(asked, timeout=_ANSWER_SECONDS)
+        return Delivered.from_json(committed.metadata) if committed.metadata else None
+
+    def deliver(self, changes: Changes, number: int) -> None:
+        """Send each change, and the position with them."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+
+        assert self._producer is not None
+        assert self._consumer is not None
+        self._failed = []
+        gone = self._gone(changes) if changes.whole and changes.before is not None else None
+        with self._reaching(sending=True):
+            if self.settings.transactions:
+                self._producer.begin_transaction()
+            for batch in changes.batches if gone is None else gone.without(changes.batches):
+                for change in batch:
+                    self._send(
+                        _key(change), None if change.row is None else document(change.row).encode(), change.at, number
+                    )
+                crash.point("delivery.after_batch")
+            for key in () if gone is None else gone.left():
+                self._send(key, None, changes.position.version, number)
+            self._flush()
+            crash.point("delivery.before_position")
+            if self.settings.transactions:
+                offset = TopicPartition(self.settings.topic, _PARTITION, number, changes.position.to_json())
+                self._producer.send_offsets_to_transaction(
+                    [offset], self._consumer.consumer_group_metadata(), _ANSWER_SECONDS
+                )
+                crash.point("delivery.before_commit")
+                self._producer.commit_transaction(_COMMIT_SECONDS)
+        crash.point("delivery.after_commit")
+
+    def close(self) -> None:
+        """Close the clients."""
+        if self._consumer is not None:
+            self._consumer.close()
+        if self._producer is not None:
+            self._producer.purge()  # what was not sent is sent by the next one
+        self._consumer = self._producer = None
+
+    # ---- messages
+
+    def _send(self, key: bytes, value: bytes | None, at: int, number: int) -> None:
+        assert self._producer is not None
+        headers = {
+            "floodmark-output": self.route.output.table,
+            "floodmark-commit": f"{at}",
+            "floodmark-number": f"{number}",
+        }
+        while True:
+            try:
+                self._producer.produce(
+                    self.settings.topic, value, key, headers=list(headers.items()), on_delivery=self._sent
+                )
+            except BufferError:  # wait for messages to leave
+                self._producer.poll(0.5)
+                continue
+            self._producer.poll(0)
+            return
+
+    def _flush(self) -> None:
+        """Wait until the brokers have all messages: calls that end a transaction are silent for as long as it may take."""
+        assert self._producer is not None
+        waiting, heard = len(self._producer), time.monotonic()
+        while left := self._producer.flush(0.5):
+            if left < waiting:
+                waiting, heard = left, time.monotonic()
+            elif time.monotonic() - heard > _ANSWER_SECONDS:
+                raise self._away(self._seen.last or "no answer")
+        if self._failed:
+            raise library().KafkaException(self._failed[0])
+
+    def _sent(self, error: Any, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _gone(self, changes: Changes) -> _Keys:
+        """The keys in the topic whose last message has a value: those that are not among all results are to be taken back."""
+        from confluent_kafka import KafkaError, TopicPartition  # noqa: PLC0415 - an extra
+
+        del changes
+        assert self._consumer is not None
+        keys, topic = _Keys(), self.settings.topic
+        with self._reaching():
+            partitions = self._consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
+            self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            open_partitions = set(partitions)
+            heard = time.monotonic()
+            while open_partitions:
+                messages = self._consumer.consume(
+                    5000, timeout=_TOGETHER_SECONDS
+                )  # returns after this time, or with so many
+                if messages:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > _ANSWER_SECONDS:
+                    raise self._away(self._seen.last or "no answer")
+                for message in messages:
+                    if (error := message.error()) is None:
+                        keys.put(message.key(), alive=message.value() is not None)
+                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name in the library
+                        open_partitions.discard(message.partition())
+                    else:
+                        raise self._away(error.str())
+            self._consumer.unassign()
+        return keys
+
+    # ---- the brokers
+
+    @property
+    def _group(self) -> str:
+        """The transactional id, and the group in which the position is committed."""
+        return f"floodmark-delivery-{self.route.name}"
+
+    @property
+    def _where(self) -> str:
+        return f"delivery '{self.route.name}'"
+
+    def _away(self, why: str) -> Away:
+        fix = "It goes on once the brokers answer."
+        return Away(self._where, "an answer of the brokers", why, fix, code="DELIVERY-001")
+
+    @contextmanager
+    def _reaching(self, *, sending: bool = False) -> Iterator[None]:
+        """Errors of the library as what a delivery does about them. What was begun is given up."""
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except (KafkaException, SystemError) as raised:
+            cause = (
+                raised if isinstance(raised, KafkaException) else raised.__cause__
+            )  # raised by the library inside of a callback
+            if not isinstance(cause, KafkaException):
+                raise
+            error = cause.args[0]
+            if sending and self._producer is not None and not error.fatal():
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(_ANSWER_SECONDS)
+            fenced = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - as above
+            if error.code() in fenced or "fenced" in self._seen.last:
+                fix = "Only one process may run it: stop the other one, or give this delivery a name of its own, deliver=[ToKafka(..., name=...)]."
+                raise LifecycleError(
+                    self._where, "to be the only one", "another process of it", fix, code="LIFECYCLE-240"
+                ) from raised
+            if error.code() in _REFUSED:
+                fix = f"Mend it, and restart the delivery: floodmark restart {self.route.name}"
+                raise ConnectorError(
+                    self._where, "brokers that take it", error.str(), fix, code="DELIVERY-008"
+                ) from raised
+            raise self._away(f"{error.str()}{f' ({self._seen.last})' if self._seen.last else ''}") from raised
+
+
+_REFUSED = frozenset({10, 29, 30, 31, 53, 87})
+"""Codes of Kafka's errors that no repetition mends: a message that is too large (10), no permission for topic, group, cluster or transactional id (29, 30, 31,
+53), a message that the topic does not take (87)."""
+
+
+class _Keys:
+    """Keys of messages, in a table that leaves the memory when there are many."""
+
+    def __init__(self) -> None:
+        self._table = sqlite3.connect("", isolation_level=None)
+        self._table.execute("CREATE TABLE keys (key BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def put(self, key: bytes | None, *, alive: bool) -> None:
+        """The last message of a key has a value, or none."""
+        if key is not None:
+            query = "INSERT OR IGNORE INTO keys VALUES (?)" if alive else "DELETE FROM keys WHERE key = ?"
+            self._table.execute(query, (key,))
+
+    def without(self, batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
+        """The batches, whose keys are left out."""
+        for batch in batches:
+            self._table.executemany("DELETE FROM keys WHERE key = ?", [(_key(change),) for change in batch])
+            yield batch
+
+    def left(self) -> Iterator[bytes]:
+        """The other keys."""
+        return (key for (key,) in self._table.execute("SELECT key FROM keys"))
+
+
+def _key(change: Change) -> bytes:
+    """The key of a message: that of the result as JSON, or the name of a row of final results."""
+    return document(change.values).encode() if change.values else change.key.encode()

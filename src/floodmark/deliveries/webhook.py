@@ -1,0 +1,115 @@
+"""Webhooks: a request per change, sent again with the same key until it is received."""
+
+from __future__ import annotations
+
+import http.client
+from dataclasses import dataclass, field
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from floodmark.core import crash
+from floodmark.core.errors import ConnectorError
+from floodmark.core.time import span
+from floodmark.deliveries.documents import document
+from floodmark.deliveries.sink import Away, Change, Changes, Sink
+from floodmark.spec.assets.delivery import Route
+from floodmark.spec.assets.to_webhook import ToWebhook
+from floodmark.spec.values import secret
+from floodmark.spec.values.secret import Env
+
+_RECEIVED = range(200, 300)
+_LATER = frozenset({408, 409, 423, 425, 429}) | frozenset(range(500, 600))
+"""Answers after which the same request is sent again."""
+
+
+@dataclass(slots=True)
+class WebhookSink(Sink):
+    """A program that is called.
+
+    Args:
+        settings: of the delivery.
+        route: the delivery.
+    """
+
+    commit_by_commit: ClassVar[bool] = True
+
+    settings: ToWebhook
+    route: Route
+    _connection: http.client.HTTPConnection | None = field(default=None, init=False)
+    _path: str = field(default="/", init=False)
+    _headers: dict[str, str] = field(default_factory=dict, init=False)
+
+    def prepare(self) -> None:
+        """Read the secrets; the first request connects."""
+        self.close()
+        url = urlsplit(self._text(self.settings.url))
+        if url.scheme not in {"http", "https"} or not url.hostname:
+            fix = "Correct the variable that holds it."
+            raise ConnectorError(self._where, "a URL of http or https", "another one", fix, code="DELIVERY-003")
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(url.hostname, url.port, timeout=span(self.settings.timeout) / 1000)
+        self._path = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+        own = {name: self._text(value) for name, value in self.settings.headers.items()}
+        self._headers = {"Content-Type": "application/json", **own}
+
+    def deliver(self, changes: Changes, number: int) -> None:
+        """Send each change."""
+        if changes.whole and changes.before is not None:
+            self._send({"change": "replace", "commit": changes.position.version}, f"{changes.position.table}-{number}")
+        for batch in changes.batches:
+            for change in batch:
+                self._send(self._document(change), f"{changes.position.table}-{change.at}-{change.key}")
+            crash.point("delivery.after_batch")
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _document(self, change: Change) -> dict[str, object]:
+        kind = "delete" if change.row is None else "upsert"
+        return {"commit": change.at, "change": kind, "key": dict(change.values), "row": change.row}
+
+    def _send(self, body: dict[str, object], key: str) -> None:
+        """One request.
+
+        Raises:
+            Away: no answer, or one that says: later.
+            ConnectorError: DELIVERY-008, the receiver refuses it.
+        """
+        assert self._connection is not None
+        about = {"delivery": self.route.name, "output": self.route.output.table}
+        headers = {**self._headers, "Idempotency-Key": key}
+        try:
+            self._connection.request("POST", self._path, document({**about, **body}).encode(), headers)
+            answer = self._connection.getresponse()
+            reply, status = answer.read(2000), answer.status
+        except (OSError, http.client.HTTPException) as error:
+            fix = "It goes on once the receiver answers."
+            got = (
+                f"none within {self.settings.timeout}"
+                if isinstance(error, TimeoutError)
+                else f"{type(error).__name__}: {error}"
+            )
+            raise Away(self._where, "an answer of the receiver", got, fix, code="DELIVERY-001") from error
+        if status in _LATER:
+            fix = "It goes on once the receiver takes it."
+            raise Away(self._where, "a receiver that takes it", f"answer {status}", fix, code="DELIVERY-001")
+        if status not in _RECEIVED:
+            fix = f"Mend the receiver, or the delivery's headers, and restart the delivery: floodmark restart {self.route.name}"
+            got = f"{status}: {reply[:200].decode('utf-8', 'replace')}"
+            raise ConnectorError(self._where, f"an answer of 2xx to {key}", got, fix, code="DELIVERY-008")
+
+    @property
+    def _where(self) -> str:
+        return f"delivery '{self.route.name}'"
+
+    def _text(self, value: str | Env) -> str:
+        if isinstance(value, str):
+            return value
+        text = secret.read(value)
+        if not text:
+            fix = "Set it where floodmark runs, also for its supervisor and Dagster."
+            got = f"nothing in {secret.described(value)}"
+            raise ConnectorError(self._where, "a secret", got, fix, code="DELIVERY-003")
+        return text

@@ -1,0 +1,333 @@
+"""Deliveries to programs, topics and folders: received at least once with one key per change, in order; and what is wrong with a sink."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+import small_lake
+from delivery_process import route
+from delivery_schedule import process
+from small_lake import TOTALS, row
+from streams import PLAIN
+
+from floodmark import Env, ToFiles, ToKafka, ToWebhook
+from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
+from floodmark.deliveries.files import MANIFEST
+from floodmark.deliveries.run import Delivery, deliver
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.assets.delivery import Route, routes
+from floodmark.spec.values.schema import RETRACTION
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two micro-batches: 'a' is 10, 'b' is 2, 'c' was retracted."""
+    return small_lake.make(tmp_path / "lake")
+
+
+def bound(delivery: Any) -> Route:
+    """The delivery of the results."""
+    return routes(TOTALS, [delivery], "test")[0]
+
+
+class Hook:
+    """A program that is called; ``answers`` says what it answers next, or waits."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, Any], str | None]] = []
+        self.answers: list[int | Callable[[], int]] = []
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                hook.requests.append((self.headers["Idempotency-Key"], body, self.headers["X-Token"]))
+                answer = hook.answers.pop(0) if hook.answers else 204
+                self.send_response(answer if isinstance(answer, int) else answer())
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def seen(self) -> list[tuple[str, Any, Any]]:
+        """(change, key, total) of each request."""
+        return [
+            (body["change"], body.get("key", {}).get("key"), (body.get("row") or {}).get("total"))
+            for _, body, _ in self.requests
+        ]
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    """A program that is called."""
+    made = Hook()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+# ---- programs
+
+
+@pytest.mark.feature("Z28")
+def test_a_program_is_told_each_change_from_the_first_start_on(
+    lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    told = bound(ToWebhook(hook.url, headers={"X-Token": Env("TOKEN")}))
+    deliver(told, lake, until_caught_up=True)
+    assert hook.requests == []
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    deliver(told, lake, until_caught_up=True)
+    assert sorted(hook.seen) == [("delete", "b", None), ("upsert", "d", 4)]
+    assert {token for *_, token in hook.requests} == {"s3cret"}
+    deliver(told, lake, until_caught_up=True)
+    assert len(hook.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "point", ["delivery.before_rows", "delivery.after_batch", "delivery.before_note", "delivery.after_note"]
+)
+def test_a_change_that_is_sent_again_has_the_key_that_it_had(lake: Lake, hook: Hook, point: str) -> None:
+    assert process(lake, TOTALS, "webhook", hook.url, at=point) != 0
+    small_lake.batch(lake, 2, [row("b", 3, 7), row("d", 4, 8)])
+    assert process(lake, TOTALS, "webhook", hook.url) == 0
+    keys = {key: (body["change"], body["key"]["key"], body["row"]["total"]) for key, body, _ in hook.requests}
+    assert sorted(keys.values()) == [("upsert", "a", 10), ("upsert", "b", 2), ("upsert", "b", 3), ("upsert", "d", 4)]
+    assert all(
+        (body["change"], body["key"]["key"], body["row"]["total"]) == keys[key] for key, body, _ in hook.requests
+    )
+
+
+def test_a_program_that_hangs_or_is_ill_is_waited_for_and_asked_again(lake: Lake, hook: Hook) -> None:
+    over, told, stop = threading.Event(), list[str](), threading.Event()
+
+    def hang() -> int:
+        over.wait(60)
+        return 204
+
+    hook.answers = [503, hang]
+    deliver(
+        bound(ToWebhook(hook.url, timeout="200 ms", start="earliest")),
+        lake,
+        stop=stop,
+        on_wait=told.append,
+        on_delivery=lambda _: stop.set(),
+    )
+    over.set()
+    where = "waiting: delivery 'totals_to_webhook': expected"
+    assert told == [
+        f"{where} a receiver that takes it, got answer 503",
+        f"{where} an answer of the receiver, got none within 200 ms",
+        "",
+    ]
+    assert {(kind, key) for kind, key, _ in hook.seen} == {("upsert", "a"), ("upsert", "b")}
+    assert len({key for key, *_ in hook.requests}) == 2, "sent again under the keys of before"
+
+
+def test_a_program_that_refuses_a_change_stops_the_delivery(lake: Lake, hook: Hook) -> None:
+    hook.answers = [422]
+    with pytest.raises(
+        ConnectorError, match="DELIVERY-008 .*an answer of 2xx.*422.*floodmark restart totals_to_webhook"
+    ):
+        deliver(bound(ToWebhook(hook.url, start="earliest")), lake, until_caught_up=True)
+
+
+def test_wrong_settings_are_refused() -> None:
+    for wrong in ({"timeout": "0 s"}, {"start": "now"}):
+        with pytest.raises(DefinitionError, match="DEFINITION-337 ToWebhook"):
+            ToWebhook("https://hooks.example.com/x", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="DEFINITION-298"):
+        ToWebhook("https://me:secret@hooks.example.com/x")
+    for wrong in ({"folder": ""}, {"folder": "x", "format": "xml"}):
+        with pytest.raises(DefinitionError, match="DEFINITION-336 ToFiles"):
+            ToFiles(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="DEFINITION-312 .*transactional.id.*name="):
+        ToKafka("sales", "broker:9092", properties={"transactional.id": "mine"})
+    with pytest.raises(DefinitionError, match="DEFINITION-311"):
+        ToKafka("sales", "broker")
+
+
+# ---- folders
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_each_commit_is_a_file_of_changes(lake: Lake, tmp_path: Path, kind: Any) -> None:
+    folder = tmp_path / "out"
+    written = bound(ToFiles(str(folder), format=kind, changes=True))
+    deliver(written, lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    deliver(written, lake, until_caught_up=True)
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == [f"0000000000-1.{kind}", f"0000000001-2.{kind}", MANIFEST]
+    last = folder / names[1]
+    if kind == "parquet":
+        rows = pq.read_table(last).to_pylist()
+    elif kind == "json":
+        rows = [json.loads(line) for line in last.read_text().splitlines()]
+    else:
+        head, *lines = (line.split(",") for line in last.read_text().splitlines())
+        rows = [dict(zip(head, line, strict=True)) for line in lines]
+    assert sorted((r["_change"], r["key"], f"{r['total'] or ''}") for r in rows) == [
+        ("delete", "b", ""),
+        ("upsert", "d", "4"),
+    ]
+
+
+def test_files_of_revised_results_need_changes() -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-331 delivery 'totals_to_files'"):
+        bound(ToFiles("out"))
+    assert routes(PLAIN, [ToFiles("out")], "test")[0].delivery.located(Path("/shop")) == ToFiles("/shop/out")
+
+
+def test_a_folder_that_cannot_be_written_is_waited_for(lake: Lake, tmp_path: Path) -> None:
+    folder, told, stop = tmp_path / "out", list[str](), threading.Event()
+    folder.write_text("a file is in the way")
+
+    def clear(text: str) -> None:
+        told.append(text)
+        if folder.is_file():
+            folder.unlink()
+
+    written = bound(ToFiles(str(folder), changes=True))
+    deliver(written, lake, stop=stop, on_wait=clear, on_delivery=lambda _: stop.set())
+    assert told[0].startswith("waiting: delivery 'totals_to_files': expected a folder that takes files")
+    assert told[1:] == [""]
+
+
+# ---- topics
+
+
+def messages(broker: Broker, topic: str) -> list[Any]:
+    """The messages that were committed, of a topic of one partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.servers,
+            "group.id": "test",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = list[Any]()
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(message)
+    consumer.close()
+    return found
+
+
+def last_values(broker: Broker, topic: str) -> dict[str, int]:
+    """Key -> total, as a compacted topic has them."""
+    last = {message.key(): message.value() for message in messages(broker, topic)}
+    return {json.loads(key)["key"]: json.loads(value)["total"] for key, value in last.items() if value is not None}
+
+
+def test_a_topic_has_keys_values_tombstones_and_headers(lake: Lake, broker: Broker) -> None:
+    topic = broker.topic(1)
+    sent = route(TOTALS, "kafka", broker.servers, topic)
+    deliver(sent, lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    deliver(sent, lake, until_caught_up=True)
+    assert last_values(broker, topic) == small_lake.totals(lake) == {"a": 10, "d": 4}
+    gone = next(message for message in messages(broker, topic) if message.value() is None)
+    assert dict(gone.headers()) == {"floodmark-output": b"totals", "floodmark-commit": b"2", "floodmark-number": b"1"}
+
+
+@pytest.mark.soak
+def test_without_transactions_messages_that_are_sent_again_have_the_headers_that_they_had(
+    lake: Lake, broker: Broker
+) -> None:
+    topic = broker.topic(1)
+    for point in ("delivery.before_position", "delivery.after_commit", "delivery.before_note"):
+        assert process(lake, TOTALS, "messages", broker.servers, topic, at=point) != 0
+        small_lake.batch(lake, 2, [row("d", 4, 8)])
+    assert process(lake, TOTALS, "messages", broker.servers, topic) == 0
+    named = {
+        (message.key(), *map(bytes, dict(message.headers()).values())): message.value()
+        for message in messages(broker, topic)
+    }
+    assert len(named) < len(messages(broker, topic))
+    assert all(
+        named[(message.key(), *dict(message.headers()).values())] == message.value()
+        for message in messages(broker, topic)
+    )
+    assert last_values(broker, topic) == small_lake.totals(lake)
+
+
+def test_a_position_that_the_brokers_have_forgotten_sends_all_anew_and_takes_back_what_is_gone(
+    lake: Lake, broker: Broker
+) -> None:
+    topic = broker.topic(1)
+    sent = route(TOTALS, "kafka", broker.servers, topic)
+    deliver(sent, lake, until_caught_up=True)
+    broker.admin.delete_consumer_groups([f"floodmark-delivery-{sent.name}"])[f"floodmark-delivery-{sent.name}"].result()
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION)])
+    seen: list[Delivery] = []
+    deliver(sent, lake, until_caught_up=True, on_delivery=seen.append)
+    assert [one.whole for one in seen] == [True]
+    assert last_values(broker, topic) == small_lake.totals(lake) == {"a": 10}
+
+
+def test_a_second_process_fences_the_first(lake: Lake, broker: Broker) -> None:
+    topic = broker.topic(1)
+    sent, stop = route(TOTALS, "kafka", broker.servers, topic), threading.Event()
+
+    def elsewhere(_: Delivery) -> None:
+        sink = sent.delivery.sink(sent)
+        sink.prepare()
+        sink.close()
+        small_lake.batch(lake, 2, [row("d", 4, 8)])
+
+    with pytest.raises(LifecycleError, match="LIFECYCLE-240 delivery 'totals_to_kafka': expected to be the only one"):
+        deliver(sent, lake, stop=stop, on_delivery=elsewhere)
+    deliver(sent, lake, until_caught_up=True)
+    assert last_values(broker, topic) == small_lake.totals(lake)
+
+
+def test_a_topic_that_is_not_there_is_told(lake: Lake, broker: Broker) -> None:
+    with pytest.raises(ConnectorError, match="DELIVERY-009 .*the topic 'no_such_topic'.*cleanup.policy=compact"):
+        deliver(route(TOTALS, "kafka", broker.servers, "no_such_topic"), lake, until_caught_up=True)
+
+
+@pytest.mark.soak
+def test_a_broker_that_is_killed_in_the_middle_is_waited_for(lake: Lake, broker: Broker) -> None:
+    topic, stop, told, seen = broker.topic(1), threading.Event(), list[str](), list[Delivery]()
+    sent = route(TOTALS, "kafka", broker.servers, topic)
+
+    def then(delivery: Delivery) -> None:
+        seen.append(delivery)
+        if len(seen) == 1:
+            broker.kill()
+            small_lake.batch(lake, 2, [row("d", 4, 8)])
+        else:
+            stop.set()
+
+    def wait(text: str) -> None:
+        told.append(text)
+        if not broker.alive:
+            broker.start()
+
+    deliver(sent, lake, stop=stop, on_delivery=then, on_wait=wait)
+    assert told[0].startswith("waiting: delivery 'totals_to_kafka': expected an answer of the brokers, got ")
+    assert last_values(broker, topic) == small_lake.totals(lake)
+    assert len(messages(broker, topic)) == 3

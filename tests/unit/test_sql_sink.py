@@ -1,0 +1,141 @@
+"""The sink of databases: values of every type come back as they left, on each database."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sinks
+from small_lake import TOTALS
+
+from floodmark import ToSql
+from floodmark.core.errors import ConnectorError
+from floodmark.deliveries.sink import Change, Changes
+from floodmark.deliveries.sql import KEY
+from floodmark.lake.stream.delivered import Delivered
+from floodmark.spec.assets.delivery import Route
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import Column, Schema
+
+TYPES = {
+    "key": "string",
+    "small": "tinyint",
+    "large": "bigint",
+    "real": "float",
+    "number": "double",
+    "exact": "decimal(38,10)",
+    "whole": "decimal(38,0)",
+    "flag": "boolean",
+    "bytes": "binary",
+    "day": "date",
+    "at": "timestamp",
+    "many": "array<bigint>",
+    "named": "map<string,double>",
+    "parts": "struct<a:bigint,b:timestamp>",
+}
+OUTPUT = Output(
+    name="",
+    table="typed",
+    schema=Schema(tuple(Column(name=name, type=kind) for name, kind in TYPES.items())),
+    revisable=True,
+    keys=("key",),
+)
+NOON = datetime(2025, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
+ROW: dict[str, Any] = {
+    "key": "a 'quoted' 😀 \\ text ",
+    "small": -128,
+    "large": 2**63 - 1,
+    "real": 0.5,
+    "number": -1.7976931348623157e308,
+    "exact": Decimal("1234567890123456789012345678.0123456789"),
+    "whole": Decimal("-99999999999999999999999999999999999999"),
+    "flag": True,
+    "bytes": bytes(range(256)),
+    "day": date(1, 1, 1),
+    "at": NOON,
+    "many": [1, None, -(2**63)],
+    "named": {"x": 1.5},
+    "parts": {"a": 1, "b": NOON},
+}
+NULLS = dict.fromkeys(TYPES)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.soak)])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of a new database of each kind."""
+    with sinks.database(request.param) as address:
+        yield address
+
+
+def deliver(url: str, *changes: Change, number: int = 0, **settings: Any) -> None:
+    """One delivery."""
+    delivery = ToSql(url, **settings)
+    sink = delivery.sink(Route(name="typed_to_sql", operator=TOTALS, output=OUTPUT, delivery=delivery))
+    sink.prepare()
+    at = sink.position()
+    number = 0 if at is None else at.number + 1
+    position = Delivered(table="t", version=number, number=number)
+    sink.deliver(Changes(batches=iter([list(changes)]), position=position, before=at), number)
+    assert sink.position() == position
+    sink.close()
+
+
+def change(key: str, row: dict[str, Any] | None) -> Change:
+    """Of the result of a key."""
+    return Change(key * 32, row, {}, 0)
+
+
+def test_values_of_every_type_come_back(url: str) -> None:
+    deliver(url, change("a", ROW), change("b", NULLS))
+    there = {row.pop(KEY): row for row in sinks.rows(url, "typed")}
+    assert there["b" * 32] == NULLS
+    found = there["a" * 32]
+    decimals = {name: Decimal(str(found.pop(name))) for name in ("exact", "whole")}
+    assert decimals == {name: ROW[name] for name in decimals}
+    at = found.pop("at")
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    assert isinstance(at, datetime)
+    assert (at if at.tzinfo else at.replace(tzinfo=UTC)) == NOON
+    assert f"{found.pop('day')}" == "0001-01-01"
+    texts = {name: json.loads(str(found.pop(name))) for name in ("many", "named", "parts")}
+    assert texts == {"many": ROW["many"], "named": ROW["named"], "parts": {"a": 1, "b": NOON.isoformat()}}
+    assert found == {name: ROW[name] for name in found}
+
+
+def test_a_result_is_updated_deleted_and_there_once(url: str) -> None:
+    deliver(url, change("c", ROW), change("d", ROW))
+    deliver(url, change("c", ROW | {"large": 7}), change("d", None), change("e", None))
+    there = {row[KEY]: row["large"] for row in sinks.rows(url, "typed")}
+    assert (there["c" * 32], there.get("d" * 32), there.get("e" * 32)) == (7, None, None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_a_database_lacks_are_refused_or_null(url: str, value: float) -> None:
+    lacking = url.startswith("mysql") or (url.startswith("sqlite") and math.isnan(value))
+    wanted = change("f", ROW | {"number": value})
+    if lacking:
+        with pytest.raises(ConnectorError, match='DELIVERY-007 .*column number: .*nan="null"'):
+            deliver(url, wanted)
+        assert "f" * 32 not in {row[KEY] for row in sinks.rows(url, "typed")}
+        deliver(url, wanted, nan="null")
+    else:
+        deliver(url, wanted)
+    (found,) = (row["number"] for row in sinks.rows(url, "typed") if row[KEY] == "f" * 32)
+    assert found is None if lacking else found == value or math.isnan(value)
+    deliver(url, change("f", None))
+
+
+def test_a_text_that_postgresql_lacks_is_refused(url: str) -> None:
+    wanted = change("g", ROW | {"key": "a\x00b"})
+    if url.startswith("postgresql"):
+        with pytest.raises(ConnectorError, match="DELIVERY-007 .*column key: .*character 0"):
+            deliver(url, wanted)
+    else:
+        deliver(url, wanted)
+        assert "a\x00b" in {row["key"] for row in sinks.rows(url, "typed")}
