@@ -43,7 +43,7 @@ def fields_left_out(
     """
     if not tells_unknown(source.contract):
         return LeftOut()
-    added = source.connector.added
+    added = source.connector.adds()
     rows_with, looked_at, size = dict[str, int](), 0, 0
     for index in chain(range(min(_FIRST, len(records))), range(_FIRST, len(records), _EVERY)):
         record = records[index]

@@ -138,10 +138,13 @@ class _Checker:
     contract: type[Contract] = field(init=False)
     schema: Schema = field(init=False)
     rescued: str | None = field(init=False)
+    hidden: frozenset[str] = field(init=False)
+    """Fields that the connector adds and the contract does not name, which are no unknown fields of the row."""
 
     def __post_init__(self) -> None:
         self.contract, self.schema = self.rules.source.contract, self.rules.source.schema
         self.rescued = rescued_field(self.contract)
+        self.hidden = self.rules.source.connector.adds() - inputs_of(self.contract).keys()
 
     def run(self, records: Iterable[Record | Columns]) -> Iterator[Batch]:
         """The batches of the records: whole columns are checked at once if each of their rows is good, other rows one by one."""
@@ -195,7 +198,7 @@ class _Checker:
                 self._break(record, record.reason)
             else:
                 try:
-                    model = check(record.value)
+                    model = check(self._shown(record.value))
                     models.append(self._fields(model))
                     accepted.append(record)
                 except ValidationError as error:
@@ -205,6 +208,12 @@ class _Checker:
             if len(accepted) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield self._flush()
                 size = 0
+
+    def _shown(self, value: object) -> object:
+        """A value without what the connector has added and the contract does not name."""
+        if isinstance(value, dict) and not self.hidden.isdisjoint(value):
+            return {name: content for name, content in value.items() if name not in self.hidden}
+        return value
 
     def _fields(self, model: Any) -> dict[str, Any]:
         if self.rescued is None:

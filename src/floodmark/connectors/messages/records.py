@@ -86,7 +86,7 @@ class Messages:
     _decode: Decode = field(init=False)
 
     def __post_init__(self) -> None:
-        self.added = self.settings.added & inputs_of(self.contract).keys()
+        self.added = self.settings.adds() & inputs_of(self.contract).keys()
         self._decode = decoder(self.settings, self.where, self.source)
 
     @property

@@ -63,6 +63,10 @@ class Connector:
         """
         return self
 
+    def adds(self) -> frozenset[str]:
+        """Fields that these settings add to each row: ``added``, unless a connector has a choice."""
+        return self.added
+
     def partition_of(self, unit: str) -> str:  # noqa: ARG002 - for connectors with partitions
         """The source partition of all rows of a unit, by the unit's name; empty unless the connector is ``partitioned``."""
         return ""
@@ -117,7 +121,6 @@ class Files(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.files:reader"
-    added: ClassVar[frozenset[str]] = Debezium.added
 
     path: str
     format: Literal["csv", "json", "parquet", "avro", "text", "logfmt"] | None = None
@@ -162,6 +165,10 @@ class Files(Connector):
     def pattern_of_lines(self) -> str:
         """Of text."""
         return {"logfmt": "logfmt", "text": f"the pattern {self.pattern}"}.get(self.format or "", "")
+
+    def adds(self) -> frozenset[str]:
+        """Those of changes."""
+        return frozenset() if self.envelope is None else self.envelope.added
 
     def meaning(self) -> dict[str, Any]:
         """Which changes are rows."""
@@ -260,6 +267,10 @@ class DeltaTable(Connector):
     def located(self, folder: Path) -> Self:
         """With an absolute path."""
         return replace(self, path=located(self.path, folder))
+
+    def adds(self) -> frozenset[str]:
+        """Those of changes."""
+        return frozenset() if self.read == "appends" else self.added
 
     def meaning(self) -> dict[str, Any]:
         """Which changes are rows."""

@@ -76,7 +76,7 @@ class Kafka(Connector):
     implementation: ClassVar[str] = "floodmark.connectors.readers.kafka:reader"
     partitioned: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = frozenset(
-        {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted", *Debezium.added}
+        {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted"}
     )
 
     topic: str
@@ -174,6 +174,10 @@ class Kafka(Connector):
                 'schema=Path(__file__).with_name("click.avsc").read_text().'
             )
             raise DefinitionError(f'{where}, format="{self.format}"', expected, got, fix, code="DEFINITION-314")
+
+    def adds(self) -> frozenset[str]:
+        """Those of messages, and those of changes."""
+        return self.added if self.envelope is None else self.added | self.envelope.added
 
     def meaning(self) -> dict[str, Any]:
         """Which changes are rows."""
