@@ -304,8 +304,8 @@ def _free_port() -> int:
 
 
 def _identifier() -> str:
-    """An id as Kafka writes it: 16 random bytes, base64 for URLs."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """An id as Kafka writes it: 16 random bytes, base64 for URLs; its tool takes one that begins with a dash for an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
 if __name__ == "__main__":  # the set-up of the tests
