@@ -191,7 +191,7 @@ def test_credentials_of_a_registry_are_references(
         )
 
     try:
-        with pytest.raises(ConnectorError, match="CONNECTOR-242.*REGISTRY_TOKEN"):
+        with pytest.raises(ConnectorError, match="CONNECTOR-235.*REGISTRY_TOKEN"):
             land(clicks(token=Env("REGISTRY_TOKEN")), tmp_path)
         monkeypatch.setenv("REGISTRY_TOKEN", "old")
         with pytest.raises(ConnectorError, match="CONNECTOR-241.*401"):

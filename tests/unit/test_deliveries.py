@@ -126,7 +126,7 @@ def test_a_password_that_is_written_out_is_refused() -> None:
 
 
 def test_a_url_by_reference_that_is_not_there_is_told(lake: Lake) -> None:
-    with pytest.raises(ConnectorError, match="DELIVERY-003 .*nothing in variable NO_SUCH_URL"):
+    with pytest.raises(ConnectorError, match="CONNECTOR-235 .*variable NO_SUCH_URL"):
         deliver(route(Env("NO_SUCH_URL")), lake, until_caught_up=True)  # type: ignore[arg-type]
 
 

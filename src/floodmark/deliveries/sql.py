@@ -16,16 +16,16 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from floodmark.connectors.databases import engine_of
 from floodmark.core import crash
-from floodmark.core.errors import ConnectorError, LifecycleError, SetupError, shown
+from floodmark.core.errors import ConnectorError, LifecycleError, shown
 from floodmark.core.types import Type
 from floodmark.core.types import parse as parse_type
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
-from floodmark.spec.assets.to_sql import ToSql
+from floodmark.spec.assets.to_sql import DIALECTS, ToSql
 from floodmark.spec.values import secret
-from floodmark.spec.values.secret import Env, SecretFile
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Dialect, Engine
@@ -243,27 +243,13 @@ class SqlSink(Sink):
         return secret.described(settings.url) if not isinstance(settings.url, str) else settings.url
 
     def _connect(self) -> Engine:
-        settings = self.settings
-        url = settings.url if isinstance(settings.url, str) else secret.read(settings.url)
-        where = f"delivery '{self.route.name}'"
-        if not url:
-            assert isinstance(settings.url, Env | SecretFile)
-            fix = "Set it where floodmark runs, also for its supervisor and Dagster."
-            got = f"nothing in {secret.described(settings.url)}"
-            raise ConnectorError(where, "the URL of a database", got, fix, code="DELIVERY-003")
+        settings, where = self.settings, f"delivery '{self.route.name}'"
         try:
-            parsed = sa.make_url(url)
-            options = _options(parsed.get_backend_name())
-            engine = sa.create_engine(parsed, pool_pre_ping=True, **options)
-        except (KeyError, exc.ArgumentError, exc.NoSuchModuleError):
-            fix = "For example postgresql+psycopg://lander:password@db/shop, mariadb+pymysql://..., sqlite:////data/shop.db."
-            raise ConnectorError(
-                where, "the URL of a database with transactions", "something else", fix, code="DELIVERY-003"
-            ) from None
-        except ImportError as error:
-            fix = "pip install 'floodmark[sql]'"
-            got = f"none: {error}"
-            raise SetupError(where, "the driver of its database", got, fix, code="SETUP-111") from error
+            engine = engine_of(settings.url, settings.password, where=where, setting="ToSql(...)", options=_options)
+        except KeyError as error:
+            fix = f"Deliver to one of these: {', '.join(DIALECTS)}."
+            expected = "a database that deliveries know"
+            raise ConnectorError(where, expected, str(error), fix, code="DELIVERY-003") from error
         if engine.dialect.name == "sqlite":
             _begin_immediately(engine)
         return engine

@@ -107,9 +107,4 @@ class WebhookSink(Sink):
     def _text(self, value: str | Env) -> str:
         if isinstance(value, str):
             return value
-        text = secret.read(value)
-        if not text:
-            fix = "Set it where floodmark runs, also for its supervisor and Dagster."
-            got = f"nothing in {secret.described(value)}"
-            raise ConnectorError(self._where, "a secret", got, fix, code="DELIVERY-003")
-        return text
+        return secret.needed(value, where=self._where, name="of the webhook", setting="ToWebhook(...)")

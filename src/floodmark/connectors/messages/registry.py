@@ -137,14 +137,10 @@ class Registry:
         """The secret behind a reference, read again for each request, as tokens are renewed.
 
         Raises:
-            ConnectorError: CONNECTOR-242, there is none.
+            ConnectorError: CONNECTOR-235, there is none.
         """
-        text = secret.read(reference)
-        if not text:
-            where = f"{self._where}, schema registry, {secret.described(reference)}"
-            fix = "Set it where floodmark runs, also for its supervisor and Dagster; or correct SchemaRegistry(...)."
-            raise ConnectorError(where, "a secret", "nothing", fix, code="CONNECTOR-242")
-        return text
+        where = f"{self._where}, schema registry"
+        return secret.needed(reference, where=where, name="of the registry", setting="SchemaRegistry(...)")
 
     def _refused(self, error: urllib.error.HTTPError) -> ConnectorError:
         expected = f"an answer of {self._settings.url}"

@@ -19,14 +19,13 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from floodmark.connectors.databases import engine_of
 from floodmark.connectors.unit import NOWHERE, Pending, Reader, Unit, Values
-from floodmark.core.errors import ConnectorError, SetupError, closest
+from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import is_patient, waits
 from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.source import Source
 from floodmark.spec.rows.sql_table import SqlTable
-from floodmark.spec.values import secret
-from floodmark.spec.values.secret import Env, SecretFile
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
+_POOLED_SECONDS = 3600
+"""After that a connection is made anew: servers close those that are idle for long."""
 _TOGETHER = 5_000
 """Rows that are taken over from the database at once."""
 _LOOKS_PER_LAG = 20
@@ -346,31 +347,17 @@ def _of_process(reader: SqlReader) -> tuple[int, str]:
 
 
 def _engine(reader: SqlReader) -> Engine:
-    """The engine of a process for a table, with its secrets.
-
-    Raises:
-        ConnectorError: CONNECTOR-235, a variable or a file of a secret is missing or empty; 280, the url is none.
-        SetupError: SETUP-130, the driver of the database is not installed.
-    """
-    from sqlalchemy import create_engine, exc, make_url  # noqa: PLC0415 - as above
-
+    """The engine of a process for a table. Raises ConnectorError and SetupError, as ``engine_of``."""
     settings, key = reader.settings, _of_process(reader)
     with _lock:
         if key in _engines:
             return _engines[key]
-    where, written = reader.where, settings.url
-    url = make_url(
-        secret.needed(written, where=where, name="url", setting="url= of SqlTable(...)")
-        if isinstance(written, Env | SecretFile)
-        else written
+    engine = engine_of(
+        settings.url,
+        settings.password,
+        where=reader.where,
+        setting="SqlTable(...)",
+        options=lambda _: {"pool_recycle": _POOLED_SECONDS},
     )
-    if settings.password is not None:
-        password = secret.needed(settings.password, where=where, name="password", setting="password= of SqlTable(...)")
-        url = url.set(password=password)
-    try:
-        engine = create_engine(url, pool_pre_ping=True, pool_recycle=3600)
-    except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
-        fix = "Install it where floodmark runs and on workers of a cluster: pip install 'floodmark[sql]' has those of PostgreSQL and MariaDB."
-        raise SetupError(where, f"the driver of {url.drivername}", "none", fix, code="SETUP-130") from error
     with _lock:
         return _engines.setdefault(key, engine)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.assets.delivery import Delivery, Guarantee
-from floodmark.spec.values.secret import Env, Secret, SecretFile
+from floodmark.spec.values.database import dialect_of
+from floodmark.spec.values.secret import Secret
 
-_URL = re.compile(r"(?P<dialect>[a-z0-9]+)(\+[a-z0-9_]+)?://(?P<rest>.*)", re.DOTALL)
-_PASSWORD = re.compile(r"[^@/]*:[^@/]+@")
 DIALECTS = ("sqlite", "postgresql", "mariadb", "mysql")
 """Databases with transactions and upserts, by SQLAlchemy's name."""
 
@@ -25,9 +23,10 @@ class ToSql(Delivery):
     ``_floodmark_positions`` says how far each delivery has got.
 
     Args:
-        url: of the database, for SQLAlchemy: ``"sqlite:////data/shop.db"``, ``"postgresql+psycopg://lander@db/shop"``; by reference if it has a
-            password: ``Env("SHOP_DATABASE")``.
+        url: of the database, for SQLAlchemy: ``"sqlite:////data/shop.db"``, ``"postgresql+psycopg://lander@db/shop"``; or a reference to one
+            that has a password: ``Env("SHOP_DATABASE")``.
         table: name of the table; by default that of the output's.
+        password: where it is, if the URL has none.
         schema: of the table, for databases that have schemas.
         nan: what becomes of NaN and infinities in a database without them (SQLite has no NaN, MariaDB neither): ``"stop"`` the delivery, or ``"null"``.
 
@@ -42,19 +41,16 @@ class ToSql(Delivery):
     url: str | Secret
     table: str = ""
     _: KW_ONLY
+    password: Secret | None = None
     schema: str | None = None
     nan: Literal["stop", "null"] = "stop"
 
     def __post_init__(self) -> None:
         """Check the settings."""
         where = f"ToSql({self.table!r})" if self.table else "ToSql"
-        match = _URL.fullmatch(self.url) if isinstance(self.url, str) else None
+        dialect = dialect_of(self.url, self.password, where, code="DEFINITION-335")
         checks: dict[str, tuple[bool, str, str]] = {
-            "url": (
-                isinstance(self.url, Env | SecretFile) or (match is not None and match["dialect"] in DIALECTS),
-                f"a URL of {', '.join(DIALECTS)}, or where one is: Env(...) or SecretFile(...)",
-                "something else",  # perhaps with a password
-            ),
+            "url": (dialect in {"", *DIALECTS}, f"a URL of {', '.join(DIALECTS)}", dialect),
             "table": (isinstance(self.table, str), "the name of a table", repr(self.table)),
             "schema": (self.schema is None or isinstance(self.schema, str), "a name or None", repr(self.schema)),
             "nan": (self.nan in {"stop", "null"}, '"stop" or "null"', repr(self.nan)),
@@ -62,11 +58,6 @@ class ToSql(Delivery):
         for name, (fits, expected, got) in checks.items():
             if not fits:
                 raise DefinitionError(f"{where}, {name}", expected, got, f"Correct {name}.", code="DEFINITION-335")
-        if match is not None and _PASSWORD.match(match["rest"]):
-            fix = 'Name the variable or the file that holds the whole URL: ToSql(Env("SHOP_DATABASE")).'
-            raise DefinitionError(
-                f"{where}, url", "a password by reference", "one that is written out", fix, code="DEFINITION-298"
-            )
 
     @property
     def retracts(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
@@ -11,10 +10,8 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
 from floodmark.spec.rows.checks import not_negative
 from floodmark.spec.rows.connector import Connector
-from floodmark.spec.values.secret import Env, Secret, SecretFile
-
-_URL = re.compile(r"[A-Za-z0-9_]+(\+[A-Za-z0-9_]+)?://(?P<authority>[^/]*)")
-_WITH_PASSWORD = re.compile(r"[^@]*:[^@]+@")
+from floodmark.spec.values.database import dialect_of
+from floodmark.spec.values.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +54,16 @@ class SqlTable(Connector):
     def __post_init__(self) -> None:
         """Check the settings."""
         where = f"SqlTable({self.name!r})"
-        by_name = isinstance(self.url, Env | SecretFile)
-        url = _URL.match(self.url) if isinstance(self.url, str) else None
         checks: dict[str, tuple[bool, str]] = {
             "name": (_is_text(self.name), "the name of a table"),
             "increasing": (_is_text(self.increasing), "the name of a column"),
             "rows_per_unit": (isinstance(self.rows_per_unit, int) and self.rows_per_unit >= 1, "at least 1"),
-            "password": (self.password is None or isinstance(self.password, Env | SecretFile), "a secret by reference"),
-            "url": (by_name or url is not None, '"dialect+driver://user@host/database", or Env("NAME")'),
         }
         for name, (fits, expected) in checks.items():
             if not fits:
-                got = name if name in {"url", "password"} else f"{name}={getattr(self, name)!r}"  # perhaps a secret
+                got = f"{name}={getattr(self, name)!r}"
                 raise DefinitionError(where, expected, got, f"Correct {name}.", code="DEFINITION-350")
-        if url is not None and _WITH_PASSWORD.match(url["authority"]):
-            fix = (
-                'Name the variable or the file that holds it: url="...://user@host/...", password=Env("SHOP_PASSWORD").'
-            )
-            raise DefinitionError(where, "a password by reference", "one in the url", fix, code="DEFINITION-298")
+        dialect_of(self.url, self.password, where, code="DEFINITION-350")
         not_negative(self.lag, f"{where}, lag")
 
     @property
