@@ -35,11 +35,14 @@ BOUNDED = ("ambush:executor", "bounded:delays")
 UNBOUNDED = ("ambush:worker", "unbounded:streaks", "crash:micro_batch.before_main:2", "unbounded:windy")
 
 
-@pytest.mark.feature("O1", "O2", "O4", "F12")
 @pytest.mark.parametrize(
     ("in_bucket", "steps"),
     [
-        pytest.param(True, ("end", *BOUNDED, *UNBOUNDED), id="bucket"),
+        pytest.param(
+            *(True, ("end", *BOUNDED, *UNBOUNDED)),
+            id="bucket",
+            marks=pytest.mark.feature("O1", "O2", "O4", "O6", "F12", "X13"),
+        ),
         pytest.param(
             *(False, ("end", "bounded:streaks", "bounded:windy", "unbounded:delays", *BOUNDED, *UNBOUNDED)),
             id="folder",

@@ -327,7 +327,7 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: f
         "browser": "page" in asked,
         "dagster": test.startswith("tests/orchestration/"),
         "cluster": "cluster" in asked,
-        "kafka": "kafka" in words,
+        "kafka": "kafka" in words or "broker" in asked,
         "airflow": "airflow" in words,
     }
     assert (*covered,) == (*RISKS[:1], "embedded", *RISKS[1:])

@@ -45,8 +45,13 @@ def held(lake: Path) -> Counter[tuple[int, int, int]]:
     return Counter({row: count for row, count in rows.items() if count})
 
 
-@pytest.mark.feature("D3")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 9))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.feature("D3", "Z27")),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 9)),
+    ],
+)
 def test_what_has_landed_is_what_the_table_holds(broker: Broker, tmp_path: Path, seed: int) -> None:
     drawn, topic, killed = random.Random(seed), broker.topic(3), 0
     database, log = Database(drawn), list[list[Sent]]()

@@ -78,11 +78,10 @@ def ids(lake: Path) -> list[int]:
     return [row["id"] for row in landed(lake)]
 
 
-@pytest.mark.feature("X16")
 @pytest.mark.parametrize(
     ("shop", "seed"),
     [
-        ("postgresql", 0),
+        pytest.param("postgresql", 0, marks=pytest.mark.feature("X16", "Z27")),
         *(
             pytest.param(database, seed, marks=pytest.mark.soak)
             for database in ("sqlite", "postgresql", "mariadb")
