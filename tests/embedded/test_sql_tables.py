@@ -152,12 +152,12 @@ def test_a_value_lands_once_it_was_seen_for_the_lag(tmp_path: Path, monkeypatch:
     with shop.begin() as connection:
         connection.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY, at TEXT, cents BIGINT)"))
     insert(shop, 1, 3)
-    now, slept = [100.0], list[float]()
+    now, slept, come = [100.0], list[float](), [(2, 4), (6,), (5,)]
 
     def sleep(seconds: float) -> None:
         if seconds:
             slept.append(seconds)
-            insert(shop, *((2, 4) if len(slept) == 1 else (6,)))
+            insert(shop, *come.pop(0))
         now[0] += seconds
 
     class Clock:
@@ -170,6 +170,10 @@ def test_a_value_lands_once_it_was_seen_for_the_lag(tmp_path: Path, monkeypatch:
     assert (ids(tmp_path / "lake"), slept) == ([1, 2, 3], [300.0])
     land(orders, tmp_path / "lake")
     assert (ids(tmp_path / "lake"), slept) == ([1, 2, 3, 4], [300.0, 300.0])
+    land(orders, tmp_path / "lake")
+    assert (ids(tmp_path / "lake"), slept) == ([1, 2, 3, 4, 5, 6], [300.0, 300.0, 300.0])
+    land(orders, tmp_path / "lake")
+    assert len(slept) == 3, "nothing has come, so there is nothing to wait for"
 
 
 def test_a_landing_that_goes_on_looks_again_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ class SqlReader(Reader):
                 a value, 284 values of another kind.
         """
         position = positions.get("", _BEGINNING)
-        end = self._settled()
+        end = self._settled(position)
         if end is None:
             return Pending(())
         self._check_kind(end, position)
@@ -158,7 +158,7 @@ class SqlReader(Reader):
             yield Unit(name=f"{position or 'beginning'}..{reached}", position=reached)
             position = reached
 
-    def _settled(self) -> Any:
+    def _settled(self, position: str) -> Any:
         """The largest value up to which all rows are there; None if there is none.
 
         A landing that goes on comes again for what is not settled yet. Any other waits once, and lands what was there when it began.
@@ -170,7 +170,7 @@ class SqlReader(Reader):
             if look is not None and (not looks or (goes_on and look.at - looks[-1].at >= lag / _LOOKS_PER_LAG)):
                 looks.append(look)
             first = looks[0] if looks else None
-        if first is None:
+        if first is None or (not goes_on and _position(first.largest) == position):
             return None
         if not goes_on:
             time.sleep(max(first.at + lag - time.monotonic(), 0))
