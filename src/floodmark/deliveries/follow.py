@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -21,6 +22,7 @@ from floodmark.lake.table.commits import decode, progress_of
 from floodmark.lake.table.files import rows_of
 from floodmark.lake.table.rows import row_schema
 from floodmark.spec.assets.delivery import Route
+from floodmark.spec.values.schema import PARTITION
 
 if TYPE_CHECKING:
     from pyarrow import dataset
@@ -212,8 +214,10 @@ class Log:
     # ---- rows
 
     @property
-    def _schema(self) -> object:
-        return row_schema(self.route.output.schema)
+    def _schema(self) -> pa.Schema:
+        """Of rows in tables; with the column of asset partitions, by whose values a divided table skips files."""
+        schema, output = row_schema(self.route.output.schema), self.route.output
+        return schema if output.partitions is None else schema.append(pa.field(PARTITION, pa.string()))
 
     def _version(self, version: int) -> dataset.Dataset:
         return DeltaTable(self.path, version=version).to_pyarrow_dataset(schema=self._schema)
