@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,17 @@ def test_a_savepoint_is_made_shown_checked_exported_and_deleted(shop: Path, tmp_
     refused(program(shop, "savepoint", "create", OPERATOR, "--lake", str(tmp_path / "empty")), "LIFECYCLE-030")
 
 
+def deliver(shop: Path) -> None:
+    """Deliver the results, of a table that is divided by days: the database has those that count."""
+    for kind in ("files", "sql"):
+        said(shop, "deliver", f"{OPERATOR}_to_{kind}")
+    with closing(sqlite3.connect(shop / "sink.db")) as connection:
+        delivered = connection.execute(f"SELECT count(*), sum(cents) FROM {OPERATOR}").fetchone()
+    current = DeltaTable(str(shop / "lake" / "outputs" / f"{OPERATOR}__current")).to_pyarrow_table().to_pylist()
+    counted = [row["cents"] for row in current if row["_kind"] == 0]
+    assert delivered == (len(counted), sum(counted))
+
+
 def test_a_change_is_applied_and_taken_back(shop: Path) -> None:
     operators = next(path for path in (shop / "operators").glob("*.py") if OPERATOR in path.read_text())
     old = operators.read_text()
@@ -102,13 +115,21 @@ def test_a_change_is_applied_and_taken_back(shop: Path) -> None:
     done = said(shop, "apply", OPERATOR, "--rebuild", "--note", "the largest one")
     (back,) = re.findall(rf"floodmark (rollback {OPERATOR} --to \S+)", done)
     said(shop, "run", OPERATOR, "--unbounded", "--until-caught-up")
+    deliveries = f'ToFiles("out", changes=True), ToSql("sqlite:///{shop}/sink.db")'
+    assets = shop / "assets" / "orders.py"
+    declared = assets.read_text().replace("hourly_sales,", f"hourly_sales,\n    deliver=[{deliveries}],", 1)
+    assets.write_text(declared.replace("import Bounded", "import ToFiles, ToSql, Bounded"))
+    deliver(shop)
     assert all("'largest'" in row for row in rows(shop))
     assert len(rows(shop)) == len(before)
     dry = said(shop, *back.split(), "--dry-run")
     assert "would lose" in dry
+    assert f"{OPERATOR}_to_files has delivered {OPERATOR} up to version" in dry
     assert all("'largest'" in row for row in rows(shop)), "a dry run changes nothing"
     assert "restore that" in said(shop, *back.split())
     assert rows(shop) == before
+    deliver(shop)
+    assert f"{OPERATOR}_to_files has delivered" in said(shop, "apply", OPERATOR, "--rebuild", "--dry-run")
     operators.write_text(old)
     said(shop, "run", OPERATOR, "--unbounded", "--until-caught-up")
     assert rows(shop) == before

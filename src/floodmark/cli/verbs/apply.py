@@ -43,6 +43,8 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
     streams, applied, failure = known(opened, console.say), list[dict[str, Any]](), None
     for operator in (one for one in opened.workspace.operators if one.name in named):
         run_by = streams if streams is not None and streams.deployments([operator.name]) else None
+        for sentence in _outside(opened, operator) if request.rebuild else ():
+            console.say(sentence)
         if dry_run:
             applied.append(_checked(opened, console, run_by, operator, request))
             continue
@@ -56,6 +58,13 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
             applied[-1] |= action.outcome
             failure = failure or action.failure(f"upgrade to {action.version}")
     console.document({"lake": opened.lake, "done": not dry_run and failure is None, "applied": applied}, failure)
+
+
+def _outside(opened: LoadedWorkspace, operator: Operator) -> list[str]:
+    from floodmark.deliveries.outside import outside
+    from floodmark.lake.folder.paths import Lake
+
+    return outside(opened.workspace.deliveries, Lake.of(opened.workspace.settings), {operator.name})
 
 
 def _checked(

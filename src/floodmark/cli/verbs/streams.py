@@ -51,13 +51,19 @@ def rollback(
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    from floodmark.deliveries.outside import outside as left_outside
     from floodmark.lake.folder.paths import Lake
-    from floodmark.lake.restore import savepoints
+    from floodmark.lake.restore import cuts, savepoints
     from floodmark.lake.restore.rollback import prepare, roll_back
+    from floodmark.lake.stream import timeline
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = savepoints.of(lake, chosen.name, name)
     streams, taken = known(opened, console.say), list[Step]()
+    readers = () if request.leave_readers else cuts.readers(chosen.name, timeline.streams(lake))
+    outside = left_outside(opened.workspace.deliveries, lake, {chosen.name, *readers})
+    for sentence in outside:
+        console.say(sentence)
     if dry_run:
         prepared = prepare(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers, keep=False)
         taken = _steps(lake, streams, prepared)
@@ -94,6 +100,7 @@ def rollback(
         "done": not dry_run,
         "left": list(prepared.left),
         "emptied": list(prepared.emptied),
+        "outside": outside,
         "targets": [asdict(target) for target in prepared.switch.targets],
         "steps": documents(taken),
     }

@@ -58,6 +58,11 @@ class Delivery:
         """Whether the sink can take back what it was given: a result that is revised or deleted."""
         return False
 
+    @property
+    def revocable(self) -> bool:
+        """Whether nothing of what was taken back is left behind a rollback, so that the sink holds what the output holds."""
+        return False
+
     def located(self, folder: Path) -> Self:  # noqa: ARG002 - for deliveries with paths
         """These settings with absolute paths.
 

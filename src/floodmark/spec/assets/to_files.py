@@ -56,3 +56,8 @@ class ToFiles(Delivery):
     def retracts(self) -> bool:
         """Only as changes."""
         return self.changes
+
+    @property
+    def revocable(self) -> bool:
+        """All results are written anew, and earlier files removed; changes stay."""
+        return not self.changes

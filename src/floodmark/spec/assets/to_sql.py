@@ -63,3 +63,8 @@ class ToSql(Delivery):
     def retracts(self) -> bool:
         """Results are updated and deleted by key."""
         return True
+
+    @property
+    def revocable(self) -> bool:
+        """The table is as the output is."""
+        return True
