@@ -54,6 +54,7 @@ def test_spark_reads_the_columns_and_rows_that_are_needed(spark: SparkSession, t
     (part,) = plans(spark, narrow, Lake(str(tmp_path)))
     read = part.text.partition("ReadSchema: ")[2]
     assert "value:bigint" in read
+    assert read.split()[0].endswith(">"), "the schema is whole"
     assert "unread" not in read
     assert re.search(r"DataFilters: .*\(key#\d+ = a\)", part.text), "the condition reaches the scan"
 

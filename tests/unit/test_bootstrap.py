@@ -41,7 +41,9 @@ class Clone:
             monkeypatch.setattr(bootstrap, name, value)
         monkeypatch.setattr(bootstrap.subprocess, "run", self.run)
         monkeypatch.setattr(
-            bootstrap.shutil, "which", lambda name: f"/usr/bin/{name}" if name in self.programs else None
+            bootstrap.shutil,
+            "which",
+            lambda name, path=None: f"/usr/bin/{name}" if name in self.programs else None,
         )
         monkeypatch.setattr(bootstrap.os, "geteuid", lambda: 1000)
         self.free_megabytes(10_000)
@@ -172,7 +174,7 @@ def test_java_that_is_missing_is_said_where_it_may_not_be_installed(clone: Clone
     assert bootstrap.is_complete("base")
 
 
-def test_root_gets_java_and_chromium_from_debian(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_gets_java_chromium_and_mariadb_from_debian(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap.os, "geteuid", lambda: 0)
     clone.programs.add("apt-get")
     clone.failing = "find_java"
@@ -180,13 +182,14 @@ def test_root_gets_java_and_chromium_from_debian(clone: Clone, monkeypatch: pyte
     installed = [
         command.split()[-1] for command in clone.commands if command.startswith("apt-get") and "install" in command
     ]
-    assert installed == ["openjdk-17-jre-headless", "chromium"]
+    assert installed == ["openjdk-17-jre-headless", "chromium", "mariadb-server-core"]
     assert (clone.venv / ".browser").exists()
 
 
-def test_without_chromium_the_set_is_not_complete_and_says_so_each_time(clone: Clone) -> None:
+def test_without_chromium_and_mariadb_the_set_is_not_complete_and_says_so_each_time(clone: Clone) -> None:
     assert [bootstrap.main("browser"), bootstrap.main("browser")] == [0, 0]
     assert clone.text.count("*** NO CHROMIUM: the browser tests will FAIL.") == 2
+    assert clone.text.count("*** NO MARIADB: tests of databases will FAIL.") == 2
     assert not (clone.venv / ".browser").exists()
     assert bootstrap.is_complete("ready")
 

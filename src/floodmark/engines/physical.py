@@ -21,6 +21,9 @@ from floodmark.spec.values.schema import MARKER, STAMP_DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_LENGTH, _LONGEST = "spark.sql.maxMetadataStringLength", "10000"
+"""Spark cuts columns and conditions of a scan after a hundred characters; here only very long ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physical:
@@ -55,7 +58,12 @@ def plans(spark: SparkSession, operator: Operator, lake: Lake) -> list[Physical]
     from floodmark.engines.spark.bounded.run import compute
 
     outputs = compute(operator, inputs, Interval(), "as_landed", [], plan_only=True).outputs
-    return [Physical(name=output.table, engine="Spark", text=_text(rows)) for output, rows in outputs]
+    usual = spark.conf.get(_LENGTH)
+    spark.conf.set(_LENGTH, _LONGEST)
+    try:
+        return [Physical(name=output.table, engine="Spark", text=_text(rows)) for output, rows in outputs]
+    finally:
+        spark.conf.set(_LENGTH, str(usual))
 
 
 def _by_sail(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> list[Physical]:

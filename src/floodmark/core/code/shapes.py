@@ -6,7 +6,7 @@ import typing
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import cached_property, partial, partialmethod, singledispatchmethod
@@ -17,6 +17,10 @@ from typing import Any
 from floodmark.core.code.origin import name_of, of_library
 
 _ALIASES = (GenericAlias, type(typing.List[int]), type(typing.Optional[int]), UnionType)  # noqa: UP006, UP045 - their types
+
+
+LATER = MappingProxyType({"floodmark": "later"})
+"""Metadata of a setting that a declaration has got in a later release: at its default it is no part of a fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,11 @@ def _state(value: Any, state: Any) -> tuple[Any, ...]:
         isinstance(state, tuple) and state and all(s is None or isinstance(s, dict) for s in state)
     ):  # (attributes, slots)
         state = {name: held for part in state for name, held in (part or {}).items()}
+    if isinstance(state, list) and is_dataclass(value):  # of slots that cannot be changed: the values of the fields
+        later = [
+            field.metadata == LATER and held == field.default for field, held in zip(fields(value), state, strict=True)
+        ]
+        return ([held for held, is_later in zip(state, later, strict=True) if not is_later],)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         return () if state is None else (state,)
     lazy = {n for kind in type(value).__mro__ for n, v in vars(kind).items() if isinstance(v, cached_property)}

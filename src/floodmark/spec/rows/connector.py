@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from attrs import frozen
 
+from floodmark.core.code.shapes import LATER
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
 from floodmark.spec.rows.checks import not_negative
@@ -134,7 +135,7 @@ class Files(Connector):
     skip: int = 0
     pattern: str | None = None
     min_age: str | timedelta | None = None
-    envelope: Debezium | None = None
+    envelope: Debezium | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         self._check_pattern()
