@@ -21,7 +21,7 @@ from postgres import serving as serving_postgres
 from processes import killed_at
 from pydantic import Field
 from sql_orders import land, landed, source
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 
 from floodmark import Contract, Env, EventTime, SqlTable
 from floodmark.connectors.readers import sql
@@ -142,6 +142,31 @@ def test_a_transaction_that_ends_late_is_waited_for(
         assert "wait for a transaction" in capsys.readouterr().err
         slow.commit()
     land(source(url_of(shop)), tmp_path)
+    assert ids(tmp_path) == [1, 2, 3]
+    shop.dispose()
+
+
+def test_a_transaction_that_begins_within_a_look_is_waited_for(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Between the two questions of a look one takes a value and stays open, and another goes past it."""
+    shop = create_engine(database(postgres, f"of_{uuid.uuid4().hex}"))
+    with shop.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (id BIGINT PRIMARY KEY, at VARCHAR(40), cents BIGINT)"))
+    insert(shop, 1)
+    orders = source(url_of(shop))
+    looking = sql._engine(orders.connector.reader(orders))  # type: ignore[arg-type]
+    with shop.connect() as slow:
+
+        def between(*about: Any) -> None:
+            if ("max(" in about[2] or "pg_current_snapshot" in about[2]) and not slow.in_transaction():
+                put(slow, 2)
+                insert(shop, 3)
+
+        event.listen(looking, "after_cursor_execute", between)
+        land(orders, tmp_path)
+        assert slow.in_transaction()
+        slow.commit()
+        event.remove(looking, "after_cursor_execute", between)
+    land(orders, tmp_path)
     assert ids(tmp_path) == [1, 2, 3]
     shop.dispose()
 

@@ -73,11 +73,13 @@ class _Look(NamedTuple):
     Args:
         at: monotonic clock before the look, s.
         largest: value of the column.
+        oldest: number of PostgreSQL's oldest transaction at work; 0 elsewhere.
         running: number of the first transaction of PostgreSQL that had not begun; 0 elsewhere.
     """
 
     at: float
     largest: Any
+    oldest: int
     running: int
 
 
@@ -164,17 +166,19 @@ class SqlReader(Reader):
         A landing that goes on comes again for what is not settled yet. Any other waits once, and lands what was there when it began.
         """
         lag, goes_on = self.settings.lag_ms / 1000, is_patient()
-        look, oldest = self._asked(self._look)
+        look = self._asked(self._look)
+        if look is None:
+            return None
         with _lock:
             looks = _looks.setdefault(_of_process(self), deque())
-            if look is not None and (not looks or (goes_on and look.at - looks[-1].at >= lag / _LOOKS_PER_LAG)):
+            if not looks or (goes_on and look.at - looks[-1].at >= lag / _LOOKS_PER_LAG):
                 looks.append(look)
-            first = looks[0] if looks else None
-        if first is None or (not goes_on and _position(first.largest) == position):
-            return None
+            first, oldest = looks[0], look.oldest
         if not goes_on:
+            if _position(first.largest) == position:
+                return None
             time.sleep(max(first.at + lag - time.monotonic(), 0))
-            oldest = self._asked(self._look)[1]
+            oldest = self._asked(self._transactions)[0]
             if first.running > oldest:
                 sys.stderr.write(
                     f"{self.source}: rows of {self.settings.name} wait for a transaction of the database that has not ended. The next landing reads them.\n"
@@ -187,16 +191,25 @@ class SqlReader(Reader):
                 looks.appendleft(settled)  # until a newer one is
         return None if settled is None else settled.largest
 
-    def _look(self, connection: Connection) -> tuple[_Look | None, int]:
-        """The table now, None if it has no row; and the number of PostgreSQL's oldest transaction at work."""
-        from sqlalchemy import func, select, text  # noqa: PLC0415 - as above
+    def _look(self, connection: Connection) -> _Look | None:
+        """The table now; None if it has no row.
 
-        at, oldest, running = time.monotonic(), 0, 0
-        if connection.dialect.name == "postgresql":
-            snapshot = "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() AS s"
-            oldest, running = (int(number) for number in connection.execute(text(snapshot)).one())
-        largest = connection.execute(select(func.max(self._column()))).scalar()
-        return (None if largest is None else _Look(at, largest, running)), oldest
+        The transactions at work are asked for behind the value: each that has a smaller value has begun by then.
+        """
+        from sqlalchemy import func, select  # noqa: PLC0415 - as above
+
+        at, largest = time.monotonic(), connection.execute(select(func.max(self._column()))).scalar()
+        return None if largest is None else _Look(at, largest, *self._transactions(connection))
+
+    def _transactions(self, connection: Connection) -> tuple[int, int]:
+        """Numbers of PostgreSQL's oldest transaction at work, and of the first that has not begun; 0 elsewhere."""
+        from sqlalchemy import text  # noqa: PLC0415 - as above
+
+        if connection.dialect.name != "postgresql":
+            return 0, 0
+        snapshot = "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() AS s"
+        oldest, running = connection.execute(text(snapshot)).one()
+        return int(oldest), int(running)
 
     def _check_values(self, connection: Connection) -> None:
         from sqlalchemy import inspect, select, text  # noqa: PLC0415 - as above
