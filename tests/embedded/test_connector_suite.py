@@ -8,6 +8,7 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,27 +40,30 @@ def written(row: Row) -> dict[str, Any]:
 
 
 class JsonFiles(Input):
-    """A file per portion."""
+    """Files of a few rows; of many rows one file."""
 
     files = 0
-
-    def connector(self) -> Connector:
-        return Files(str(self.folder / "inbox"), format="json", min_age="0 s")
-
-    def put(self, lines: Sequence[dict[str, Any]]) -> None:
-        (self.folder / "inbox").mkdir(exist_ok=True)
-        self.files += 1
-        made = self.folder / f"{self.files}.tmp"
-        made.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        made.rename(self.folder / "inbox" / f"{self.files:04}.json")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         (folder / "inbox").mkdir()
 
+    def connector(self) -> Connector:
+        return Files(str(self.folder / "inbox"), format="json", min_age="0 s")
+
+    def write(self, lines: Sequence[dict[str, Any]], file: Path) -> None:
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def put(self, lines: Sequence[dict[str, Any]]) -> None:
+        self.files += 1
+        made = self.folder / f"{self.files}.tmp"
+        self.write(lines, made)
+        made.rename(self.folder / "inbox" / f"{self.files:04}")
+
     def add(self, rows: Sequence[Row]) -> None:
-        for begin in range(0, len(rows), 9 if len(rows) < 1000 else len(rows)):
-            self.put([written(row) for row in rows[begin : begin + 9 if len(rows) < 1000 else None]])
+        size = 9 if len(rows) < 1000 else len(rows)
+        for begin in range(0, len(rows), size):
+            self.put([written(row) for row in rows[begin : begin + size]])
 
     def add_broken(self, count: int) -> None:
         self.put([BROKEN] * count)
@@ -74,18 +78,9 @@ class ParquetFiles(JsonFiles):
     def connector(self) -> Connector:
         return Files(str(self.folder / "inbox"), format="parquet", min_age="0 s")
 
-    def put(self, lines: Sequence[dict[str, Any]]) -> None:
-        self.files += 1
-        made = self.folder / f"{self.files}.tmp"
-        rows = [Row.model_construct(**line) for line in lines]
-        columns = {
-            "at": [line["at"] for line in lines],
-            "number": [r.number for r in rows],
-            "text": [r.text for r in rows],
-        }
-        table = pa.table({**columns, "at": pa.array(columns["at"]).cast(pa.timestamp("us", "UTC"))}).cast(SCHEMA)
-        pq.write_table(table, made)
-        made.rename(self.folder / "inbox" / f"{self.files:04}.parquet")
+    def write(self, lines: Sequence[dict[str, Any]], file: Path) -> None:
+        rows = [{**line, "at": datetime.fromisoformat(line["at"])} for line in lines]
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), file)
 
 
 class DeltaCommits(Input):

@@ -31,7 +31,7 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
-from floodmark.connectors.unit import Columns, Reader, Record, Unit
+from floodmark.connectors.unit import Columns, Reader, Unit
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError
 from floodmark.engines.embedded.landing import run as embedded
@@ -312,11 +312,10 @@ def _pickled(reader: Reader) -> Reader:
 
 def _read(reader: Reader, unit: Unit) -> list[Any]:
     """What a unit holds, row by row."""
-    content, rows = reader.open(unit), list[Any]()
-    for entry in content.records():
-        records = entry.records() if isinstance(entry, Columns) else [entry]
-        rows += [record.value if isinstance(record, Record) else record for record in records]
-    return [*rows]
+    rows = list[Any]()
+    for entry in reader.open(unit).records():
+        rows += [record.value for record in entry.records()] if isinstance(entry, Columns) else [entry.value]
+    return rows
 
 
 def _killed(input_: Input, lake: Path, point: str) -> bool:

@@ -38,8 +38,7 @@ def send(spark: SparkSession, package: Path, code: Path) -> None:
 
 _DOOR = """\
 import importlib, pathlib, sys
-place = pathlib.Path(__file__)
-folder = next(str(f / {name!r}) for f in place.parents if (f / {name!r}).is_dir())
+folder = next(str(f / {name!r}) for f in pathlib.Path(__file__).parents if (f / {name!r}).is_dir())
 if folder not in sys.path:
     sys.path.insert(0, folder)
 del sys.modules[__name__]
