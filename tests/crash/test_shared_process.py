@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from seeds import seed_of
 from stored import rows
+from supervised import PATIENCE_SECONDS, fleet_of, supervisors
 
 from floodmark.control.processes import placement
 from floodmark.control.processes import supervisor as supervising
-from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state import store as control_store
 from floodmark.control.state.records import Driver
@@ -29,7 +28,6 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.core import crash
 from floodmark.core.errors import SetupError
 
-PATIENCE_SECONDS = 300
 OTHERS = ("readings", "sums", "counts")
 STREAMS = (*OTHERS, "guilty")
 CODE = '''
@@ -106,35 +104,17 @@ POINTS = [
 @pytest.fixture
 def fleet(tmp_path: Path, engine_name: str) -> Fleet:
     """A workspace in files, whose streams were started."""
-    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "readings"\n')
-    (tmp_path / "readings.py").write_text(CODE.replace("ROOT", str(tmp_path)).replace("ENGINE", engine_name))
-    (tmp_path / "inbox").mkdir()
-    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
-    sys.path.remove(str(tmp_path))
-    del sys.modules["readings"]
-    made = Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+    made = fleet_of(tmp_path, CODE.replace("ROOT", str(tmp_path)).replace("ENGINE", engine_name))
     put(tmp_path, 0)
-    made.start(workspace.streams)
+    made.start(made.workspace.streams)
     return made
 
 
 @pytest.fixture
 def supervising_with(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
-    """Supervisors whose first process dies at a point; whatever they started is gone afterwards."""
-
-    def make(point: str = "") -> Supervisor:
-        def command(driver: Driver) -> list[str]:
-            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
-            module = "floodmark.control.processes.driver"
-            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
-
-        return Supervisor(store=fleet.store, home=fleet.home, holder="one", command=command, say=lambda _: None)
-
-    yield make
-    for driver in [driver for name in STREAMS for driver in fleet.store.drivers(fleet.stream(name))]:
-        if driver.pid is not None and psutil.pid_exists(driver.pid):
-            with suppress(ProcessLookupError):
-                os.killpg(driver.pid, signal.SIGKILL)
+    """Supervisors of all streams."""
+    with supervisors(fleet, STREAMS) as supervisor:
+        yield supervisor
 
 
 def put(root: Path, number: int) -> None:
@@ -277,7 +257,7 @@ def test_all_streams_of_a_process_that_dies_between_two_writes_start_again_and_n
 ) -> None:
     for number in range(1, 4):
         put(fleet.root, number)
-    until(fleet, supervising_with(point), lambda drivers: run(drivers) and has_read(fleet, 4))
+    until(fleet, supervising_with(point=point), lambda drivers: run(drivers) and has_read(fleet, 4))
     assert any("killed by SIGKILL" in reasons(fleet, name) for name in STREAMS), point
 
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import sqlalchemy as sa
+import supervised
+from supervised import fleet_of, supervisors
 
 from floodmark.control.health.judgement import judged
 from floodmark.control.processes.holding import Holding
-from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state.records import Driver
 from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.vitals import vitals
-from floodmark.core import crash
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 
-PATIENCE_SECONDS = 300
 CODE = '''
 """A source, its operator, and where the results go."""
 from floodmark import Ascending, Contract, Env, EventTime, Files, Restart, Settings, Source, Stream, ToSql, Tumbling, Workspace
@@ -56,44 +50,19 @@ def workspace(environment: str = "dev") -> Workspace:
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """A workspace in files."""
     monkeypatch.setenv("SINK", f"sqlite:///{tmp_path}/sink.db")
-    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "minutes"\n')
-    (tmp_path / "minutes.py").write_text(CODE)
-    (tmp_path / "inbox").mkdir()
-    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
-    sys.path.remove(str(tmp_path))
-    del sys.modules["minutes"]
-    return Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+    return fleet_of(tmp_path, CODE)
 
 
 @pytest.fixture
 def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
-    """Supervisors whose first driver dies at a point; whatever they started is gone afterwards."""
-
-    def supervisor(point: str = "") -> Supervisor:
-        def command(driver: Driver) -> list[str]:
-            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
-            module = "floodmark.control.processes.driver"
-            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
-
-        return Supervisor(store=fleet.store, home=fleet.home, holder="one", command=command, say=lambda _: None)
-
-    yield supervisor
-    for driver in fleet.store.drivers(fleet.stream("minutely_to_sql")):
-        if driver.pid is not None and psutil.pid_exists(driver.pid):
-            os.killpg(driver.pid, signal.SIGKILL)
+    """Supervisors of the delivery."""
+    with supervisors(fleet, ["minutely_to_sql"]) as supervisor:
+        yield supervisor
 
 
 def until(supervisor: Supervisor, fleet: Fleet, seen: Callable[[Driver], object]) -> Driver:
     """Let a supervisor look until the newest driver is so."""
-    stream, end = fleet.stream("minutely_to_sql"), time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < end:
-        assert supervisor.tick()
-        newest = next(iter(fleet.store.drivers(stream)), None)
-        if newest is not None and seen(newest):
-            return newest
-        time.sleep(0.02)
-    drivers = fleet.store.drivers(stream)
-    raise AssertionError("\n".join(Path(driver.log).read_text()[-2000:] for driver in drivers if driver.log) or drivers)
+    return supervised.until(supervisor, fleet.stream("minutely_to_sql"), seen)
 
 
 def put(fleet: Fleet, sail: Sail, number: int) -> None:
@@ -119,7 +88,7 @@ def test_a_delivery_is_a_stream_that_is_killed_started_again_seen_and_stopped(
 ) -> None:
     put(fleet, sail, 0)
     fleet.start([fleet.workspace.stream("minutely_to_sql")])
-    supervisor = supervising("delivery.before_commit")
+    supervisor = supervising(point="delivery.before_commit")
     until(supervisor, fleet, lambda driver: driver.epoch == 1 and driver.state == "running" and driver.batch == 0)
     assert totals(fleet) == [0, 1]
     put(fleet, sail, 1)

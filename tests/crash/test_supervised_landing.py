@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+import supervised
 from stored import rows
+from supervised import fleet_of, supervisors
 
-from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import LEASE, Supervisor
 from floodmark.control.state.records import Driver
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core import crash
 from floodmark.spec.assets.restart import Restart
 
-PATIENCE_SECONDS = 300
 FILES = 4
 CODE = '''
 """A source."""
@@ -54,33 +51,16 @@ POINTS = [
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     """A workspace in files, whose source was started."""
-    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "readings"\n')
-    (tmp_path / "readings.py").write_text(CODE)
-    (tmp_path / "inbox").mkdir()
-    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
-    sys.path.remove(str(tmp_path))
-    del sys.modules["readings"]
-    made = Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
-    made.start(workspace.streams)
+    made = fleet_of(tmp_path, CODE)
+    made.start(made.workspace.streams)
     return made
 
 
 @pytest.fixture
 def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
-    """Supervisors whose first driver dies at a point; whatever they started is gone afterwards."""
-
-    def supervisor(holder: str = "one", point: str = "") -> Supervisor:
-        def command(driver: Driver) -> list[str]:
-            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
-            module = "floodmark.control.processes.driver"
-            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
-
-        return Supervisor(store=fleet.store, home=fleet.home, holder=holder, command=command, say=lambda _: None)
-
-    yield supervisor
-    for driver in fleet.store.drivers(fleet.stream("readings")):
-        if driver.pid is not None and psutil.pid_exists(driver.pid):
-            os.killpg(driver.pid, signal.SIGKILL)
+    """Supervisors of the source."""
+    with supervisors(fleet, ["readings"]) as supervisor:
+        yield supervisor
 
 
 def put(fleet: Fleet, number: int) -> None:
@@ -92,15 +72,7 @@ def put(fleet: Fleet, number: int) -> None:
 
 def until(one: Supervisor, seen: Callable[[Driver], object]) -> Driver:
     """Let a supervisor look until the newest driver is so."""
-    stream, end = one.store.deployments()[0].stream, time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < end:
-        assert one.tick()
-        newest = next(iter(one.store.drivers(stream)), None)
-        if newest is not None and seen(newest):
-            return newest
-        time.sleep(0.02)
-    drivers = one.store.drivers(stream)
-    raise AssertionError("\n".join(Path(driver.log).read_text()[-2000:] for driver in drivers if driver.log) or drivers)
+    return supervised.until(one, one.store.deployments()[0].stream, seen)
 
 
 def check(fleet: Fleet, files: int) -> None:

@@ -1,0 +1,64 @@
+"""Fleets and supervisors of tests of supervised streams, whose first drivers die at a point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from floodmark.control.processes.package import load
+from floodmark.control.processes.supervisor import Supervisor
+from floodmark.control.state.records import Driver
+from floodmark.control.streams.fleet import Fleet
+from floodmark.core import crash
+
+PATIENCE_SECONDS = 300
+
+
+def fleet_of(root: Path, code: str) -> Fleet:
+    """The fleet of a new workspace of one module, which has a folder ``inbox``."""
+    (root / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "streams_of_test"\n')
+    (root / "streams_of_test.py").write_text(code)
+    (root / "inbox").mkdir()
+    workspace = load(root, "dev", str(root), str(root / "lake"))
+    sys.path.remove(str(root))
+    del sys.modules["streams_of_test"]
+    return Fleet(workspace=workspace, root=root, say=lambda _: None)
+
+
+@contextmanager
+def supervisors(fleet: Fleet, streams: Sequence[str]) -> Iterator[Callable[..., Supervisor]]:
+    """Makes supervisors, each with a holder and the point at which the first process of a stream dies; whatever they started for these streams is gone behind the block."""
+
+    def supervisor(holder: str = "one", point: str = "") -> Supervisor:
+        def command(driver: Driver) -> list[str]:
+            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
+            module = "floodmark.control.processes.driver"
+            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
+
+        return Supervisor(store=fleet.store, home=fleet.home, holder=holder, command=command, say=lambda _: None)
+
+    yield supervisor
+    for driver in [driver for name in streams for driver in fleet.store.drivers(fleet.stream(name))]:
+        if driver.pid is not None and psutil.pid_exists(driver.pid):
+            with suppress(ProcessLookupError):  # streams may share one
+                os.killpg(driver.pid, signal.SIGKILL)
+
+
+def until(supervisor: Supervisor, stream: str, seen: Callable[[Driver], object]) -> Driver:
+    """Let a supervisor look until the newest driver of a stream, named as in the store, is so."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        assert supervisor.tick()
+        newest = next(iter(supervisor.store.drivers(stream)), None)
+        if newest is not None and seen(newest):
+            return newest
+        time.sleep(0.02)
+    drivers = supervisor.store.drivers(stream)
+    raise AssertionError("\n".join(Path(driver.log).read_text()[-2000:] for driver in drivers if driver.log) or drivers)
