@@ -31,6 +31,7 @@ FAMILIES = {
     "STATE": "State or a checkpoint does not belong to what reads it.",
     "CONNECTOR": "A source's input is missing, broken or has changed.",
     "DELIVERY": "What a delivery brings does not reach its sink.",
+    "SERVE": "A question to `floodmark serve` has no answer.",
     "EXECUTION": "A run failed.",
     "USER": "A function of yours raised.",
     "LIFECYCLE": "The action does not fit the moment.",

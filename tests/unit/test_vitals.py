@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from floodmark.cli.verbs.top import frame
+from floodmark.cli.verbs.reading.top import frame
 from floodmark.control.health.alerting import Alerting
 from floodmark.control.health.judgement import CONDITIONS
 from floodmark.control.processes.supervisor import LEASE

@@ -41,7 +41,8 @@ GROUPS = {
         "data-docs": "checks",
         "watermark": "watermark",
         "prove": "prove",
-        "diff": "diff",
+        "diff": "reading.diff",
+        "serve": "reading.serve",
     },
     "Change what runs, and go back": {
         "plan": "plan",
@@ -59,7 +60,7 @@ GROUPS = {
         "restart": "supervise",
         "logs": "supervise",
         "alerts": "supervise",
-        "top": "top",
+        "top": "reading.top",
         "supervise": "supervise",
         "maintain": "maintain",
         "deploy": "deploy",

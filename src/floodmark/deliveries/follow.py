@@ -153,7 +153,7 @@ class Log:
                 return self._whole(at, newest, table)
         files = [f"{self.path}/{name}" for step in steps for name in step.added]
         rows = self._results.appended(self._files(files), position.version)
-        return Changes(batches=rows, position=position, before=at)
+        return Changes(batches=rows.changes(), position=position, before=at, columns=rows.columns)
 
     # ---- kinds of changes
 
@@ -172,7 +172,15 @@ class Log:
                 break
         position = replace(position, number=0 if at is None else at.number + 1)
         rows = self._results.whole(self._version(version), version, self._current())
-        return Changes(batches=rows, position=position, before=at, whole=True, taken_back=at is not None)
+        taken_back = at is not None
+        return Changes(
+            batches=rows.changes(),
+            position=position,
+            before=at,
+            whole=True,
+            taken_back=taken_back,
+            columns=rows.columns,
+        )
 
     def _difference(self, step: _Step, at: Delivered, position: Delivered) -> Changes:
         version = step.entry.version
@@ -189,7 +197,7 @@ class Log:
             version,
             self._current() if step.by_hand else None,
         )
-        return Changes(batches=rows, position=position, before=at, taken_back=True)
+        return Changes(batches=rows.changes(), position=position, before=at, taken_back=True, columns=rows.columns)
 
     # ---- the log
 

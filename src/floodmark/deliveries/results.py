@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from floodmark.spec.values.schema import BOUNDED, MARKER, ROW
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
     from pyarrow import dataset
 
 _ROWS = 2_000
@@ -25,7 +26,9 @@ _KEY = ("_sequence", "_event_time")
 """What names a row of final results, with its number among equals: numbers of bounded runs are unique within their interval."""
 _STAYING = f"s._kind = {ROW} AND s._sequence >= {BOUNDED}"
 """Condition of last values by bounded runs, which stay until the stream has reached them; others may be ahead of the version that is delivered."""
-_NUMBER, _HAS = "_floodmark_number", "_floodmark_has"
+_NUMBER = "_floodmark_number"
+HAS = "_floodmark_has"
+"""Column that is false for a result that is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,15 @@ class Results:
     route: Route
     scratch: Path
 
-    def appended(self, rows: dataset.Dataset, at: int) -> Iterator[list[Change]]:
+    def appended(self, rows: dataset.Dataset, at: int) -> Selection:
         """The changes by rows that were appended."""
         columns, final = self._columns(), not self.route.keys
-        query = f"SELECT {columns}, _kind = {ROW} AS {_HAS} FROM ({self._last('rows')})"
+        query = f"SELECT {columns}, _kind = {ROW} AS {HAS} FROM ({self._last('rows')})"
         if final:
-            query = f"SELECT {columns}, true AS {_HAS} FROM ({self._numbered('rows')})"
+            query = f"SELECT {columns}, true AS {HAS} FROM ({self._numbered('rows')})"
         return self._changes(query, {"rows": rows}, at)
 
-    def whole(self, rows: dataset.Dataset, at: int, current: dataset.Dataset | None = None) -> Iterator[list[Change]]:
+    def whole(self, rows: dataset.Dataset, at: int, current: dataset.Dataset | None = None) -> Selection:
         """All results.
 
         Args:
@@ -58,12 +61,12 @@ class Results:
         """
         tables, columns = {"rows": rows}, self._columns()
         if not self.route.keys:
-            return self._changes(f"SELECT {columns}, true AS {_HAS} FROM ({self._numbered('rows')})", tables, at)
-        query = f"SELECT {columns}, true AS {_HAS} FROM ({self._last('rows')}) WHERE _kind = {ROW}"
+            return self._changes(f"SELECT {columns}, true AS {HAS} FROM ({self._numbered('rows')})", tables, at)
+        query = f"SELECT {columns}, true AS {HAS} FROM ({self._last('rows')}) WHERE _kind = {ROW}"
         if current is not None:
             tables["staying"] = current
             query += (
-                f" UNION ALL SELECT {columns}, true AS {_HAS} FROM staying AS s WHERE {_STAYING} AND NOT EXISTS "
+                f" UNION ALL SELECT {columns}, true AS {HAS} FROM staying AS s WHERE {_STAYING} AND NOT EXISTS "
                 f"(SELECT 1 FROM rows AS r WHERE _kind <> {MARKER} AND {self._same('r', 's')})"
             )
         return self._changes(query, tables, at)
@@ -75,7 +78,7 @@ class Results:
         after: dataset.Dataset,
         at: int,
         current: dataset.Dataset | None = None,
-    ) -> Iterator[list[Change]]:
+    ) -> Selection:
         """The changes by a commit that has replaced rows.
 
         Args:
@@ -97,7 +100,7 @@ class Results:
             for name in self.route.output.schema.names
         )
         query = (
-            f"{begin}, value AS ({self._last(near)}) SELECT {columns}, coalesce(v._kind = {ROW}, false) AS {_HAS} "
+            f"{begin}, value AS ({self._last(near)}) SELECT {columns}, coalesce(v._kind = {ROW}, false) AS {HAS} "
             f"FROM keys AS k LEFT JOIN value AS v ON {self._same('v', 'k')}"
         )
         if current is not None:
@@ -108,16 +111,14 @@ class Results:
             )
         return self._changes(query, tables, at)
 
-    def _rows_replaced(
-        self, begin: str, near: str, tables: Mapping[str, dataset.Dataset], at: int
-    ) -> Iterator[list[Change]]:
+    def _rows_replaced(self, begin: str, near: str, tables: Mapping[str, dataset.Dataset], at: int) -> Selection:
         """``difference`` of final results, each row of which is one."""
         was = near.replace("now_rows", "old_rows")
         names = ", ".join((*_KEY, _NUMBER))
         query = (
             f"{begin}, after AS ({self._numbered(near)}), before AS ({self._numbered(was)}) "
-            f"SELECT {self._columns()}, true AS {_HAS} FROM after UNION ALL BY NAME "
-            f"SELECT *, false AS {_HAS} FROM (SELECT {names} FROM before EXCEPT SELECT {names} FROM after)"
+            f"SELECT {self._columns()}, true AS {HAS} FROM after UNION ALL BY NAME "
+            f"SELECT *, false AS {HAS} FROM (SELECT {names} FROM before EXCEPT SELECT {names} FROM after)"
         )
         return self._changes(query, tables, at)
 
@@ -146,22 +147,63 @@ class Results:
             f"{left}.{quoted(name)} IS NOT DISTINCT FROM {right}.{quoted(name)}" for name in self.route.keys or _KEY
         )
 
-    # ---- changes
+    def _changes(self, query: str, tables: Mapping[str, dataset.Dataset], at: int) -> Selection:
+        return Selection(self.route, self.scratch, query, tables, at)
 
-    def _changes(self, query: str, tables: Mapping[str, dataset.Dataset], at: int) -> Iterator[list[Change]]:
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Changes that a query selects, to be read one way or the other.
+
+    Args:
+        route: the delivery.
+        scratch: folder for what memory does not hold.
+        query: DuckDB's SQL, with the columns of results, and ``HAS``.
+        tables: name in the query -> rows.
+        at: version of the output.
+    """
+
+    route: Route
+    scratch: Path
+    query: str
+    tables: Mapping[str, dataset.Dataset]
+    at: int
+
+    def changes(self) -> Iterator[list[Change]]:
+        """The changes one by one, some thousand at a time."""
         names = self.route.output.schema.names
         keys = self.route.keys
-        with _engine(self.scratch) as engine:
-            for name, rows in tables.items():
-                engine.register(name, rows)
-            for batch in engine.sql(query).to_arrow_reader(_ROWS):
+        with self._selected(self.query) as selected:
+            for batch in selected.to_arrow_reader(_ROWS):
                 changes = []
                 for row in batch.to_pylist(maps_as_pydicts="strict"):
                     named = tuple(row[name] for name in keys or (*_KEY, _NUMBER))
                     key = hashlib.blake2b(identity(named), digest_size=16).hexdigest()
                     values = {name: row[name] for name in keys}
-                    changes.append(Change(key, {name: row[name] for name in names} if row[_HAS] else None, values, at))
+                    changes.append(
+                        Change(key, {name: row[name] for name in names} if row[HAS] else None, values, self.at)
+                    )
                 yield changes
+
+    def columns(self, names: Sequence[str], order: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """The changes as Arrow columns.
+
+        Args:
+            names: columns to select.
+            order: columns to sort by; nulls come first, NaN last.
+            rows: most rows of a batch.
+        """
+        by = ", ".join(f"{quoted(name)} NULLS FIRST" for name in order)
+        query = f"SELECT {', '.join(map(quoted, names))} FROM ({self.query}) ORDER BY {by}"
+        with self._selected(query) as selected:
+            yield from selected.to_arrow_reader(rows)
+
+    @contextmanager
+    def _selected(self, query: str) -> Iterator[duckdb.DuckDBPyRelation]:
+        with _engine(self.scratch) as engine:
+            for name, rows in self.tables.items():
+                engine.register(name, rows)
+            yield engine.sql(query)
 
 
 @contextmanager

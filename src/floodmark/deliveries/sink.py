@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from floodmark.core.errors import ConnectorError
 from floodmark.lake.stream.delivered import Delivered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Change(NamedTuple):
@@ -37,6 +40,7 @@ class Changes:
         before: position before these changes.
         whole: the changes are all results there are: what else was delivered before is to be removed.
         taken_back: rows were replaced or restored, by a rollback, a rebuild or a bounded run.
+        columns: (columns to select, columns to sort by, most rows of a batch) -> the changes in Arrow, to be read instead of ``batches``.
     """
 
     batches: Iterator[list[Change]]
@@ -44,6 +48,7 @@ class Changes:
     before: Delivered | None
     whole: bool = False
     taken_back: bool = False
+    columns: Callable[[Sequence[str], Sequence[str], int], Iterator[pa.RecordBatch]] | None = None
 
 
 class Away(ConnectorError):  # noqa: N818 - what the sink is, not what went wrong

@@ -15,7 +15,7 @@ from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
 from floodmark.cli.shell.store import fleet
-from floodmark.cli.verbs.diff import say
+from floodmark.cli.verbs.reading.diff import say
 from floodmark.cli.verbs.rollout import say_rollout
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe

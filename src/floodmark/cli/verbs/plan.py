@@ -13,7 +13,7 @@ import click
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import ENVIRONMENTS, Invocation, asked, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
-from floodmark.cli.verbs.diff import say
+from floodmark.cli.verbs.reading.diff import say
 from floodmark.core.errors import CapabilityError, closest
 from floodmark.core.time import span
 from floodmark.lifecycle.plan import Plan
@@ -91,7 +91,7 @@ def _there(invocation: Invocation, against: str) -> Invocation:
     """The invocation for the environment, or the lake, that ``against`` names."""
     if against in ENVIRONMENTS:
         return replace(invocation, environment=against, lake=None)
-    from floodmark.cli.verbs.diff import lake_of
+    from floodmark.cli.verbs.reading.diff import lake_of
 
     return replace(invocation, lake=lake_of(against).root)
 

@@ -1,0 +1,1 @@
+"""Verbs that look and change nothing: streams live, tables compared, results and state served."""

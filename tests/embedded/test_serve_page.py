@@ -1,0 +1,82 @@
+"""The programs and commands of docs/serve.md do what stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked import Asked, asked
+from click.testing import CliRunner
+
+from floodmark.cli.main import cli
+from floodmark.engines.embedded.landing.run import land
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+ADDRESS = "http://127.0.0.1:9465"
+
+
+def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that the program of the page is."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    file = folder / "serve_page.py"
+    file.write_text(code)
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def commands() -> list[str]:
+    """The commands of the page."""
+    blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    return [line[2:].partition("  #")[0] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def curl(ask: Asked, command: str) -> Any:
+    """The answer to a command of curl's."""
+    words = shlex.split(command)[1:]
+    body = words[words.index("-d") + 1].encode() if "-d" in words else None
+    status, content, _ = ask.raw(words[0].removeprefix(ADDRESS), body)
+    assert status == 200, content
+    return json.loads(content)
+
+
+@pytest.mark.feature("U1", "U3")
+def test_the_commands_of_the_page_answer(sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = program(tmp_path, monkeypatch)
+    workspace = shop.workspace().at(str(tmp_path))
+    lake = Lake.of(workspace.settings)
+    (tmp_path / "inbox").mkdir()
+    rows = [("01T09", "NL", 5), ("01T09", "NL", 7), ("01T11", "DE", 1), ("02T11", "NL", 3), ("03T11", "NL", 3)]
+    lines = "".join(f"2025-01-{hour}:30:00Z,{country},{cents}\n" for hour, country, cents in rows)
+    (tmp_path / "inbox" / "1.csv").write_text(f"at,country,cents\n{lines}")
+    land(lambda: sail, workspace.source("orders"), lake, workspace=tmp_path)
+    run_unbounded(sail, workspace.operator("hourly"), lake, until_caught_up=True)
+    with asked(workspace, lake, tmp_path / "copies") as ask:
+        ask.until("hourly", 1)
+        point, country, page, several = [curl(ask, one) for one in commands() if one.startswith("curl")]
+    assert [(row["orders"], row["cents"]) for row in point["rows"]] == [(2, 12)]
+    shown = json.loads(re.findall(r'^(\{"rows".*), \.\.\.\}$', PAGE, re.MULTILINE)[0] + "}")
+    assert shown["rows"] == point["rows"]
+    assert [row["cents"] for row in country["rows"]] == [12, 3]
+    assert [row["cents"] for row in page["rows"]] == [12]
+    assert several["rows"] == point["rows"]
+
+
+def test_the_verb_takes_what_the_page_gives_it() -> None:
+    for command in commands():
+        words = shlex.split(command)
+        if words[:2] == ["floodmark", "serve"]:
+            assert CliRunner().invoke(cli, [*words[1:], "--help"]).exit_code == 0

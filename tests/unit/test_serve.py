@@ -1,0 +1,221 @@
+"""``floodmark serve``: answers about results by key are of one commit, and what is asked wrongly is refused."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import small_lake
+from asked import Asked, asked, key, small
+from deltalake import DeltaTable
+from small_lake import row
+
+from floodmark.core.errors import SetupError
+from floodmark.lake.folder.paths import Lake
+from floodmark.serve.server import serving
+from floodmark.serve.service import Service
+from floodmark.serve.tokens import Tokens, secret_of
+from floodmark.spec.values.schema import RETRACTION
+from floodmark.spec.values.secret import Env, SecretFile
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two micro-batches: 'a' is 10, 'b' is 2, 'c' was retracted."""
+    return small_lake.make(tmp_path / "lake")
+
+
+@pytest.fixture
+def ask(lake: Lake, tmp_path: Path) -> Iterator[Asked]:
+    """A service over the lake."""
+    with asked(small(tmp_path), lake, tmp_path / "copies") as service:
+        service.until("totals", 1)
+        yield service
+
+
+def totals(answer: dict[str, list[dict[str, int]]]) -> list[tuple[object, int]]:
+    """(key, total) of each row."""
+    return [(one["key"], one["total"]) for one in answer["rows"]]
+
+
+# ---- answers
+
+
+@pytest.mark.feature("U1")
+def test_a_key_is_answered_with_its_last_value_and_the_commit_it_is_of(ask: Asked) -> None:
+    status, answer = ask.get("/v1/outputs/totals", key("a"))
+    assert (status, totals(answer)) == (200, [("a", 10)])
+    as_of = answer["as_of"]
+    assert as_of["commit"] == 1
+    assert as_of["version"] == small_lake.TOTALS.version
+    assert as_of["watermark_ms"] == 60_000
+    assert as_of["batch"] == 1
+
+
+@pytest.mark.feature("U1")
+def test_a_key_that_was_retracted_or_never_was_has_no_row(ask: Asked) -> None:
+    assert ask.get("/v1/outputs/totals__current", key("c"))[1]["rows"] == []
+    assert ask.get("/v1/outputs/totals", key("z"))[1]["rows"] == []
+
+
+@pytest.mark.feature("U2")
+def test_answers_follow_the_commits(ask: Asked, lake: Lake) -> None:
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8), row("a", 11, 9)])
+    ask.until("totals", 2)
+    answer = ask.get("/v1/outputs/totals")[1]
+    assert totals(answer) == [("a", 11), ("d", 4)]
+    assert answer["as_of"]["commit"] == 2
+    assert answer["as_of"]["age_seconds"] < 60
+
+
+def test_answers_go_back_with_the_table(ask: Asked, lake: Lake) -> None:
+    small_lake.batch(lake, 2, [row("a", 11, 7)])
+    ask.until("totals", 2)
+    DeltaTable(lake.output("totals")).restore(1)
+    ask.until("totals", 3)
+    assert totals(ask.get("/v1/outputs/totals")[1]) == [("a", 10), ("b", 2)]
+
+
+def test_a_table_that_is_gone_for_a_while_is_answered_as_it_was(ask: Asked, lake: Lake, tmp_path: Path) -> None:
+    Path(lake.output("totals")).rename(tmp_path / "aside")
+    time.sleep(0.5)
+    assert totals(ask.get("/v1/outputs/totals")[1]) == [("a", 10), ("b", 2)]
+    (tmp_path / "aside").rename(lake.output("totals"))
+
+
+def test_several_keys_are_answered_at_one_commit_in_their_order(ask: Asked) -> None:
+    keys = [
+        {"key": name, "window_start": "2020-01-01T00:00:00Z", "window_end": "2020-01-01T01:00:00+01:00"}
+        for name in "bca"
+    ]
+    status, answer = ask.lookup("totals", keys)
+    assert status == 200
+    assert [one and one["total"] for one in answer["rows"]] == [2, None, 10]
+
+
+def test_pages_are_of_one_commit(ask: Asked, lake: Lake) -> None:
+    first = ask.get("/v1/outputs/totals", [("limit", "1")])[1]
+    small_lake.batch(lake, 2, [row("b", 3, 7), row("bb", 4, 8)])
+    ask.until("totals", 2)
+    second = ask.get("/v1/outputs/totals", [("limit", "1"), ("cursor", first["next"])])[1]
+    assert totals(first) + totals(second) == [("a", 10), ("b", 2)]
+    assert second["next"] is None
+    assert {first["as_of"]["commit"], second["as_of"]["commit"]} == {1}
+
+
+def test_a_range_holds_its_first_value_and_not_its_last(ask: Asked) -> None:
+    assert totals(ask.get("/v1/outputs/totals", [("from.key", "a"), ("to.key", "b")])[1]) == [("a", 10)]
+    exact = [("key.key", "b"), ("from.window_start", "2020-01-01T00:00:00Z")]
+    assert totals(ask.get("/v1/outputs/totals", exact)[1]) == [("b", 2)]
+
+
+@pytest.mark.parametrize("name", ["ключ", "a&b=c", "null", "", "😀", "x y+z", "%41"])
+def test_texts_are_keys_whatever_is_in_them(ask: Asked, lake: Lake, name: str) -> None:
+    small_lake.batch(lake, 2, [row(name, 5, 7), row(None, 6, 8)])
+    ask.until("totals", 2)
+    assert totals(ask.get("/v1/outputs/totals", key(name))[1]) == [(name, 5)]
+    assert totals(ask.get("/v1/outputs/totals", key(None))[1]) == [(None, 6)]
+
+
+# ---- what is asked wrongly
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "code", "text"),
+    [
+        ("/v1/outputs/totls", [], 404, "SERVE-003", "Did you mean 'totals'?"),
+        ("/v1/outputs/totals__late", [], 409, "SERVE-004", "rows without one"),
+        ("/v1/outputs/totals", [("key.kee", "a")], 400, "SERVE-001", "Did you mean 'key'?"),
+        ("/v1/outputs/totals", [("limmit", "1")], 400, "SERVE-001", "Did you mean 'limit'?"),
+        ("/v1/outputs/totals", [("key.key", "a"), ("key.window_start", "noon")], 400, "SERVE-002", "an instant"),
+        ("/v1/outputs/totals", [("key.key", "a"), ("key.window_start", "2020-01-01T00:00:00")], 400, "SERVE-002", "offset"),
+        ("/v1/outputs/totals", [("key.window_end", "2020-01-01T00:00:00Z")], 400, "SERVE-007", "key, window_start"),
+        ("/v1/outputs/totals", [("key.key", "a"), ("key.key", "b")], 400, "SERVE-009", "lookup"),
+        ("/v1/outputs/totals", [("limit", "100000")], 400, "SERVE-008", "1 to 10000"),
+        ("/v1/outputs/totals", [("format", "xml")], 400, "SERVE-008", "arrow"),
+        ("/v1/outputs/totals", [("cursor", "nix")], 410, "SERVE-013", "first page"),
+        ("/v1/outputs/totals", [("key.key", "x" * 70_000)], 413, "SERVE-010", "lookup"),
+        ("/v2", [], 404, "SERVE-014", "See /"),
+    ],
+)  # fmt: skip
+def test_a_question_that_has_no_answer_is_refused_with_what_to_do(
+    ask: Asked, path: str, parameters: list[tuple[str, str]], status: int, code: str, text: str
+) -> None:
+    got, answer = ask.get(path, parameters)
+    assert (got, answer["error"]["code"]) == (status, code)
+    assert text in " ".join(answer["error"].values())
+
+
+def test_a_key_of_a_megabyte_is_refused(ask: Asked) -> None:
+    status, answer = ask.get("/v1/outputs/totals", [("key.key", "x" * 1_000_000)])
+    assert (status, answer["error"]["code"]) == (400, "SERVE-018")
+    status, answer = ask.lookup("totals", [{"key": "x" * 1_000_000, "window_start": "", "window_end": ""}])
+    assert (status, answer["error"]["code"]) == (413, "SERVE-015")
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"keys": 3}', b'{"keys": [{"key": "a"}]}', b"[" * 100_000, b"\xff"])
+def test_a_body_that_names_no_keys_is_refused(ask: Asked, body: bytes) -> None:
+    status, content, _ = ask.raw("/v1/outputs/totals/lookup", body)
+    assert status == 400
+    assert json.loads(content)["error"]["code"] in {"SERVE-007", "SERVE-017"}
+
+
+def test_an_output_without_a_table_yet_is_not_ready(tmp_path: Path) -> None:
+    with asked(small(tmp_path), Lake(str(tmp_path / "lake")), tmp_path / "copies") as ask:
+        status, content, headers = ask.raw("/v1/outputs/totals")
+    assert (status, json.loads(content)["error"]["code"], headers["Retry-After"]) == (503, "SERVE-011", "1")
+
+
+# ---- who asks
+
+
+def test_a_token_is_asked_for_and_may_be_withdrawn_or_expire(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("a" * 20 + "\n" + "b" * 20 + " 2020-01-01\n" + "c" * 20 + " 2999-01-01T00:00:00Z\n")
+    with asked(small(tmp_path), lake, tmp_path / "copies", [SecretFile(str(file))]) as ask:
+        ask.until("totals", 1)
+        answers = {token: ask.get("/v1/outputs", token=token) for token in ("", "wrong", "b" * 20)}
+        assert {token: (status, answer["error"]["code"]) for token, (status, answer) in answers.items()} == {
+            "": (401, "SERVE-005"),
+            "wrong": (401, "SERVE-005"),
+            "b" * 20: (401, "SERVE-006"),
+        }
+        assert ask.get("/v1/outputs", token="c" * 20)[0] == 200
+        assert ask.get("/v1/outputs/totals", key("a"), token="a" * 20)[0] == 200
+        file.write_text("c" * 20)
+        time.sleep(1.2)
+        assert ask.get("/v1/outputs", token="a" * 20)[0] == 401
+
+
+def test_beyond_this_machine_a_token_is_needed(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(small(tmp_path), lake, tmp_path / "copies")
+    with pytest.raises(SetupError, match="SETUP-130"), serving(service, Tokens([]), "0.0.0.0", 0):  # noqa: S104
+        pass
+    monkeypatch.setenv("SHORT", "abc")
+    with pytest.raises(SetupError, match="SETUP-131"), serving(service, Tokens([Env("SHORT")]), "127.0.0.1", 0):
+        pass
+    with pytest.raises(SetupError, match="SETUP-132"):
+        secret_of("s3cret")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(SetupError, match="SETUP-133"), serving(service, Tokens([]), *other.getsockname()):
+            pass
+
+
+def test_slow_clients_hold_no_thread_and_nobody_up(ask: Asked) -> None:
+    slow = [socket.create_connection(tuple(ask.url[7:].split(":"))) for _ in range(200)]
+    for one in slow:
+        one.sendall(b"GET /v1/outputs HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    import threading
+
+    before, begun = threading.active_count(), time.monotonic()
+    assert ask.get("/v1/outputs/totals", key("a"))[0] == 200
+    assert time.monotonic() - begun < 5
+    assert threading.active_count() <= before + 2
+    for one in slow:
+        one.close()
