@@ -36,9 +36,11 @@ def description(outputs: Iterable[Readable]) -> dict[str, Any]:
     }
     for readable in outputs:
         path = f"/v1/outputs/{readable.name}"
-        told = readable.operator.description.partition("\n")[0] or f"Results of {readable.operator.name}"
+        summary = readable.operator.description.partition("\n")[0] or f"Results of {readable.operator.name}"
         paths[path] = {
-            "get": _operation(f"{told}: by key, or by the first columns of the key and a range", _parameters(readable))
+            "get": _operation(
+                f"{summary}: by key, or by the first columns of the key and a range", _parameters(readable)
+            )
         }
         lookup = _operation("Several keys at one commit", [])
         lookup["requestBody"] = {"required": True, "content": {_JSON: {"schema": _keys(readable)}}}
@@ -80,12 +82,12 @@ def _operation(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]
 def _parameters(readable: Readable) -> list[dict[str, Any]]:
     parameters = []
     for key in readable.keys:
-        for kind, told in (
+        for kind, summary in (
             ("key", "equal to"),
             ("from", "a range: this value or greater"),
             ("to", "a range: less than this value"),
         ):
-            parameters.append(_parameter(f"{kind}.{key.name}", f"{key.type}, {told}", {"type": "string"}))
+            parameters.append(_parameter(f"{kind}.{key.name}", f"{key.type}, {summary}", {"type": "string"}))
     names = {"type": "array", "items": {"enum": list(readable.key_names)}}
     parameters += [
         _parameter("null", "key column that is null", names),

@@ -44,13 +44,13 @@ class Tokens:
         if not self.secrets:
             return
         scheme, _, token = (header or "").partition(" ")
-        given = token.strip().encode() if scheme.lower() == "bearer" else b""
+        bearer = token.strip().encode() if scheme.lower() == "bearer" else b""
         matched, until = False, None
         for known, expires in self._known():  # all of them: the time does not tell which
-            if hmac.compare_digest(known, given):
+            if hmac.compare_digest(known, bearer):
                 matched, until = True, expires
         if not matched:
-            got = "another one" if given else "none"
+            got = "another one" if bearer else "none"
             fix = "Send a valid one: Authorization: Bearer TOKEN."
             raise Unauthorized("Authorization", "a token of this service", got, fix, code="SERVE-005")
         if until is not None and until <= now:
