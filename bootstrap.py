@@ -224,7 +224,7 @@ def _airflow() -> None:
         return
     _say("setting up floodmark-airflow/.venv, once: Airflow: 60 MB to fetch")
     begun, uv, venv = time.monotonic(), _uv(), AIRFLOW / ".venv"
-    what = ["-c", sources[0], "-e", f"{AIRFLOW}[test]"]
+    what: list[str | Path] = ["-c", sources[0], "-e", f"{AIRFLOW}[test]"]
     if uv is None:
         _run("a virtual environment for Airflow", [sys.executable, "-m", "venv", "--clear", venv])
         _run("Airflow", [venv / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "-q", *what])

@@ -193,17 +193,17 @@ def test_a_token_is_asked_for_and_may_be_withdrawn_or_expire(lake: Lake, tmp_pat
 
 def test_beyond_this_machine_a_token_is_needed(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(small(tmp_path), lake, tmp_path / "copies")
-    with pytest.raises(SetupError, match="SETUP-130"), serving(service, Tokens([]), "0.0.0.0", 0):  # noqa: S104
+    with pytest.raises(SetupError, match="SETUP-140"), serving(service, Tokens([]), "0.0.0.0", 0):  # noqa: S104
         pass
     monkeypatch.setenv("SHORT", "abc")
-    with pytest.raises(SetupError, match="SETUP-131"), serving(service, Tokens([Env("SHORT")]), "127.0.0.1", 0):
+    with pytest.raises(SetupError, match="SETUP-141"), serving(service, Tokens([Env("SHORT")]), "127.0.0.1", 0):
         pass
-    with pytest.raises(SetupError, match="SETUP-132"):
+    with pytest.raises(SetupError, match="SETUP-142"):
         secret_of("s3cret")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(SetupError, match="SETUP-133"), serving(service, Tokens([]), *other.getsockname()):
+        with pytest.raises(SetupError, match="SETUP-143"), serving(service, Tokens([]), *other.getsockname()):
             pass
 
 

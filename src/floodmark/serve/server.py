@@ -98,7 +98,7 @@ def serving(service: Service, tokens: Tokens, host: str, port: int) -> Iterator[
         port: to listen on; 0 for any free one.
 
     Raises:
-        SetupError: SETUP-130 a token is missing, SETUP-131 a secret without one, SETUP-133 the port is taken.
+        SetupError: SETUP-140 a token is missing, SETUP-141 a secret without one, SETUP-143 the port is taken.
     """
     tokens.prepare(host)
     listener = _listener(host, port)
@@ -148,5 +148,5 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         fix = "Choose another port or address: floodmark serve --port 9466"
-        raise SetupError(f"serve at {host}:{port}", "a free port", str(error), fix, code="SETUP-133") from error
+        raise SetupError(f"serve at {host}:{port}", "a free port", str(error), fix, code="SETUP-143") from error
     return listener

@@ -62,18 +62,18 @@ class Tokens:
         """Refuse to listen where others reach the service, unless there is a token; and a secret without one.
 
         Raises:
-            SetupError: SETUP-130 no token is named, SETUP-131 a secret is missing or holds no token.
+            SetupError: SETUP-140 no token is named, SETUP-141 a secret is missing or holds no token.
         """
         if not self.secrets and host not in LOCAL:
             fix = f"Name where a token is: floodmark serve --host {host} --token file:/run/secrets/floodmark_token"
-            raise SetupError(f"serve at {host}", "a token beyond this machine", "none", fix, code="SETUP-130")
+            raise SetupError(f"serve at {host}", "a token beyond this machine", "none", fix, code="SETUP-140")
         for secret in self.secrets:
             if not list(parsed(read(secret))):
                 expected = (
                     f"a token of at least {_SHORTEST} characters in each line, and behind it up to when it is valid"
                 )
                 fix = "For example: openssl rand -hex 32 > /run/secrets/floodmark_token"
-                raise SetupError(f"token, {described(secret)}", expected, "none", fix, code="SETUP-131")
+                raise SetupError(f"token, {described(secret)}", expected, "none", fix, code="SETUP-141")
 
     def _known(self) -> tuple[tuple[bytes, int | None], ...]:
         at, known = self._read
@@ -101,7 +101,7 @@ def secret_of(text: str) -> Secret:
     """(``env:NAME`` or ``file:/path``) -> the secret there.
 
     Raises:
-        SetupError: SETUP-132, another text.
+        SetupError: SETUP-142, another text.
     """
     kind, _, name = text.partition(":")
     if kind == "env" and name:
@@ -109,4 +109,4 @@ def secret_of(text: str) -> Secret:
     if kind == "file" and name:
         return SecretFile(name)
     fix = "For example --token env:FLOODMARK_TOKEN, or --token file:/run/secrets/floodmark_token."
-    raise SetupError("--token", "where a token is", "something else", fix, code="SETUP-132")
+    raise SetupError("--token", "where a token is", "something else", fix, code="SETUP-142")

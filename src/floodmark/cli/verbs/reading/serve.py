@@ -38,7 +38,7 @@ def serve(invocation: Invocation, *, outputs: tuple[str, ...], host: str, port: 
     except ModuleNotFoundError as error:
         fix = "Install it: pip install 'floodmark[serve]'"
         raise SetupError(
-            "floodmark serve", "Starlette and uvicorn", f"no {error.name}", fix, code="SETUP-134"
+            "floodmark serve", "Starlette and uvicorn", f"no {error.name}", fix, code="SETUP-144"
         ) from None
     from floodmark.core.scratch import Scratch
     from floodmark.lake.folder.paths import Lake
