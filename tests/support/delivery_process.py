@@ -1,18 +1,24 @@
-"""A delivery in a process of its own, which a test may kill: delivery_process.py LAKE OPERATOR KIND ADDRESS [TOPIC]."""
+"""A delivery in a process of its own, which a test may kill: delivery_process.py LAKE VERSION KIND ADDRESS [TOPIC]."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from redefined import BY_VERSION
 from small_lake import TOTALS
-from streams import STREAMS
 
 from floodmark import Delivery, Operator, ToFiles, ToKafka, ToSql, ToWebhook
 from floodmark.deliveries.run import deliver
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.assets.delivery import Route, routes
+
+DIES_BEHIND = "DIES_BEHIND_STATEMENT"
+"""Variable with the number of the statement of SQL behind which the process is killed."""
 
 
 def route(code: Operator, kind: str, *address: str) -> Route:
@@ -33,10 +39,26 @@ def route(code: Operator, kind: str, *address: str) -> Route:
     return bound
 
 
-def main(folder: str, name: str, *sink: str) -> None:
+def main(folder: str, version: str, *sink: str) -> None:
     """Deliver until caught up."""
-    code = {**STREAMS, TOTALS.name: TOTALS}[name]
+    if number := os.environ.get(DIES_BEHIND):
+        _die_behind(int(number))
+    code = {**BY_VERSION, TOTALS.version: TOTALS}[version]
     deliver(route(code, *sink), Lake(folder), until_caught_up=True)
+
+
+def _die_behind(number: int) -> None:
+    """SIGKILL behind a statement of SQL; commits and rollbacks are counted too."""
+    from sqlalchemy import Engine, event
+
+    numbers = count(1)
+
+    def passed(*_: object) -> None:
+        if next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name in ("after_cursor_execute", "commit", "rollback"):
+        event.listen(Engine, name, passed)
 
 
 if __name__ == "__main__":
