@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,12 @@ import kafka_broker
 import kafka_topic
 import pytest
 from deltalake import DeltaTable
+from following import following
 from kafka_topic import BASE, Bare, land, message, source
 from processes import paths
 
 from floodmark import BoundedOutOfOrderness, Contract, Env, EventTime, Kafka, Source
-from floodmark.connectors.readers import brokers
+from floodmark.connectors.readers import brokers, kafka
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.engines.landing.run import locked
 from floodmark.lake.folder.paths import Lake
@@ -138,3 +141,40 @@ def test_two_sources_of_one_topic_land_apart_and_two_landings_of_one_source_do_n
     assert numbers(tmp_path) == [*range(40)]
     table = DeltaTable(Lake(str(tmp_path)).log("others")).to_pyarrow_table().to_pylist()
     assert sorted(row["number"] for row in table if row["_kind"] == 0) == [*range(40)]
+
+
+# ---- messages that are removed while they are read
+
+
+@pytest.mark.feature("D3")
+@pytest.mark.parametrize(("removed", "further"), [(9, 17), pytest.param(40, 40, marks=pytest.mark.soak)])
+def test_messages_that_are_removed_between_the_look_and_the_read_are_a_gap_like_others(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int, further: int
+) -> None:
+    topic = broker.topic(2)
+    broker.put(topic, ((number % 2, message(number)) for number in range(80)))
+    remove_after_look(broker, topic, removed, monkeypatch)
+    with pytest.raises(ConnectorError, match=f'CONNECTOR-232.*{removed} offsets of partition 1.*on_gap="continue"'):
+        land(source(broker.servers, topic), tmp_path)
+    remove_after_look(broker, topic, further, monkeypatch)
+    with following(partial(land, source(broker.servers, topic, on_gap="continue"), tmp_path)) as landing:
+        landing.until(lambda: len(numbers(tmp_path)) == 80 - further)
+        broker.put(topic, [(1, message(100))])
+        landing.until(lambda: 100 in numbers(tmp_path))
+    assert numbers(tmp_path) == sorted([*range(0, 80, 2), *range(2 * further + 1, 80, 2), 100])
+    entries = DeltaTable(Lake(str(tmp_path)).quarantine("clicks")).to_pyarrow_table().to_pylist()
+    counts = [int(re.search(r"before they landed: (\d+) of partition 1", entry["reason"])[1]) for entry in entries]  # type: ignore[index]
+    assert sum(counts) == further
+
+
+def remove_after_look(broker: Broker, topic: str, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages of partition 1 before an offset are removed as soon as a landing has planned what it reads."""
+    pending = kafka.KafkaReader.pending
+
+    def planned(*arguments: Any) -> Any:
+        units = pending(*arguments)
+        monkeypatch.setattr(kafka.KafkaReader, "pending", pending)
+        broker.forget(topic, 1, before)
+        return units
+
+    monkeypatch.setattr(kafka.KafkaReader, "pending", planned)

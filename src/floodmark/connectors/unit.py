@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from floodmark.core.errors import ConnectorError
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
 
@@ -89,6 +90,10 @@ class Unreadable(Exception):  # noqa: N818 - not an error of the program: the un
 
 class Gone(Unreadable):
     """A unit of which nothing is left in the source."""
+
+
+class Moved(ConnectorError):  # noqa: N818 - what has become of the unit
+    """A unit is no longer in the source as the last look has listed it. The next look lists the source anew; the error is raised if that look lists the unit again."""
 
 
 class Undecodable(Exception):  # noqa: N818 - no error of the program: the message is set aside, the others land

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from floodmark.connectors.messages.debezium import Reached
 from floodmark.connectors.messages.records import Messages
 from floodmark.connectors.readers.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
-from floodmark.connectors.unit import NOWHERE, Form, Gone, Pending, Reader, Record, Unit
+from floodmark.connectors.unit import NOWHERE, Form, Gone, Moved, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
 from floodmark.core.time import parse_instant
@@ -281,10 +281,12 @@ class _Range:
 
         Raises:
             Gone: retention has removed the messages.
+            Moved: CONNECTOR-234, the broker no longer has the range.
             ConnectorError: CONNECTOR-230 no broker answers, 234 the broker refuses the range; 240 to 242, the schema registry.
         """
         if self.gone:
-            why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed"
+            count = self.last - self.first + 1
+            why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed: {count:,} of partition {self.partition}"
             raise Gone(why)
         with consumer_of(self.reader.settings) as (consumer, seen):
             for message in self._messages(consumer, seen):
@@ -325,7 +327,16 @@ class _Range:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
 
     def _refused(self, error: KafkaError) -> ConnectorError:
-        got = f"{error.name()}: {error.str()}"
+        """The error for a range that the broker does not give: Moved where a new look at the topic tells what became of the range."""
+        kafka, got = library(), f"{error.name()}: {error.str()}"
+        moved = {
+            kafka.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its name
+            kafka.KafkaError.OFFSET_OUT_OF_RANGE,
+            kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+            kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
+            kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
+        }
         fix = f"Land again, which looks at the topic anew: floodmark land {self.reader.source}"
         expected = f"the messages {self.first} to {self.last} of partition {self.partition}"
-        return ConnectorError(self.reader.where, expected, got, fix, code="CONNECTOR-234")
+        kind = Moved if error.code() in moved else ConnectorError
+        return kind(self.reader.where, expected, got, fix, code="CONNECTOR-234")

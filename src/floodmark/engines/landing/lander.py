@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable as Table
 
 from floodmark.connectors.judging.validation import partition_key
-from floodmark.connectors.unit import Reader, Unit
+from floodmark.connectors.unit import Moved, Reader, Unit
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
@@ -57,7 +57,10 @@ def reader_of(source: Source, workspace: Path | None = None) -> Reader:
 
 @dataclass(slots=True)
 class Lander:
-    """Writes the landing commits of one source; the caller holds the source's lock."""
+    """Writes the landing commits of one source; the caller holds the source's lock.
+
+    ``moved`` is the unit at which the last commit was broken off, as the source has moved on since it was looked at; empty for none.
+    """
 
     workers: Workers
     source: Source
@@ -71,6 +74,7 @@ class Lander:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     complete: bool = False
+    moved: str = ""
     _clean: bool = False
     _behind: Mapping[str, int] | None = None
 
@@ -148,8 +152,8 @@ class Lander:
         blobs = self.workers.parsed(self.reader, units, self.source, now)
         try:
             reports = blobs.reports
-            problem = next((report.error for report in reports if report.error is not None), None)
-            done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
+            broken_off = next((report for report in reports if report.error is not None), None)
+            done = reports if broken_off is None else reports[: broken_off.unit]
             decided = [report for report in done if report.status != "changing"]
             for report in (report for report in done if report.status == "changing"):
                 unit = units[report.unit]
@@ -166,9 +170,17 @@ class Lander:
                 self.landed.add(landing.units)
         finally:
             blobs.release()
-        if problem is not None:
-            raise _error_of(problem)
+        self._break_off(units, broken_off)
         return landing
+
+    def _break_off(self, units: Sequence[Unit], report: Report | None) -> None:
+        """Raise the error in a report, unless the source has moved on from the last look: ``moved`` then names the unit, and the next look lists the units anew."""
+        if report is None or report.error is None:
+            self.moved = ""
+        elif report.error["kind"] == Moved.__name__ and self.moved != units[report.unit].name:
+            self.moved = units[report.unit].name
+        else:
+            raise _error_of(report.error)
 
     def idle(self, now: int) -> Landing | None:
         """Land a marker if idle source partitions, or the clock, let the watermark advance. Called when no unit is pending.

@@ -122,6 +122,8 @@ class Session:
                 begun = time.monotonic()
                 first, units = units[:size], units[size:]
                 self.count(self.landing.commit(first), pending=len(units), begun=begun)
+                if self.landing.moved:  # look again
+                    break
 
     def is_over(self) -> bool:
         """True if ``stop`` is set or ``max_commits`` is reached."""
