@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +292,19 @@ def test_one_process_is_at_work_on_a_delivery(lake: Lake, url: str) -> None:
 
     deliver(route(url), lake, until_caught_up=True, on_delivery=again)
     assert len(refused) == 1
+
+
+def test_a_column_that_comes_back_has_no_older_values(lake: Lake, url: str, sql: Sql) -> None:
+    """Rows that were delivered without the column in between kept what it had before."""
+    wider, narrower = route(url), route(url)
+    deliver(wider, lake, until_caught_up=True)
+    schema = narrower.output.schema
+    without = replace(schema, columns=tuple(column for column in schema.columns if column.name != "n"))
+    narrower = replace(narrower, output=replace(narrower.output, schema=without))
+    small_lake.batch(lake, 2, [row("b", 3, 7)])
+    deliver(narrower, lake, until_caught_up=True)
+    sql("UPDATE totals SET n = 77")  # what a former version has computed
+    seen: list[delivering.Delivery] = []
+    deliver(wider, lake, until_caught_up=True, on_delivery=seen.append)
+    assert [delivery.whole for delivery in seen] == [True]
+    assert {n for (n,) in sql("SELECT n FROM totals")} == {1}

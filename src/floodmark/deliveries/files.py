@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from floodmark.core import crash
 from floodmark.deliveries.documents import document, plain
-from floodmark.deliveries.sink import Away, Change, Changes, Sink
+from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.lake.folder import storage
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.semantics.encoding.columns import arrow_schema
@@ -132,26 +133,21 @@ class FilesSink(Sink):
     def _opened(self) -> tuple[FileSystem, str]:
         return storage.file_system(self.settings.folder)
 
-    def _reaching(self) -> _Reaching:
-        return _Reaching(self.route.name)
-
-
-class _Reaching:
-    """Errors of a disk or a store, as a sink that is away."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Errors of a disk or a store as what a delivery does about them. A file of the output that is missing is no error of the sink."""
+        where = f"delivery '{self.route.name}'"
+        try:
+            yield
+        except FileNotFoundError as error:
+            files, path = self._opened()
+            if files.get_file_info(path).type == FileType.Directory:
+                raise
+            raise Altered(f"{where}: the folder {self.settings.folder} was removed") from error
+        except OSError as error:
             fix = "It goes on once there is room, and the folder can be written."
             got = f"{type(error).__name__}: {error}"
-            raise Away(
-                f"delivery '{self._name}'", "a folder that takes files", got, fix, code="DELIVERY-001"
-            ) from error
+            raise Away(where, "a folder that takes files", got, fix, code="DELIVERY-001") from error
 
 
 def _csv(cells: list[Any]) -> bytes:

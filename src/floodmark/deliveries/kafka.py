@@ -225,6 +225,8 @@ class KafkaSink(Sink):
             if not isinstance(cause, KafkaException):
                 raise
             error = cause.args[0]
+            if self._producer is not None:
+                self._producer.poll(0)  # tells what it has seen of its connections
             if sending and self._producer is not None and not error.fatal():
                 with suppress(KafkaException):
                     self._producer.abort_transaction(_ANSWER_SECONDS)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
@@ -33,8 +33,13 @@ if TYPE_CHECKING:
 KEY = "_floodmark_key"
 """The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
 POSITIONS = "_floodmark_positions"
+_COLUMNS = "columns"
+"""Key in the text of a position: the columns with which rows were delivered last."""
 _CODES = {"UndefinedTable", "UndefinedColumn", "DatatypeMismatch", "NotNullViolation", "GeneratedAlways"}
 """psycopg's errors of a table that was altered."""
+_OTHER_UNIQUE = (
+    "a row that a unique index of the table, other than its primary key, has already (SHOW INDEX names them)"
+)
 _GONE = ("no such table", "has no column named", "no such column", "doesn't exist", "Unknown column")
 """What SQLite and MariaDB say then."""
 
@@ -66,7 +71,7 @@ class SqlSink(Sink):
             dialect = self._engine.dialect.name
             positions, self._table = self._declared(dialect)
             positions.create(connection, checkfirst=True)
-            is_new = self._make(connection, self._table)
+            is_new = self._make(connection, self._table) or self._has_further_columns(connection)
             self._plain = tuple((name, _plain(kind, self.settings.nan, dialect)) for name, kind in self._types.items())
             if is_new:  # what was delivered is not in it
                 connection.execute(
@@ -85,7 +90,7 @@ class SqlSink(Sink):
         with self._translating(), self._transaction() as connection:
             row = self._row(connection, locked=True)
             if row is not None and row.number >= number:
-                if row.position == changes.position.to_json():
+                if _position(row) == changes.position:
                     return
                 raise self._taken_over(row.number, number)
             if (-1 if row is None else row.number) != number - 1:
@@ -129,6 +134,12 @@ class SqlSink(Sink):
                 raise ConnectorError(where, str(error.args[0]), shown(value), fix, code="DELIVERY-007") from error
         return values
 
+    def _has_further_columns(self, connection: Connection) -> bool:
+        """Whether the output has a column that the last delivery did not have: rows that were delivered without it keep older values there."""
+        row = self._row(connection)
+        columns = None if row is None else json.loads(row.position).get(_COLUMNS)
+        return columns is not None and not self._types.keys() <= set(columns)
+
     def _row(self, connection: Connection, *, locked: bool = False) -> Any:
         positions, _ = self._declared(connection.dialect.name)
         asked = sa.select(positions).where(positions.c.delivery == self.route.name)
@@ -141,7 +152,7 @@ class SqlSink(Sink):
             "table_id": position.table,
             "version": position.version,
             "number": position.number,
-            "position": position.to_json(),
+            "position": json.dumps({**asdict(position), _COLUMNS: [*self._types]}, separators=(",", ":")),
             "delivered_at": datetime.now(UTC).replace(tzinfo=None),
         }
         if row is None:
@@ -273,9 +284,8 @@ class SqlSink(Sink):
                 "Nothing of this delivery is in the database. Drop the constraint, or mend what breaks it, and restart the delivery: "
                 f"floodmark restart {self.route.name}"
             )
-            raise ConnectorError(
-                where, "rows that the table takes", _message(error), fix, code="DELIVERY-006"
-            ) from error
+            got = _OTHER_UNIQUE if f"'{KEY}' cannot be null" in str(error.orig) else _message(error)
+            raise ConnectorError(where, "rows that the table takes", got, fix, code="DELIVERY-006") from error
         except exc.DataError as error:
             fix = "Nothing of this delivery is in the database. Filter such results out in the operator, or widen the column."
             raise ConnectorError(
@@ -296,8 +306,8 @@ class SqlSink(Sink):
             raise Away(where, "a database that answers", _message(error), fix, code="DELIVERY-001") from error
 
 
-def _position(row: Any) -> Delivered | None:
-    position = Delivered.from_json(row.position)
+def _position(row: Any) -> Delivered:
+    position = Delivered(**{name: value for name, value in json.loads(row.position).items() if name != _COLUMNS})
     return position if row.table_id else Delivered(number=position.number)
 
 
@@ -338,9 +348,9 @@ def _upsert(table: sa.Table, dialect: str) -> Any:
     names = [column.name for column in table.columns if column.name != KEY]
     if dialect in {"mysql", "mariadb"}:
         insert = mysql.insert(table)
-        return insert.on_duplicate_key_update(
-            {name: insert.inserted[name] for name in names} or {KEY: insert.inserted[KEY]}
-        )
+        # a row that a unique index of somebody's own finds is another one: its key would be null, which is an error
+        same = sa.case((table.c[KEY] == insert.inserted[KEY], table.c[KEY]), else_=sa.null())
+        return insert.on_duplicate_key_update([(KEY, same), *((name, insert.inserted[name]) for name in names)])
     made = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     changed = {name: made.excluded[name] for name in names}
     return made.on_conflict_do_update(index_elements=[KEY], set_=changed) if changed else made.on_conflict_do_nothing()

@@ -15,11 +15,12 @@ from floodmark.deliveries.sink import Away, Change, Changes, Sink
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.values import secret
-from floodmark.spec.values.secret import Env
+from floodmark.spec.values.secret import Env, Secret, SecretFile
 
 _RECEIVED = range(200, 300)
 _LATER = frozenset({408, 409, 423, 425, 429}) | frozenset(range(500, 600))
 """Answers after which the same request is sent again."""
+_UNAUTHORIZED = frozenset({401, 403})
 
 
 @dataclass(slots=True)
@@ -95,16 +96,33 @@ class WebhookSink(Sink):
         if status in _LATER:
             fix = "It goes on once the receiver takes it."
             raise Away(self._where, "a receiver that takes it", f"answer {status}", fix, code="DELIVERY-001")
+        if status in _UNAUTHORIZED and (secrets := [*map(secret.described, self._secrets)]):
+            where, got = f"{self._where}, {', '.join(secrets)}", f"answer {status}: {_shown(reply)}"
+            if any(isinstance(held, SecretFile) for held in self._secrets):  # the next try reads the file again
+                fix = "Write a new token into the file: the delivery reads it again, and goes on."
+                raise Away(where, "a token that the receiver takes", got, fix, code="DELIVERY-001")
+            fix = f"Set a new token where floodmark runs, and restart the delivery: floodmark restart {self.route.name}"
+            raise ConnectorError(where, "a token that the receiver takes", got, fix, code="DELIVERY-010")
         if status not in _RECEIVED:
             fix = f"Mend the receiver, or the delivery's headers, and restart the delivery: floodmark restart {self.route.name}"
-            got = f"{status}: {reply[:200].decode('utf-8', 'replace')}"
+            got = f"{status}: {_shown(reply)}"
             raise ConnectorError(self._where, f"an answer of 2xx to {key}", got, fix, code="DELIVERY-008")
 
     @property
     def _where(self) -> str:
         return f"delivery '{self.route.name}'"
 
-    def _text(self, value: str | Env) -> str:
+    @property
+    def _secrets(self) -> list[Secret]:
+        """The references among the headers."""
+        return [value for value in self.settings.headers.values() if isinstance(value, Env | SecretFile)]
+
+    def _text(self, value: str | Secret) -> str:
         if isinstance(value, str):
             return value
         return secret.needed(value, where=self._where, name="of the webhook", setting="ToWebhook(...)")
+
+
+def _shown(reply: bytes) -> str:
+    """The beginning of an answer, for people."""
+    return reply[:200].decode("utf-8", "replace")

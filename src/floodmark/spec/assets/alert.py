@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.time import describe_span, span
-from floodmark.spec.values.secret import Env
+from floodmark.spec.values.secret import Env, Secret
 
 Level = Literal["ok", "warning", "error"]
 """How bad the health of a stream is."""
@@ -39,17 +39,24 @@ class Webhook:
 
     def __post_init__(self) -> None:
         """Refuse secrets that are written out."""
-        if isinstance(self.url, str) and not re.match(r"https?://[^/@\s]+(/|$)", self.url):
-            fix = 'For example Webhook("https://hooks.example.com/floodmark"), or Webhook(Env("HOOK_URL")) where it holds a secret.'
-            expected = "a URL of http or https, without user and password"
-            raise DefinitionError("Webhook, url", expected, "another one", fix, code="DEFINITION-298")
-        for name, value in self.headers.items():
-            if isinstance(value, str) and re.search("auth|token|secret|key|cookie", name, re.IGNORECASE):
-                fix = f'Name the environment variable that holds it: headers={{"{name}": Env("HOOK_TOKEN")}}.'
-                where = f"Webhook, header {name}"
-                raise DefinitionError(
-                    where, "a secret by reference", "one that is written out", fix, code="DEFINITION-298"
-                )
+        check_request(self.url, self.headers)
+
+
+def check_request(url: str | Secret, headers: Mapping[str, str | Secret]) -> None:
+    """Check the address and the headers of a request.
+
+    Raises:
+        DefinitionError: DEFINITION-298, another URL, or a password or token that is written out.
+    """
+    if isinstance(url, str) and not re.match(r"https?://[^/@\s]+(/|$)", url):
+        fix = 'For example Webhook("https://hooks.example.com/floodmark"), or Webhook(Env("HOOK_URL")) where it holds a secret.'
+        expected = "a URL of http or https, without user and password"
+        raise DefinitionError("Webhook, url", expected, "another one", fix, code="DEFINITION-298")
+    for name, value in headers.items():
+        if isinstance(value, str) and re.search("auth|token|secret|key|cookie", name, re.IGNORECASE):
+            fix = f'Name the environment variable that holds it: headers={{"{name}": Env("HOOK_TOKEN")}}.'
+            where = f"Webhook, header {name}"
+            raise DefinitionError(where, "a secret by reference", "one that is written out", fix, code="DEFINITION-298")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
-from floodmark.spec.assets.alert import Webhook
+from floodmark.spec.assets.alert import check_request
 from floodmark.spec.assets.delivery import Delivery, Guarantee
-from floodmark.spec.values.secret import Env
+from floodmark.spec.values.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ToWebhook(Delivery):
 
     Args:
         url: ``http`` or ``https``; ``Env("HOOK_URL")`` where it is a secret.
-        headers: name -> value; ``Env`` for those that are secrets.
+        headers: name -> value; ``Env`` or ``SecretFile`` for those that are secrets. The file of a token is read again when the receiver refuses the token.
         timeout: longest time of an answer; then the delivery waits and sends again.
         start: ``"latest"``: only changes from the first start on; ``"earliest"``: all results that are there, first.
 
@@ -35,15 +35,15 @@ class ToWebhook(Delivery):
     kind: ClassVar[str] = "webhook"
     guarantee: ClassVar[Guarantee] = "key"
 
-    url: str | Env
+    url: str | Secret
     _: KW_ONLY
-    headers: Mapping[str, str | Env] = field(default_factory=dict, hash=False)
+    headers: Mapping[str, str | Secret] = field(default_factory=dict, hash=False)
     timeout: str | timedelta = "10 seconds"
     start: Literal["earliest", "latest"] = "latest"
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        Webhook(self.url, self.headers)
+        check_request(self.url, self.headers)
         if span(self.timeout, "ToWebhook, timeout") <= 0:
             fix = 'For example timeout="10 seconds".'
             raise DefinitionError(
