@@ -102,3 +102,20 @@ def test_a_delivery_is_a_stream_that_is_killed_started_again_seen_and_stopped(
     fleet.want("minutely_to_sql", "stopped")
     ended = until(supervisor, fleet, lambda driver: driver.ended_at is not None)
     assert (ended.state, ended.reason) == ("stopped", "stopped at a delivery boundary")
+
+
+def test_a_delivery_whose_sink_is_away_says_so_and_goes_on(
+    fleet: Fleet, supervising: Callable[..., Supervisor], sail: Sail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINK", f"sqlite:///{fleet.root}/later/sink.db")
+    put(fleet, sail, 0)
+    fleet.start([fleet.workspace.stream("minutely_to_sql")])
+    supervisor = supervising()
+    until(supervisor, fleet, lambda driver: (driver.reason or "").startswith("waiting: "))
+    deployments = fleet.store.deployments()
+    verdicts = judged(fleet.store, deployments, holding=Holding(), now=fleet.store.now(), supervised=True)
+    (seen,) = vitals(fleet.store, deployments, judgements=verdicts)
+    assert "unable to open database file" in f"{seen.as_json()}"
+    (fleet.root / "later").mkdir()
+    driver = until(supervisor, fleet, lambda driver: driver.batch == 0 and not driver.reason)
+    assert driver.epoch == 0, "it has waited, not crashed"
