@@ -40,7 +40,7 @@ from floodmark.spec.rows.source import (
 from floodmark.spec.rows.sql_table import SqlTable
 from floodmark.spec.values.amounts import Amount
 from floodmark.spec.values.annotations import JsonText, Rescued, TimeFormat
-from floodmark.spec.values.functions import Pane
+from floodmark.spec.values.functions import Pane, Request
 from floodmark.spec.values.secret import Env, SecretFile
 from floodmark.spec.values.tolerance import Within
 from floodmark.spec.windowing.aggregates import (
@@ -135,6 +135,7 @@ __all__ = [
     "Punctuated",
     "Purging",
     "ReducingState",
+    "Request",
     "Rescued",
     "Restart",
     "Rollout",

@@ -16,7 +16,10 @@ from pyspark.sql import DataFrame
 from floodmark.engines.frames.attempts import attempted, made
 from floodmark.engines.frames.expecting import FILTERED, expected
 from floodmark.engines.frames.expressions import Rendering, as_written, guarded, on_sail, value, with_columns
+from floodmark.lake.stream.answers import RecordedAnswers
+from floodmark.lake.stream.answers import at as recorded_at
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
+from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.semantics.time.assignment import kind_of
@@ -237,7 +240,11 @@ def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Itera
         for batch in batches:
             stamped = [name for name in (*STAMPS, CARRIER) if name in batch.schema.names]
             payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
-            mapped = flat_mapped(step, pa.table(batch.select(payload)), batch.column("_kind").to_pylist())
+            rows, kinds = pa.table(batch.select(payload)), batch.column("_kind").to_pylist()
+            if isinstance(step, steps.Call):
+                mapped = called(step, rows, kinds, _milliseconds(batch.column("_event_time")), _answers(step))
+            else:
+                mapped = flat_mapped(step, rows, kinds)
             table = mapped.rows
             for name in stamped:
                 column = batch.column(name)
@@ -249,6 +256,19 @@ def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Itera
             yield from table.combine_chunks().to_batches()
 
     return run
+
+
+def _milliseconds(moments: pa.Array) -> list[int | None]:
+    """Event times, instants or ms already, in ms."""
+    if pa.types.is_integer(moments.type):
+        return list(moments.to_pylist())
+    micros = moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64()).to_pylist()
+    return [None if moment is None else moment // 1000 for moment in micros]
+
+
+def _answers(step: steps.Call) -> RecordedAnswers | None:
+    """The recorded answers of a step, in the process that computes the step; None if its answers are not recorded."""
+    return recorded_at(step.folders, answer_schema(step)) if step.folders else None
 
 
 def _failures(mapped: Mapped, batch: pa.RecordBatch) -> pa.Array:

@@ -7,6 +7,7 @@ import json
 
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
+from floodmark.lake.stream.answers import recorded
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.graph.operator import Operator
 
@@ -41,8 +42,8 @@ def grouped(lake: Lake, operator: Operator) -> Operator:
 
 
 def in_effect(lake: Lake, operator: Operator) -> Operator:
-    """An operator as its stream in a lake computes it: with the key groups of the stream, restricted to a sample if there is one."""
-    operator, groups = grouped(lake, operator), of(lake, operator.name)
+    """An operator as its stream in a lake computes it: with the key groups of the stream, restricted to a sample if there is one, with its answers."""
+    operator, groups = grouped(lake, recorded(lake, operator)), of(lake, operator.name)
     return operator if groups is None else operator.sampled(groups)
 
 

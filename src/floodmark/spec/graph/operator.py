@@ -190,6 +190,16 @@ class Operator:
         """(number of key groups) -> the same operator with the same version, its keys divided among that many key groups."""
         return replace(self, results=tuple((name, steps.divided(result, groups)) for name, result in self.results))
 
+    @cached_property
+    def calls(self) -> tuple[steps.Call, ...]:
+        """The steps that ask other systems."""
+        walked = (step for _, result in self.results for step in steps.walk(result))
+        return tuple(dict.fromkeys(step for step in walked if isinstance(step, steps.Call)))
+
+    def recording(self, folders: tuple[str, ...]) -> Operator:
+        """The same operator with the same version, whose calls record their answers below the first folder and read those of all."""
+        return replace(self, results=tuple((name, steps.recording(result, folders)) for name, result in self.results))
+
     def divided(self, partitions: Partitions) -> Operator:
         """The same operator with output tables divided by asset partition, and each ``Global()`` as one window per partition.
 
@@ -294,7 +304,7 @@ class Operator:
         ]
         warnings += [
             f"operator '{self.name}': {what} uses {', '.join(used)}; a replay will differ. Take it from the row, or from an input of its own."
-            for what, function in self._functions()
+            for what, function in self._functions(calls=False)
             if (used := impurities(function))
         ]
         if isinstance(windowed, steps.WindowAggregate) and windowed.keeps_for_ever:
@@ -318,9 +328,11 @@ class Operator:
         """The code that the operator's functions reach, and the parts that could not be followed."""
         return Followed.of(function for _, function in self._functions())
 
-    def _functions(self) -> Iterator[tuple[str, Any]]:
-        """(description, code of the user) for all steps."""
+    def _functions(self, *, calls: bool = True) -> Iterator[tuple[str, Any]]:
+        """(description, code of the user) for all steps; without ``calls``, for those whose answers are not recorded."""
         for step in (s for _, r in self.results for s in steps.walk(r)):
+            if isinstance(step, steps.Call) and not calls:
+                continue
             if isinstance(step, steps.FlatMap):
                 yield step.name, step.function
             elif isinstance(step, steps.STATEFUL):

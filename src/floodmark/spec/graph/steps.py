@@ -8,7 +8,7 @@ from typing import Any, Literal
 from attrs import evolve, field, frozen
 
 from floodmark.core.code import Code
-from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
+from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, digest, renamed
 from floodmark.core.time import describe_span
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.values.functions import Function
@@ -154,6 +154,57 @@ class FlatMap(_OfOne):
     def name(self) -> str:
         """For people."""
         return f"flat_map '{getattr(self.function, '__name__', 'function')}'"
+
+
+@frozen
+class Call(FlatMap):
+    """A function that asks another system about each row. Answers are recorded, and a recorded answer is not asked for again.
+
+    Args:
+        uid: names the answers.
+        cache: the columns that the function receives, whose values are asked about once per ``cache_for``; empty for the whole row.
+        cache_for: length of event time for which an answer about ``cache`` holds, ms.
+        version: names the function's code for the answers; None for its digest.
+        concurrency: calls of one worker process at a time.
+        timeout: longest wait for an answer, ms.
+        retries: calls after the first one that fails.
+        ordered: whether a call begins only once every row ``concurrency`` before its row has been answered.
+        folders: where answers are recorded, then where they are read only; empty for no record. Set by ``recording``.
+    """
+
+    called = "call"
+    uid: str = "call"
+    cache: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    cache_for: int = field(default=0, metadata=OMITTED)
+    version: str | None = field(default=None, metadata=OMITTED)
+    concurrency: int = field(default=100, metadata=SKIPPED)
+    timeout: int = field(default=30_000, metadata=SKIPPED)
+    retries: int = field(default=3, metadata=SKIPPED)
+    ordered: bool = field(default=True, metadata=SKIPPED)
+    folders: tuple[str, ...] = field(default=(), eq=False, metadata=SKIPPED)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"call '{self.uid}'"
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The columns that the function receives."""
+        return self.cache or self.parent.schema.names
+
+    @property
+    def answered(self) -> Schema:
+        """The columns of an answer: all of the step's, or with ``cache`` those that the row does not have."""
+        if not self.cache:
+            return self.schema
+        return Schema(tuple(column for column in self.schema.columns if column.name not in self.parent.schema))
+
+    @property
+    def answers(self) -> str:
+        """Name of the folder of its answers, another one wherever an old answer might not be what the function would answer now."""
+        form = [self.version or str(self.code), self.answered.canonical(), list(self.asked), self.cache_for]
+        return f"{self.uid}-{digest(form)[:16]}"
 
 
 @frozen
@@ -497,6 +548,20 @@ def sampled(step: Step, groups: tuple[int, ...]) -> Step:
 def divided(step: Step, groups: int) -> Step:
     """The step, its stateful step with that number of key groups."""
     return _with_stateful(step, groups=groups)
+
+
+def recording(step: Step, folders: tuple[str, ...]) -> Step:
+    """The step, each ``Call`` in it with its folder of answers below each of some folders; the first is written."""
+    match step:
+        case Read():
+            return step
+        case Union():
+            return evolve(step, parents=tuple(recording(parent, folders) for parent in step.parents))
+        case Call():
+            below = tuple(f"{folder}/{step.answers}" for folder in folders)
+            return evolve(step, parent=recording(step.parent, folders), folders=below)
+        case _:
+            return evolve(step, parent=recording(step.parent, folders))
 
 
 def _with_stateful(step: Step, **settings: Any) -> Step:

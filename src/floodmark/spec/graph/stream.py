@@ -16,6 +16,7 @@ from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.calls import call
 from floodmark.spec.graph.connected import Broadcast, Connected
 from floodmark.spec.graph.joins import Joins
 from floodmark.spec.keyed.process import ProcessFunction
@@ -118,6 +119,59 @@ class Stream(Builder, Generic[Row_co]):
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
         one_of(steps.OnError, on_error, "on_error", where)
         return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), on_error), self.operator)
+
+    def call(  # noqa: PLR0913 - settings by name
+        self,
+        function: Callable[..., Any],
+        schema: type[Contract] | None = None,
+        *,
+        ordered: bool = True,
+        concurrency: int = 100,
+        timeout: str | timedelta = "30 seconds",
+        retries: int = 3,
+        on_error: steps.OnError = "stop",
+        cache: tuple[str, ...] | str = (),
+        cache_for: str | timedelta = "1 day",
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> Stream[Any]:
+        """Every row becomes the answer of another system about the row: many calls at a time, each answer recorded.
+
+        Args:
+            function: ``async def locate(row)`` or ``async def locate(row, request)``; a plain function runs in threads. It receives a mapping of
+                the row's columns and a ``Request``, whose ``key`` the system can drop repeated calls by. It returns a row, None for no row, or a
+                list of rows.
+            schema: contract of the answer; by default the one that the function is annotated to return.
+            ordered: a call begins only once the row ``concurrency`` before it has been answered. False: a call begins whenever another one has
+                ended. The rows are the same, in the order of the rows they come from.
+            concurrency: calls at a time, of each worker process.
+            timeout: longest wait for an answer.
+            retries: calls after one that fails, after 0.1 s, 0.2 s and so on up to 10 s.
+            on_error: what happens to a row whose last call fails: ``"stop"`` ends the run, and the next one asks again; ``"quarantine"`` moves the
+                row to ``<operator>__quarantine``, which is recorded as its answer.
+            cache: columns. The function receives these alone, is asked once for the same values within ``cache_for``, and its answer's columns are
+                added to the row.
+            cache_for: length of event time for which an answer about ``cache`` holds.
+            uid: names the answers; by default the function's name. Another ``uid`` asks about all rows again.
+            version: of the function, for its answers. By default another code asks again in a rebuild; with a version, answers stay until the
+                version changes.
+
+        Time: rows keep the stamps of the row they come from. A micro-batch is committed, and its watermark published, once all of its rows are answered.
+        State: answers, in files beside the tables of the lake; a replay, a restart, a rebuild and a bounded run read the answers of before.
+        Source: Flink ``AsyncDataStream``, whose in-flight requests are asked again after a restore, as here.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 051, 055.
+        """
+        where = self.at_step("call")
+        settings: dict[str, Any] = {
+            "ordered": ordered,
+            "concurrency": concurrency,
+            "timeout": timeout,
+            "retries": retries,
+        }
+        settings |= {"on_error": on_error, "cache": cache, "cache_for": cache_for, "uid": uid, "version": version}
+        return Stream(call(self.step, function, schema, where, **settings), self.operator)
 
     def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.

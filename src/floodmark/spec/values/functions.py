@@ -1,4 +1,4 @@
-"""Functions over windows: their argument ``Pane``, and ``Function``, which holds a function with its code."""
+"""Arguments of the user's functions, ``Pane`` and ``Request``, and ``Function``, which holds a function with its code."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ class Pane:
     timing: Timing
     is_last: bool
     watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of another system, as the second argument of a function of ``Stream.call``.
+
+    Args:
+        key: names the row to the system, so that the system can drop a repeated call: the same in each attempt, after a restart, in a replay
+            and in a rebuild. 32 hex digits.
+        attempt: of this run, from 0.
+        timestamp: event time of the row, ms UTC; with ``cache`` the beginning of the time for which the answer holds.
+    """
+
+    key: str
+    attempt: int
+    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)

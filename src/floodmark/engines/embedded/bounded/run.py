@@ -38,6 +38,7 @@ from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
+from floodmark.lake.stream.answers import recorded
 from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.kernels.columnar import Stage
@@ -96,6 +97,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
     """
     check(operator, lake)
     say = on_step or (lambda _: None)
+    operator = recorded(lake, operator)
     asked = Asked(
         operator=operator,
         lake=lake,

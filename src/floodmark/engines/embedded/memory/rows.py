@@ -19,6 +19,7 @@ from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts
+from floodmark.semantics.kernels.calls import called
 from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside, unmet
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph import steps
@@ -154,7 +155,11 @@ class Rows:
         return rows.filter(pa.array(stays))
 
     def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
-        mapped = flat_mapped(step, rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist())
+        columns, kinds = rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist()
+        if isinstance(step, steps.Call):
+            mapped = called(step, columns, kinds, rows["_event_time"].to_pylist(), None)
+        else:
+            mapped = flat_mapped(step, columns, kinds)
         stamps = rows.select(STAMPS).take(mapped.origin)
         table = mapped.rows
         for name in STAMPS:

@@ -47,6 +47,7 @@ from floodmark.semantics.kernels.elements import ElementStage, ProcessStage, arr
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
 from floodmark.semantics.kernels.keyed import KeyedKernel
+from floodmark.semantics.kernels.requests import UNANSWERED
 from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.graph.steps import Expect, FlatMap, Step, quarantines
@@ -395,11 +396,15 @@ class Compute:
             try:
                 return self._rows_on_sail(name, tables, framing)
             except PySparkException as error:
+                if UNANSWERED in str(error):  # not asked again to look for the row, which the error names
+                    raise
                 if not marks:
                     raise self._blamed(error, tables, framing, last) from error
         try:
             return on_sail(self.sail, partial(self._marked, tables, framing, last))
         except PySparkException as error:
+            if UNANSWERED in str(error):
+                raise
             raise self._blamed(error, tables, framing, last) from error
 
     def _marked(

@@ -37,6 +37,7 @@ from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import ticks
+from floodmark.lake.stream.answers import recorded
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.encoding.columns import decode, inside
 from floodmark.semantics.kernels.attempts import all_attempts
@@ -86,6 +87,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003, another run of this operator has not ended.
     """
+    operator = recorded(lake, operator)
     asked = Asked(
         operator=operator,
         lake=lake,

@@ -1,0 +1,117 @@
+"""Calls of another system: each row is answered once in the rows, in order, and nothing asks again for what is answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import calls_process
+import pytest
+from answering import Service, fetched
+from calls_process import doubles
+from deltalake import DeltaTable
+from events import START, Event
+
+import floodmark as fm
+from floodmark.core.errors import FloodmarkError
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import shared
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.values.schema import MARKER
+from floodmark.testing import lakes
+from floodmark.testing.log import Log
+
+
+def landed(lake: Lake, count: int, operator: fm.Operator) -> None:
+    """Rows a second apart, and the end of input."""
+    log = Log(operator.inputs[0].schema)
+    log.rows([{"at": START + timedelta(seconds=n), "key": "abc"[n % 3], "value": n} for n in range(count)], "at", 1_000)
+    log.end()
+    lakes.land(lake, operator, log)
+
+
+def values(lake: Lake, table: str = "doubles") -> list[tuple[int, int]]:
+    """The rows of an output in order."""
+    rows = DeltaTable(lake.output(table)).to_pyarrow_table().sort_by("_sequence").to_pylist()
+    return [(row["value"], row["doubled"]) for row in rows if row["_kind"] != MARKER]
+
+
+def expected(count: int) -> list[tuple[int, int]]:
+    """The answers about so many rows."""
+    return [(n, 2 * n) for n in range(count) if n % 10 != 3]
+
+
+@pytest.mark.feature("A1")
+def test_a_killed_stream_asks_again_only_for_what_was_not_recorded_and_a_replay_asks_nobody(tmp_path):
+    lake, rows = Lake(str(tmp_path)), 3_000
+    with Service(latency=0.05, failing=5) as service:
+        asking, sail = doubles(service.port), shared()
+        landed(lake, rows, asking)
+        service.notify = 2_000
+        command = [sys.executable, calls_process.__file__, lake.root, str(service.port)]
+        first = subprocess.Popen(command)
+        assert service.reached.wait(120)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        before = len(service.calls)
+        run_unbounded(sail, asking, lake, until_caught_up=True)
+        assert values(lake) == expected(rows)
+        assert len(service.calls) == rows, "every row has one key"
+        refused = sum(1 for key in service.calls if service.calls[key] > 1)
+        assert before < rows
+        repeated = service.calls.total() - rows
+        assert repeated < rows, f"{repeated} repeated calls, of {refused} rows"
+        assert service.busiest <= 2 * 40, "at most concurrency of the killed process and of the next one"
+        asked = service.calls.total()
+        run_unbounded(sail, asking, lake, until_caught_up=True, from_scratch=True)
+        assert values(lake) == expected(rows)
+        run_bounded(sail, asking, lake, force=True)
+        assert values(lake) == expected(rows)
+        whole = Lake(str(tmp_path / "fork"), logs=lake.root, upstream=lake.root)
+        run_bounded(sail, asking, whole)
+        assert values(whole) == expected(rows)
+        assert service.calls.total() == asked, "a rebuild, a bounded run and a fork ask nobody"
+
+
+@pytest.mark.feature("A1")
+def test_a_call_that_fails_stops_the_run_or_is_set_aside_and_answers_stay(tmp_path):
+    lake, sail = Lake(str(tmp_path)), shared()
+    with Service(broken=50) as service:
+        port = service.port
+
+        async def double(row, request):
+            return await fetched(port, row["value"], request.key) | {"value": row["value"]}
+
+        @fm.operator
+        def strict(events: fm.Stream[Event]) -> fm.Stream:
+            return events.call(double, calls_process.Doubled, retries=1, concurrency=8, ordered=False)
+
+        @fm.operator
+        def lenient(events: fm.Stream[Event]) -> fm.Stream:
+            asked = events.call(double, calls_process.Doubled, retries=1, on_error="quarantine")
+            return asked.filter("value < 90")
+
+        landed(lake, 100, strict)
+        with pytest.raises(
+            FloodmarkError, match=r"USER-009 call 'double': expected an answer within 2 attempts.*503.*The row was"
+        ):
+            run_unbounded(sail, strict, lake, until_caught_up=True)
+        service.broken, before = None, set(service.calls)
+        again = service.calls.copy()
+        run_unbounded(sail, strict, lake, until_caught_up=True)
+        assert values(lake, "strict") == [(n, 2 * n) for n in range(100)]
+        repeated = [key for key in before if service.calls[key] > again[key]]
+        assert len(repeated) == 1, "only the row that failed is asked about again"
+        service.broken = 60
+        result = run_bounded(sail, lenient, lake)
+        assert result.rows == {"lenient": 89, "lenient__quarantine": 1}
+        (row,) = DeltaTable(lake.output("lenient__quarantine")).to_pyarrow_table().to_pylist()
+        assert (row["step"], row["reason"]) == ("call 'double'", "ConnectionError: HTTP/1.1 503 Busy")
+        asked, service.broken = service.calls.total(), None
+        run_unbounded(sail, lenient, lake, until_caught_up=True, from_scratch=True)
+        assert len(values(lake, "lenient")) == 89, "what is set aside is recorded too"
+        assert service.calls.total() == asked

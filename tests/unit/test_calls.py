@@ -1,0 +1,397 @@
+"""Calls of another system, without an engine: what may be declared, how calls are made, and how answers are recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from events import START, Event
+
+import floodmark as fm
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.time import to_ms
+from floodmark.lake.stream.answers import RecordedAnswers
+from floodmark.semantics.kernels.calls import answer_schema, called
+from floodmark.semantics.kernels.requests import Question, asked
+from floodmark.testing import IN_MEMORY
+
+
+class Answer(fm.Contract):
+    """An answer."""
+
+    answer: int
+
+
+def rows(count: int) -> list[dict]:
+    """Events a second apart."""
+    return [{"at": START + timedelta(seconds=n), "key": "ab"[n % 2], "value": n} for n in range(count)]
+
+
+def step_of(function, schema=None, **settings):
+    """The step of a call."""
+
+    @fm.operator(name="asking")
+    def asking(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(function, schema, **settings)
+
+    return asking.calls[0]
+
+
+def replies(function, count: int, **settings) -> dict[int, object]:
+    """Value -> reply of a function with an answer."""
+    questions = [Question(n.to_bytes(16, "big"), {"value": n}, n) for n in range(count)]
+    portions = list(asked(step_of(function, Answer, **settings), questions))
+    return {question.row["value"]: reply for portion in portions for question, reply in portion}
+
+
+async def twice(row) -> Answer:
+    """An answer."""
+    return Answer(answer=2 * row["value"])
+
+
+@pytest.mark.parametrize("run", IN_MEMORY, ids=str)
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.feature("A1")
+def test_answers_come_in_the_order_of_their_rows(run, ordered):
+    async def later(row):
+        await asyncio.sleep(0.001 * (7 * row["value"] % 10))
+        if row["value"] % 4 == 0:
+            return None
+        return [{"answer": row["value"]}, Answer(answer=-row["value"])][: 1 + row["value"] % 2]
+
+    @fm.operator
+    def asking(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(later, Answer, ordered=ordered, concurrency=8)
+
+    expected = sorted([n for n in range(30) if n % 4] + [-n for n in range(30) if n % 2])
+    assert [row["answer"] for row in run(asking, {"events": rows(30)})[""]] == expected
+
+
+def test_an_ordered_call_waits_for_the_row_before_it_and_an_unordered_one_does_not():
+    def starts(*, ordered: bool) -> list[int]:
+        began: list[int] = []
+
+        async def slow_first(row):
+            began.append(row["value"])
+            await asyncio.sleep(0.3 if row["value"] == 0 else 0)
+            return {"answer": len(began)}
+
+        return [
+            reply[0]["answer"]
+            for value, reply in sorted(replies(slow_first, 40, concurrency=4, ordered=ordered).items())
+        ]
+
+    assert starts(ordered=True)[0] == 4
+    assert starts(ordered=False)[0] == 40
+
+
+def test_at_most_concurrency_calls_are_made_at_a_time_by_coroutines_and_by_threads():
+    def busiest(function) -> int:
+        assert len(replies(function, 60, concurrency=7, ordered=False)) == 60
+        return most[0]
+
+    now, most, lock = [0], [0], threading.Lock()
+
+    async def coroutine(row):
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.002)
+        now[0] -= 1
+        return {"answer": 1}
+
+    def plain(row):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.002)
+        with lock:
+            now[0] -= 1
+        return {"answer": 1}
+
+    assert busiest(coroutine) == 7
+    most[0] = 0
+    assert busiest(plain) == 7
+
+
+def test_a_call_that_fails_is_made_again_with_the_same_key():
+    seen: dict[int, list[fm.Request]] = {}
+
+    async def third_time(row, request):
+        seen.setdefault(row["value"], []).append(request)
+        if request.attempt < 2:
+            raise ConnectionError
+        return {"answer": row["value"]}
+
+    assert replies(third_time, 3, retries=2) == {n: [{"answer": n}] for n in range(3)}
+    for requests in seen.values():
+        assert [request.attempt for request in requests] == [0, 1, 2]
+        assert len({request.key for request in requests}) == 1
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_call_that_does_not_return_in_time_is_named(plain):
+    async def sleeping(row):
+        await asyncio.sleep(60)
+
+    def waiting(row):
+        time.sleep(0.5)
+
+    settings = {"timeout": "50 ms", "retries": 1, "on_error": "quarantine"}
+    (reply,) = replies(waiting if plain else sleeping, 1, **settings).values()
+    assert isinstance(reply, UserCodeError)
+    assert reply.code == "USER-009"
+    assert reply.got == "TimeoutError: no answer within 50 ms"
+    assert "2 attempts" in reply.expected
+
+
+def test_a_coroutine_that_ignores_its_cancellation_ends_nevertheless():
+    async def stubborn(row):
+        for _ in range(6):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.3)
+
+    began = time.monotonic()
+    (reply,) = replies(stubborn, 1, timeout="50 ms", retries=0, on_error="quarantine").values()
+    assert isinstance(reply, UserCodeError)
+    assert time.monotonic() - began < 2
+
+
+def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own():
+    async def blocking(row):
+        time.sleep(1.6)  # noqa: ASYNC251 - what is refused
+        return {"answer": 1}
+
+    with pytest.raises(UserCodeError, match=r"USER-010 call 'blocking': expected a coroutine that awaits"):
+        replies(blocking, 1, timeout="50 ms")
+    assert replies(twice, 1) == {0: [{"answer": 0}]}
+
+
+def test_threads_that_hang_end_the_run_once_they_are_twice_the_concurrency():
+    def hanging(row):
+        time.sleep(1)
+
+    with pytest.raises(UserCodeError, match=r"USER-011 call 'hanging'.*4 calls that do not return"):
+        replies(hanging, 20, timeout="20 ms", retries=0, concurrency=2, on_error="quarantine")
+
+
+def test_after_a_failure_that_stops_no_call_begins_and_those_under_way_are_recorded():
+    begun: list[int] = []
+
+    async def fails_at_three(row):
+        begun.append(row["value"])
+        await asyncio.sleep(0.05 if row["value"] != 3 else 0)
+        if row["value"] == 3:
+            raise ValueError(row["value"])
+        return {"answer": row["value"]}
+
+    found = replies(fails_at_three, 100, retries=0, concurrency=6)
+    assert len(begun) <= 8
+    assert sorted(found) == sorted(begun)
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (3, "it returned a int; expected a row, None or a list of rows"),
+        ("text", "it returned a str"),
+        ({"nope": 1}, "'nope' is no column"),
+        ({"answer": None}, "nothing for 'answer', which is never null"),
+        ({"answer": 1.5}, "1.5 is no whole number"),
+    ],
+)
+def test_an_answer_that_is_no_row_of_the_contract_is_set_aside_with_its_reason(returned, reason):
+    async def odd(row):
+        return returned if row["value"] == 2 else {"answer": row["value"]}
+
+    @fm.operator
+    def asking(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(odd, Answer, retries=0, on_error="quarantine")
+
+    tables = IN_MEMORY[0](asking, {"events": rows(4)})
+    assert [row["answer"] for row in tables[""]] == [0, 1, 3]
+    (aside,) = tables["quarantine"]
+    assert aside["step"] == "call 'odd'"
+    assert reason in aside["reason"]
+
+
+@pytest.mark.feature("A1")
+def test_with_cache_equal_values_of_a_day_are_asked_about_once_and_the_answer_joins_the_row():
+    calls: list[tuple[str, int]] = []
+
+    class Named(fm.Contract):
+        name: str
+
+    async def name(row, request):
+        calls.append((*row.values(), request.timestamp))
+        return None if row["key"] == "b" else {"name": row["key"] * 3}
+
+    @fm.operator
+    def named(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(name, Named, cache="key", cache_for="1 hour")
+
+    both = [{"at": START + timedelta(minutes=20 * n), "key": "ab"[n % 2], "value": n} for n in range(6)]
+    assert IN_MEMORY[0](named, {"events": both})[""] == [
+        {"at": one["at"], "key": "a", "value": one["value"], "name": "aaa"} for one in both[::2]
+    ]
+    hours = [to_ms(START), to_ms(START) + 3_600_000]
+    assert sorted(calls) == [(key, hour) for key in "ab" for hour in hours]
+
+
+def at_all(function, schema=Answer, **settings):
+    """A call over events."""
+    return lambda: step_of(function, schema, **settings)
+
+
+@pytest.mark.parametrize(
+    ("define", "code", "words"),
+    [
+        (at_all(twice, None, retries=-1), "DEFINITION-055", "retries=-1"),
+        (at_all(twice, concurrency=0), "DEFINITION-055", "concurrency=0"),
+        (at_all(twice, timeout="0 s"), "DEFINITION-055", "timeout=0 s"),
+        (at_all(twice, on_error="skip"), "DEFINITION-055", "'skip'"),
+        (at_all(lambda row: None, None), "DEFINITION-051", "the contract of its answers"),
+        (at_all(lambda: None), "DEFINITION-051", "one with 0 arguments"),
+        (at_all(3), "DEFINITION-051", "a function that returns its answer"),
+        (at_all(twice, cache="kee"), "DEFINITION-022", "Did you mean 'key'?"),
+        (at_all(twice, Event, cache="key"), "DEFINITION-050", "at, key, value"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(define, code, words):
+    with pytest.raises(DefinitionError, match=code) as raised:
+        define()
+    assert words in str(raised.value)
+
+
+def test_an_asynchronous_generator_is_refused():
+    async def generates(row):
+        yield {"answer": 1}
+
+    with pytest.raises(DefinitionError, match="an asynchronous generator"):
+        step_of(generates, Answer)
+
+
+def test_how_calls_are_made_is_not_part_of_the_version_and_what_they_answer_is():
+    def version(**settings) -> str:
+        @fm.operator(name="asking")
+        def asking(events: fm.Stream[Event]) -> fm.Stream:
+            return events.call(twice, **settings)
+
+        assert not asking.warnings
+        return asking.version
+
+    assert version() == version(concurrency=3, timeout="1 s", retries=9, ordered=False)
+    assert len({version(), version(uid="other"), version(version="2"), version(on_error="quarantine")}) == 4
+
+
+def test_answers_belong_to_the_code_unless_a_version_names_them():
+    async def thrice(row) -> Answer:
+        return Answer(answer=3 * row["value"])
+
+    assert step_of(twice, uid="x").answers != step_of(thrice, uid="x").answers
+    assert step_of(twice, uid="x", version="1").answers == step_of(thrice, uid="x", version="1").answers
+    assert step_of(twice, uid="x", version="1").answers != step_of(twice, uid="x", version="2").answers
+
+
+def table(step, numbers, answer) -> pa.Table:
+    """Answers about numbers, an hour each ten."""
+    entries = [
+        {"key": n.to_bytes(16, "big"), "time": n // 10 * 3_600_000, "rows": [{"answer": answer}], "reason": None}
+        for n in numbers
+    ]
+    return pa.Table.from_pylist(entries, schema=answer_schema(step))
+
+
+def answers_of(found: pa.Table) -> dict[int, int]:
+    """Number -> answer."""
+    return {int.from_bytes(row["key"], "big"): row["rows"][0]["answer"] for row in found.to_pylist()}
+
+
+def known(store: RecordedAnswers, numbers) -> dict[int, int]:
+    """The recorded answers about numbers."""
+    return answers_of(store.known([n.to_bytes(16, "big") for n in numbers], [n // 10 * 3_600_000 for n in numbers]))
+
+
+def test_the_first_answer_to_a_question_is_the_answer_in_every_process(tmp_path):
+    step = step_of(twice)
+    stores = [RecordedAnswers((str(tmp_path),), answer_schema(step)) for _ in range(8)]
+    rounds = range(25)
+
+    def write(writer: int) -> list[dict[int, int]]:
+        return [answers_of(stores[writer].record(table(step, range(n, n + 12), writer))) for n in rounds]
+
+    with ThreadPoolExecutor(8) as threads:
+        recorded = list(threads.map(write, range(8)))
+    final = known(RecordedAnswers((str(tmp_path),), answer_schema(step)), range(36))
+    assert sorted(final) == list(range(36))
+    for of_writer in recorded:
+        for one in of_writer:
+            assert one == {n: final[n] for n in one}
+    assert all(known(store, range(36)) == final for store in stores)
+
+
+def test_files_of_an_hour_are_merged_and_answers_stay(tmp_path):
+    step = step_of(twice)
+    store = RecordedAnswers((str(tmp_path),), answer_schema(step))
+    for n in range(100):
+        store.record(table(step, [10_000 + n], n).set_column(1, "time", pa.array([0])))
+    (hour,) = tmp_path.iterdir()
+    assert len(list(hour.iterdir())) < 40
+    again = RecordedAnswers((str(tmp_path / "fork"), str(tmp_path)), answer_schema(step))
+    found = again.known([(10_000 + n).to_bytes(16, "big") for n in range(100)], [0] * 100)
+    assert sorted(row["rows"][0]["answer"] for row in found.to_pylist()) == list(range(100))
+
+
+def test_odd_values_are_one_question_each_and_come_back_as_they_were(tmp_path):
+    class Odd(fm.Contract):
+        at: fm.EventTime
+        number: float | None
+        whole: int
+        amount: Decimal
+        tags: list[str]
+        labels: dict[str, int]
+
+    class Echo(fm.Contract):
+        number: float | None
+        whole: int
+        amount: Decimal
+        tags: list[str]
+        labels: dict[str, int]
+
+    calls = []
+
+    async def echo(row):
+        calls.append(row)
+        return {name: value for name, value in row.items() if name != "at"}
+
+    @fm.operator(name="echoes")
+    def echoes(odd: fm.Stream[Odd]) -> fm.Stream:
+        return odd.call(echo, Echo)
+
+    step = echoes.calls[0]
+    numbers = [float("nan"), float("inf"), -0.0, None, 1.5]
+    values = [
+        {
+            "at": START,
+            "number": number,
+            "whole": 2**63 - 1,
+            "amount": Decimal("9" * 38),
+            "tags": ["a"],
+            "labels": {"b": 1},
+        }
+        for number in numbers
+    ]
+    from floodmark.semantics.encoding.columns import arrow_schema
+
+    rows_in = pa.Table.from_pylist(values, schema=arrow_schema(step.parent.schema))
+    for _ in range(2):
+        store = RecordedAnswers((str(tmp_path),), answer_schema(step))
+        mapped = called(step, rows_in, [0] * 5, [to_ms(START)] * 5, store)
+        assert str(mapped.rows.to_pylist()) == str(rows_in.drop_columns(["at"]).to_pylist())
+    assert len(calls) == 5
