@@ -36,6 +36,12 @@ class Out(fm.Contract):
     note: str | None = None
 
 
+class Numbered(fm.Contract):
+    """What is added to a row."""
+
+    n: int
+
+
 class Span(fm.Aggregate):
     """An aggregate of the user's."""
 
@@ -139,6 +145,11 @@ class Both(fm.CoProcessFunction):
 def split(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A function that reaches declarations."""
     yield {"n": row["v"], "note": repr((WINDOW, WAIT, KEPT, TOTAL, SETTINGS))}
+
+
+async def answered(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A function that asks."""
+    return {"n": len(row)}
 
 
 def panes(pane: fm.Pane, rows: Any) -> Iterator[dict[str, Any]]:
@@ -284,6 +295,8 @@ def _flows() -> Iterator[tuple[str, Operator]]:
         "columns, quarantine": lambda e: e.with_columns(twice="v * 2", on_error="quarantine"),
         "flat_map": lambda e: e.flat_map(split, schema=Out),
         "flat_map, quarantine": lambda e: e.flat_map(split, schema=Out, on_error="quarantine"),
+        "call": lambda e: e.call(answered, schema=Out),
+        "call, cache": lambda e: e.call(answered, schema=Numbered, cache="k", version="2", on_error="quarantine"),
         "union": lambda e, o: e.union(o),
         "outputs": lambda e: fm.Outputs(few=e.filter("v < 3"), many=e.filter("v >= 3")),
         "rolling": lambda e: e.key_by("k").rolling(n=fm.count()),

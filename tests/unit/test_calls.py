@@ -163,9 +163,11 @@ def test_a_coroutine_that_ignores_its_cancellation_ends_nevertheless():
     assert time.monotonic() - began < 2
 
 
-def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own():
+def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own(monkeypatch):
+    monkeypatch.setattr("floodmark.semantics.kernels.requests._BEAT_SECONDS", 0.2)
+
     async def blocking(row):
-        time.sleep(1.6)  # noqa: ASYNC251 - what is refused
+        time.sleep(1.5)  # noqa: ASYNC251 - what is refused
         return {"answer": 1}
 
     with pytest.raises(UserCodeError, match=r"USER-010 call 'blocking': expected a coroutine that awaits"):
