@@ -79,6 +79,8 @@ from floodmark.spec.windowing.triggers import (
 )
 from floodmark.spec.windowing.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
 from floodmark.spec.workspace import Settings, Workspace
+from floodmark.sql.folder import sql_operators
+from floodmark.sql.operator import sql_operator
 
 __all__ = [
     "AfterCount",
@@ -183,6 +185,8 @@ __all__ = [
     "operator",
     "operator_asset",
     "source_asset",
+    "sql_operator",
+    "sql_operators",
     "stddev",
     "sum",
     "top_n",

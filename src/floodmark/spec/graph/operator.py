@@ -405,21 +405,57 @@ def _define(function: Body, name: str, bindings: dict[str, Binding], revision: i
     where = f"operator '{name}'"
     check_name(name, where)
     count_as_own(function.__module__)
-    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
-        fix = "Count up by one when its answers change for a reason that is not in its code: revision=1."
-        raise DefinitionError(where, "a revision, 0 or more", repr(revision), fix, code="DEFINITION-152")
     parameters = tuple(inspect.signature(function).parameters)
     for unknown in bindings.keys() - set(parameters):
         fix = closest(unknown, parameters) + f"Parameters: {', '.join(parameters)}."
         raise DefinitionError(where, "inputs named like its parameters", repr(unknown), fix, code="DEFINITION-060")
     hints = _hints(function)
-    bound = tuple(_input(p, hints.get(p), bindings.get(p), where) for p in parameters)
-    _check_key_groups(key_groups, where)
-    graph = _graph(function, name, bound, key_groups)
+    contracts = {p: next(iter(typing.get_args(hints.get(p))), None) for p in parameters}
+    bound = tuple(bound_input(p, contracts[p], bindings.get(p), where) for p in parameters)
     code = function.__code__
-    location = f"{code.co_filename}:{code.co_firstlineno}"
-    description = inspect.cleandoc(function.__doc__ or "")
-    return Operator(name, bound, graph, description, location, revision, body=function, key_groups=key_groups)
+    return built(
+        function,
+        name,
+        bound,
+        description=inspect.cleandoc(function.__doc__ or ""),
+        location=f"{code.co_filename}:{code.co_firstlineno}",
+        revision=revision,
+        key_groups=key_groups,
+    )
+
+
+def built(
+    body: Body,
+    name: str,
+    inputs: tuple[Input, ...],
+    *,
+    description: str = "",
+    location: str = "",
+    revision: int = 0,
+    key_groups: int | None = None,
+) -> Operator:
+    """The operator of a function from streams, one per input, to streams.
+
+    Args:
+        body: called once, here, and again if ``Global()`` becomes one window per asset partition.
+        name: of the operator.
+        inputs: in the order of the function's parameters.
+        description: for people.
+        location: where the operator is defined, for messages.
+        revision: as of ``operator``.
+        key_groups: as of ``operator``.
+
+    Raises:
+        DefinitionError, CapabilityError: as ``operator``.
+    """
+    where = f"operator '{name}'"
+    check_name(name, where)
+    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+        fix = "Count up by one when its answers change for a reason that is not in its code: revision=1."
+        raise DefinitionError(where, "a revision, 0 or more", repr(revision), fix, code="DEFINITION-152")
+    _check_key_groups(key_groups, where)
+    graph = _graph(body, name, inputs, key_groups)
+    return Operator(name, inputs, graph, description, location, revision, body=body, key_groups=key_groups)
 
 
 def _check_key_groups(key_groups: int | None, where: str) -> None:
@@ -475,8 +511,12 @@ def _hints(function: Body) -> dict[str, Any]:
         return typing.get_type_hints(function, localns=names)
 
 
-def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> Input:
-    contract = next(iter(typing.get_args(hint)), None)
+def bound_input(parameter: str, contract: object, binding: Binding | None, where: str) -> Input:
+    """(name of an input, contract of its rows or None, what it reads) -> the input.
+
+    Raises:
+        DefinitionError: DEFINITION-062 neither a contract nor a binding, DEFINITION-065 an output without the contract's columns.
+    """
     typed = contract if isinstance(contract, type) and issubclass(contract, Contract) else None
     if isinstance(binding, Operator):
         binding = OutputRef(binding, binding.outputs[0].name)

@@ -1,0 +1,238 @@
+"""GROUP BY: a key, a window and aggregates of a statement as a step with state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
+from floodmark.spec.windowing.aggregates import Builtin, count
+from floodmark.spec.windowing.windows import bounded_in_time
+from floodmark.sql.dialect import CHANGES, SPAN
+from floodmark.sql.measures import is_aggregate, measure
+from floodmark.sql.options import Options
+from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.text import Text, derived_name
+from floodmark.sql.windows import bound_of, is_window, of_group
+
+Item = tuple[str, exp.Expr]
+"""Name of a column of a result, and its expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The result of a GROUP BY.
+
+    Args:
+        stream: keys, bounds of the window, aggregates.
+        known: expression over the rows before -> column of the stream.
+        measures: aggregate -> column of the stream.
+        windowed: whether results have the bounds of a window.
+    """
+
+    text: Text
+    before: Relation
+    stream: Stream[Any]
+    known: dict[str, str]
+    measures: dict[Builtin, str]
+    windowed: bool
+
+    def read(self, node: exp.Expr) -> str | None:
+        """The text in place of a node of SELECT or HAVING; None for its own."""
+        if is_aggregate(node):
+            return itself(self.measures[measure(self.text, node, self.before)])
+        bound = bound_of(node)
+        if not bound and isinstance(node, exp.Column) and node.name.lower() in BOUNDS and self.windowed:
+            bound = node.name.lower() if self.before.windowed is not None else ""
+        if bound and self.windowed:
+            return WINDOW_TIME if bound == BOUNDS[2] else bound
+        if SPAN not in node.meta and not isinstance(node, exp.Column):
+            return None
+        rendered = self.text.of(node, self.before.read(self.text)) if self._plain(node) else ""
+        if rendered in self.known:
+            return itself(self.known[rendered])
+        if isinstance(node, exp.Column):
+            located = self.before.find(self.text, node)
+            if located is not None:
+                got = f"'{node.name}', which is neither in GROUP BY nor in an aggregate"
+                fix = f"Add {node.name} to GROUP BY, or take MAX({node.name}) or FIRST({node.name})."
+                raise DefinitionError(self.text.at(node), "a column of the group", got, fix, code="DEFINITION-391")
+        return None
+
+    def _plain(self, node: exp.Expr) -> bool:
+        """Whether an expression reads rows before the window alone."""
+        if any(is_aggregate(part) or bound_of(part) for part in node.walk()):
+            return False
+        names = [self.before.find(self.text, column) for column in node.find_all(exp.Column)]
+        return all(located is None or located[0].text for located in names)
+
+
+class Grouping:
+    """GROUP BY of one SELECT.
+
+    Args:
+        text: of the statement.
+        select: the SELECT.
+        relation: its rows, behind WHERE.
+        items: its columns.
+    """
+
+    def __init__(self, text: Text, select: exp.Select, relation: Relation, items: list[Item]) -> None:
+        self.text, self.select, self.items = text, select, items
+        group = select.args.get("group")
+        self._check(group)
+        self.relation, self.keys = relation, list[exp.Expr]()
+        for node in [self._resolved(part) for part in (group.expressions if group else [])]:
+            self._add(node)
+
+    def _check(self, group: exp.Group | None) -> None:
+        for name in ("cube", "rollup", "grouping_sets", "all", "totals") if group else ():
+            value = group.args.get(name) if group else None
+            if value:
+                fix = (
+                    "Write an operator per grouping, or UNION ALL of the columns with a column that names the grouping."
+                )
+                raise unsayable(
+                    self.text, value[0] if isinstance(value, list) else self.select, name.upper().replace("_", " "), fix
+                )
+
+    def _resolved(self, node: exp.Expr) -> exp.Expr:
+        """The expression of a number or of an alias of SELECT in GROUP BY."""
+        if isinstance(node, exp.Literal) and node.is_int and 1 <= int(node.this) <= len(self.items):
+            return self.items[int(node.this) - 1][1]
+        if isinstance(node, (exp.Cube, exp.Rollup, exp.GroupingSets, exp.Tuple)):
+            fix = "Write an operator per grouping, or UNION ALL of the columns with a column that names the grouping."
+            raise unsayable(self.text, node, node.key.upper(), fix)
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and self.relation.find(self.text, node) is None:
+            return next((value for name, value in self.items if name == node.name), node)
+        return node
+
+    def _add(self, node: exp.Expr) -> None:
+        relation = self.relation
+        if is_window(node):
+            if relation.windowed is not None:
+                fix = "Keep one of them; write a second operator for the second window."
+                raise unsayable(self.text, node, "a second window", fix)
+            self.relation = replace(relation, windowed=of_group(self.text, node, relation))
+        elif not (isinstance(node, exp.Column) and node.name.lower() in BOUNDS and relation.windowed is not None):
+            self.keys.append(node)
+
+    def grouped(self, emit: str, options: Options) -> Grouped:
+        """(what EMIT says, settings) -> the result."""
+        relation, text = self.relation, self.text
+        windowed = relation.windowed
+        if windowed is None and emit != CHANGES:
+            fix = (
+                "Say over which time: GROUP BY window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)), or "
+                "GROUP BY window(ts, '1 hour'); or say that each row changes the result so far, at the end: EMIT CHANGES. "
+                'Over all rows there are now: floodmark sql "SELECT ...".'
+            )
+            at = self.select.args.get("group") or self.select
+            raise DefinitionError(
+                text.at(at), "an aggregate with a window", "one without an end", fix, code="DEFINITION-390"
+            )
+        if windowed is not None and emit == CHANGES:
+            fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
+            raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
+        check_single(text, self.select, relation.stream, "an aggregate", next(iter(relation.tables), ""))
+        stream, keys, known = self._keyed(relation)
+        measures = self._measures(relation, {*keys, *BOUNDS[:2]})
+        named = {name: aggregate for aggregate, name in measures.items()}
+        if windowed is None:
+            stream = stream.key_by(*keys).rolling(**named) if keys else stream.rolling(**named)
+            return Grouped(text, relation, stream, known, measures, windowed=False)
+        if windowed.partition and set(windowed.partition) != set(keys):
+            fix = f"Write PARTITION BY {', '.join(keys)}, or leave it out: the columns of GROUP BY divide the sessions."
+            got = f"PARTITION BY {', '.join(windowed.partition)}, GROUP BY {', '.join(keys)}"
+            raise DefinitionError(
+                text.at(self.select), "sessions of the keys of GROUP BY", got, fix, code="DEFINITION-391"
+            )
+        settings: dict[str, Any] = (
+            {"time": "processing"} if windowed.clocked else {"allowed_lateness": options.lateness}
+        )
+        settings |= {"late": options.late, "on_error": options.on_error}
+        held = (
+            stream.key_by(*keys).window(windowed.window, **settings)
+            if keys
+            else stream.window(windowed.window, **settings)
+        )
+        return Grouped(
+            text, relation, held.aggregate(**named), known, measures, windowed=bounded_in_time(windowed.window)
+        )
+
+    def _keyed(self, relation: Relation) -> tuple[Stream[Any], list[str], dict[str, str]]:
+        """The stream with a column per key, the keys, and expression -> key."""
+        text, known, new = self.text, dict[str, str](), dict[str, str]()
+        keys: list[str] = []
+        for node in self.keys:
+            if any(map(is_aggregate, node.walk())):
+                raise unsayable(text, node, "an aggregate in GROUP BY", "Group by columns of the rows.")
+            rendered = relation.scalar(text, node)
+            name = self._key_name(node, rendered, relation)
+            if rendered != itself(name) or name not in relation.stream.schema:
+                new[name] = rendered
+            known[rendered] = name
+            keys += [name] if name not in keys else []
+        return (relation.stream.with_columns(**new) if new else relation.stream), keys, known
+
+    def _key_name(self, node: exp.Expr, rendered: str, relation: Relation) -> str:
+        if isinstance(node, exp.Column):
+            located = relation.find(self.text, node)
+            if located is not None and located[0].column and itself(located[0].column) == rendered:
+                return located[0].column
+        alias = next(
+            (name for name, value in self.items if SPAN in value.meta and self._same(value, rendered, relation)), ""
+        )
+        name = alias or derived_name(rendered)
+        while name in relation.stream.schema or name in BOUNDS:
+            name = f"{name}_key"
+        return name
+
+    def _same(self, node: exp.Expr, rendered: str, relation: Relation) -> bool:
+        if any(is_aggregate(part) or bound_of(part) for part in node.walk()):
+            return False
+        return self.text.of(node, relation.read(self.text)) == rendered if not _reads_bounds(node) else False
+
+    def _measures(self, relation: Relation, taken: set[str]) -> dict[Builtin, str]:
+        """Aggregate -> its column: the name in SELECT where it stands there alone, else one that its text gives."""
+        measures: dict[Builtin, str] = {}
+        taken = {*taken, *(name for name, value in self.items if not is_aggregate(value))}
+        for name, node in self.items:
+            if is_aggregate(node):
+                aggregate = measure(self.text, node, relation)
+                if aggregate not in measures and name not in measures.values() and name not in taken:
+                    measures[aggregate] = name
+        having = self.select.args.get("having")
+        for node in _outermost([*(value for _, value in self.items), *([having.this] if having else [])]):
+            aggregate = measure(self.text, node, relation)
+            if aggregate not in measures:
+                name = derived_name(self.text.of(node, relation.read(self.text)))
+                while name in taken or name in measures.values():
+                    name = f"{name}_2"
+                measures[aggregate] = name
+        return measures or {count(): "rows" if "rows" not in taken else "rows_2"}
+
+
+def _reads_bounds(node: exp.Expr) -> bool:
+    return any(column.name.lower() in BOUNDS for column in node.find_all(exp.Column))
+
+
+def _outermost(nodes: Iterable[exp.Expr]) -> Iterable[exp.Expr]:
+    for node in nodes:
+        if is_aggregate(node):
+            yield node
+        else:
+            yield from _outermost(node.iter_expressions())
+
+
+def names_of(items: list[tuple[str, str]]) -> tuple[Name, ...]:
+    """The names of the columns of a SELECT behind a GROUP BY."""
+    return tuple(
+        Name(table="", name=name, column=name, text=itself(name), time=text == WINDOW_TIME) for name, text in items
+    )

@@ -1,0 +1,386 @@
+"""Joins of a statement as those of the fluent API: by an interval, by windows, by versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
+from floodmark.sql.options import Options
+from floodmark.sql.refusals import check_expression, check_single, unsayable
+from floodmark.sql.relation import BOUNDS, Name, Relation
+from floodmark.sql.text import Text
+from floodmark.sql.windows import duration, length
+
+_KINDS = {
+    "": "inner",
+    "INNER": "inner",
+    "LEFT": "left",
+    "RIGHT": "right",
+    "FULL": "full",
+    "SEMI": "semi",
+    "ANTI": "anti",
+}
+_MILLISECOND = timedelta(milliseconds=1)
+_BOUNDED = (
+    "Say how far apart in event time the rows may be: ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts; or join two windows "
+    "ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end; or the version that was valid: "
+    "JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k."
+)
+
+
+@dataclass(slots=True)
+class _Conditions:
+    """The conditions of a join, by what they say."""
+
+    keys: list[tuple[Name, Name]] = field(default_factory=list)
+    lower: timedelta | None = None
+    upper: timedelta | None = None
+    window: set[str] = field(default_factory=set)
+    other: list[exp.Expr] = field(default_factory=list)
+
+
+def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The conditions that AND joins."""
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
+    elif isinstance(node, exp.Paren) and isinstance(node.this, exp.And):
+        yield from conjuncts(node.this)
+    elif node is not None:
+        yield node
+
+
+class Joiner:
+    """One join of a statement.
+
+    Args:
+        text: of the statement.
+        node: the join.
+        left: the rows before it.
+        right: the rows of its table, under their alias.
+        where: conditions of WHERE, which an inner join takes as its own.
+        read: parts of the statement whose columns are read behind the join.
+    """
+
+    def __init__(
+        self,
+        text: Text,
+        node: exp.Join,
+        left: Relation,
+        right: Relation,
+        where: Iterable[exp.Expr],
+        read: list[exp.Expr],
+    ) -> None:
+        self.text, self.node, self.left, self.right, self.read = text, node, left, right, read
+        self.both = replace(left, names=(*left.names, *right.names), windowed=None, ranked=None)
+        self.kind = self._kind()
+        self.version = node.this.args.get("version")
+        self.using = [identifier.name for identifier in node.args.get("using") or ()]
+        conditions = list(conjuncts(node.args.get("on")))
+        self.where = list(where)
+        if self.kind == "inner":
+            conditions, self.where = [*conditions, *self.where], []
+        self.conditions = self._sorted(conditions)
+
+    def _kind(self) -> str:
+        side, kind = self.node.side.upper(), self.node.kind.upper()
+        method = self.node.args.get("method") or ""
+        if method or (kind == "CROSS" and self.node.args.get("on")):
+            raise unsayable(
+                self.text, self.node.this, f"{method or kind} JOIN", "Write JOIN ... ON ... with its columns."
+            )
+        word = kind if kind in {"SEMI", "ANTI"} else side or ("" if kind in {"CROSS", "OUTER"} else kind)
+        if word not in _KINDS:
+            raise unsayable(
+                self.text, self.node.this, f"{word} JOIN", "Write JOIN, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN."
+            )
+        return _KINDS[word]
+
+    def _sorted(self, conditions: Iterable[exp.Expr]) -> _Conditions:
+        known = _Conditions()
+        for name in self.using:
+            left, right = ([one for one in side.names if one.name == name] for side in (self.left, self.right))
+            if not left or not right:
+                fix = f"Columns: {', '.join(one.name for one in self.both.names)}."
+                raise DefinitionError(
+                    self.text.at(self.node.this),
+                    "a column of both tables in USING",
+                    repr(name),
+                    fix,
+                    code="DEFINITION-392",
+                )
+            known.keys.append((left[0], right[0]))
+        for condition in conditions:
+            check_expression(self.text, condition)
+            if not (self._is_key(condition, known) or self._is_time(condition, known)):
+                known.other.append(condition)
+        return known
+
+    def _is_key(self, node: exp.Expr, known: _Conditions) -> bool:
+        if not (isinstance(node, exp.EQ) and isinstance(node.left, exp.Column) and isinstance(node.right, exp.Column)):
+            return False
+        sides = [self._side(node.left), self._side(node.right)]
+        if {side for side, _ in sides} != {"left", "right"}:
+            return False
+        (_, left), (_, right) = sorted(sides, key=lambda side: side[0] or "")
+        assert left is not None
+        assert right is not None
+        windows = self.left.windowed is not None and self.right.windowed is not None
+        if left.name in BOUNDS and right.name == left.name and windows and not left.text and not right.text:
+            known.window.add(left.name)
+            return True
+        if not left.column or not right.column:
+            return False
+        known.keys.append((left, right))
+        return True
+
+    def _side(self, node: exp.Expr) -> tuple[str | None, Name | None]:
+        located = self.both.find(self.text, node) if isinstance(node, exp.Column) else None
+        if located is None:
+            return None, None
+        return ("right" if located[0].table in self.right.tables else "left"), located[0]
+
+    def _is_time(self, node: exp.Expr, known: _Conditions) -> bool:
+        if isinstance(node, exp.Between):
+            low = exp.GTE(this=node.this, expression=node.args["low"])
+            high = exp.LTE(this=node.this, expression=node.args["high"])
+            parts = [self._bound(low), self._bound(high)]
+            if None in parts:
+                return False
+            for part in parts:
+                _narrowed(known, part)
+            return True
+        bound = self._bound(node)
+        if bound is None:
+            return False
+        _narrowed(known, bound)
+        return True
+
+    def _bound(self, node: exp.Expr) -> tuple[str, timedelta] | None:
+        """``("lower" or "upper", bound of right - left)`` of a comparison of two event times; None for any other condition."""
+        if not isinstance(node, (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ)):
+            return None
+        first, second = self._moment(node.this), self._moment(node.expression)
+        if first is None or second is None or {first[0], second[0]} != {"left", "right"}:
+            return None
+        difference = second[1] - first[1]  # first - second is at least, or at most, the difference
+        greater = isinstance(node, (exp.GT, exp.GTE))
+        if isinstance(node, exp.EQ):
+            return None
+        strict = _MILLISECOND if isinstance(node, (exp.GT, exp.LT)) else timedelta(0)
+        if first[0] == "right":
+            return ("lower", difference + strict) if greater else ("upper", difference - strict)
+        return ("upper", -difference - strict) if greater else ("lower", -difference + strict)
+
+    def _moment(self, node: exp.Expr) -> tuple[str, timedelta] | None:
+        """``a.ts + INTERVAL '1' HOUR`` -> (side, length); None for what is no event time with a length."""
+        if isinstance(node, exp.Paren):
+            return self._moment(node.this)
+        if isinstance(node, exp.Column):
+            side, name = self._side(node)
+            return (side, timedelta(0)) if side and name and name.time else None
+        if isinstance(node, (exp.Add, exp.Sub)) and duration(node.expression):
+            moment = self._moment(node.this)
+            by = length(self.text, node.expression)
+            return None if moment is None else (moment[0], moment[1] + (by if isinstance(node, exp.Add) else -by))
+        return None
+
+    def joined(self, options: Options) -> tuple[Relation, list[exp.Expr]]:
+        """(settings) -> the rows of the join, and the conditions that are left for a filter behind it."""
+        text, known = self.text, self.conditions
+        table = self.node.this
+        for side in (self.left, self.right):
+            check_single(text, table, side.stream, f"a {self.kind} join", side.tables[0] if side.tables else "")
+        if not known.keys:
+            fix = f"Write an equality of two columns: ON {self._example()}. {_BOUNDED}"
+            raise DefinitionError(text.at(table), "a join with a key", "none", fix, code="DEFINITION-392")
+        rest_of_right, behind = self._others()
+        left = self._side_of(
+            self.left, [pair[0] for pair in known.keys], behind, missing=self.kind in {"right", "full"}
+        )
+        right_relation = self.right
+        for condition in rest_of_right:
+            filtered = right_relation.stream.filter(right_relation.scalar(text, condition))
+            right_relation = replace(right_relation, stream=filtered)
+        right = self._side_of(
+            right_relation, [pair[1] for pair in known.keys], behind, missing=self.kind in {"left", "full"}
+        )
+        return self._stream(left, right, options), behind
+
+    def _example(self) -> str:
+        left, right = (side.names[0] for side in (self.left, self.right))
+        return f"{left.table}.{left.name} = {right.table}.{right.name}"
+
+    def _others(self) -> tuple[list[exp.Expr], list[exp.Expr]]:
+        """Conditions over the right's columns alone, for a filter before an outer join; and those for a filter behind the join."""
+        if self.kind == "inner":
+            return [], [*self.conditions.other, *self.where]
+        before = []
+        for condition in self.conditions.other:
+            sides = {self._side(column)[0] for column in condition.find_all(exp.Column)}
+            if sides != {"right"} or self.kind in {"right", "full"}:
+                fix = "Put it into WHERE, or into a subquery of the table that it is about."
+                raise unsayable(
+                    self.text, condition, f"another condition than keys and times in a {self.kind} join", fix
+                )
+            before.append(condition)
+        return before, self.where
+
+    def _side_of(self, side: Relation, keys: list[Name], behind: list[exp.Expr], *, missing: bool) -> _Side:
+        """A side with the columns that are read behind the join; a copy of its keys if the side may be missing and they are read."""
+        wanted = self._wanted(side, behind)
+        key_columns = [key.column for key in keys]
+        columns = [c for c in side.stream.schema.names if c in wanted or c in key_columns]
+        copies: dict[str, str] = {}
+        for name in key_columns if missing else ():
+            if name in wanted and name not in self.using:
+                copies[name] = _new(f"{(side.tables or ['side'])[0]}_{name}", columns)
+        stream: Stream[Any] = side.stream
+        if tuple(columns) != stream.schema.names or copies:
+            expressions = {name: itself(name) for name in columns} | {new: itself(name) for name, new in copies.items()}
+            stream = stream.select(**expressions)
+        return _Side(side, stream, tuple(key_columns), copies)
+
+    def _wanted(self, side: Relation, behind: list[exp.Expr]) -> set[str]:
+        """The columns of a side's stream that the statement reads behind the join."""
+        everything = {name.column for name in side.names}
+        wanted: set[str] = set()
+        for part in (*self.read, *behind):
+            for star in part.find_all(exp.Star):
+                column = star.parent
+                qualified = isinstance(column, exp.Column) and column.table
+                if not isinstance(column, exp.Count) and (not qualified or column.table in side.tables):
+                    return everything
+            for column in part.find_all(exp.Column):
+                located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None
+                if located is not None and located[0] in side.names:
+                    wanted.add(located[0].column)
+        return wanted
+
+    def _stream(self, left: _Side, right: _Side, options: Options) -> Relation:
+        known, text, table = self.conditions, self.text, self.node.this
+        taken = set(left.stream.schema.names)
+        others = [name for name in right.stream.schema.names if name not in right.keys]
+        semi = self.kind in {"semi", "anti"}
+        clash = not semi and any(name in taken for name in others)
+        prefix = f"{right.relation.tables[0]}_" if clash else ""
+        keyed, other = left.stream.key_by(*left.keys), right.stream.key_by(*right.keys)
+        settings: dict[str, Any] = {"kind": self.kind, "prefix": prefix}
+        names: list[Name] = []
+        bounds: tuple[Name, ...] = ()
+        if self.version is not None:
+            stream = self._temporal(keyed, other, settings, options)
+        elif known.window:
+            stream, bounds = self._windowed(keyed, other, settings, options)
+        elif known.lower is None or known.upper is None:
+            got = "none" if known.lower is None and known.upper is None else "one bound of the time between two rows"
+            raise DefinitionError(
+                text.at(table), "a join with a bound on its state", got, _BOUNDED, code="DEFINITION-392"
+            )
+        else:
+            stream = keyed.interval_join(other, known.lower, known.upper, **settings)
+        for name in left.relation.names:
+            column = left.copies.get(name.column, name.column)
+            time = name.time and self.version is not None
+            names += (
+                [replace(name, column=column, text=itself(column), time=time)]
+                if name.column and column in stream.schema
+                else []
+            )
+        for name in () if semi else right.relation.names:
+            column = right.copies.get(name.column, name.column)
+            column = left.keys[right.keys.index(column)] if column in right.keys else f"{prefix}{column}"
+            if name.column and column in stream.schema:
+                names.append(replace(name, column=column, text=itself(column), time=False))
+        merged = set(self.using)
+        names = [
+            replace(n, table=n.table, column=n.column)
+            for n in names
+            if n.name not in merged or n.table in left.relation.tables
+        ]
+        names = [replace(n, column=_key(left, n), text=itself(_key(left, n))) if n.name in merged else n for n in names]
+        return Relation(stream=stream, names=(*names, *bounds))
+
+    def _temporal(self, keyed: Any, other: Any, settings: dict[str, Any], options: Options) -> Stream[Any]:
+        moment = self.version.expression
+        side = self._moment(moment)
+        if side != ("left", timedelta(0)):
+            times = [name for name in self.left.names if name.time]
+            fix = (
+                f"Write FOR SYSTEM_TIME AS OF {times[0].table}.{times[0].name}."
+                if times
+                else "Read a source, whose rows have an event time."
+            )
+            raise DefinitionError(
+                self.text.at(moment),
+                "the event time of the rows before the join",
+                self.text.of(moment),
+                fix,
+                code="DEFINITION-392",
+            )
+        if self.conditions.lower is not None or self.conditions.upper is not None or self.kind not in {"inner", "left"}:
+            fix = "Write JOIN or LEFT JOIN with equalities alone; a version's time is its event time."
+            raise unsayable(self.text, self.node.this, f"a {self.kind} join of versions with other conditions", fix)
+        result: Stream[Any] = keyed.temporal_join(other, allowed_lateness=options.lateness, **settings)
+        return result
+
+    def _windowed(
+        self, keyed: Any, other: Any, settings: dict[str, Any], options: Options
+    ) -> tuple[Stream[Any], tuple[Name, ...]]:
+        left, right = self.left.windowed, self.right.windowed
+        if (
+            left is None
+            or right is None
+            or left.window != right.window
+            or self.conditions.lower
+            or self.conditions.upper
+        ):
+            fix = "Give both sides the same window, and no other condition of time."
+            raise DefinitionError(
+                self.text.at(self.node.this),
+                "two tables with one window",
+                "two windows that differ",
+                fix,
+                code="DEFINITION-392",
+            )
+        stream: Stream[Any] = keyed.window_join(other, left.window, allowed_lateness=options.lateness, **settings)
+        tables = [*self.left.tables, *self.right.tables]
+        bounds = [Name(table=table, name=name, column=name, text=name) for table in tables for name in BOUNDS[:2]]
+        return stream, tuple(bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A side of a join: its names, its stream with the columns that are read, the keys, and key -> its copy."""
+
+    relation: Relation
+    stream: Stream[Any]
+    keys: tuple[str, ...]
+    copies: dict[str, str]
+
+
+def _key(side: _Side, name: Name) -> str:
+    """The column of a name of USING."""
+    return name.column if name.column in side.keys else name.name
+
+
+def _narrowed(known: _Conditions, bound: tuple[str, timedelta] | None) -> None:
+    assert bound is not None
+    kind, difference = bound
+    if kind == "lower":
+        known.lower = difference if known.lower is None else max(known.lower, difference)
+    else:
+        known.upper = difference if known.upper is None else min(known.upper, difference)
+
+
+def _new(name: str, taken: list[str]) -> str:
+    while name in taken:
+        name = f"{name}_2"
+    return name

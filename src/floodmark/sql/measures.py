@@ -1,0 +1,121 @@
+"""Aggregates of a statement as those of the fluent API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.windowing import aggregates
+from floodmark.spec.windowing.aggregates import Builtin
+from floodmark.sql.relation import Relation
+from floodmark.sql.text import Text
+from floodmark.sql.windows import function_name
+
+_ONE: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
+    exp.Sum: aggregates.sum,
+    exp.Min: aggregates.min,
+    exp.Max: aggregates.max,
+    exp.Avg: aggregates.mean,
+    exp.Stddev: aggregates.stddev,
+    exp.StddevSamp: aggregates.stddev,
+    exp.ApproxDistinct: aggregates.approx_count_distinct,
+    exp.First: aggregates.first,
+    exp.FirstValue: aggregates.first,
+    exp.Last: aggregates.last,
+    exp.LastValue: aggregates.last,
+    exp.ArrayAgg: aggregates.collect,
+    exp.ArrayUniqueAgg: aggregates.distinct,
+    exp.Median: aggregates.median,
+}
+_TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
+    exp.ArgMin: aggregates.min_by,
+    exp.ArgMax: aggregates.max_by,
+}
+_SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
+_POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
+_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate with its FILTER."""
+    return isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}
+
+
+def measure(text: Text, node: exp.Expr, relation: Relation) -> Builtin:
+    """The aggregate of a node, over the columns of a relation.
+
+    Raises:
+        DefinitionError: DEFINITION-389, an aggregate that no window computes.
+    """
+    condition = ""
+    if isinstance(node, exp.Filter):
+        where = node.expression
+        condition = relation.scalar(text, where.this if isinstance(where, exp.Where) else where)
+        node = node.this
+    return _Measure(text, relation, condition).of(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """An aggregate over the rows for which a condition holds; over all rows if it is empty."""
+
+    text: Text
+    relation: Relation
+    condition: str
+
+    def of(self, node: exp.Expr) -> Builtin:
+        """The aggregate."""
+        if isinstance(node, exp.Count):
+            return self._count(node)
+        if isinstance(node, exp.CountIf):
+            condition = self._argument(node.this)
+            both = f"({self.condition}) AND ({condition})" if self.condition else condition
+            return aggregates.count(f"CASE WHEN {both} THEN 1 END")
+        inner = node.this
+        if isinstance(inner, exp.Distinct):
+            if not isinstance(node, _SAME_WHEN_DISTINCT):
+                raise _unknown(self.text, node, "DISTINCT in another aggregate than COUNT")
+            inner = inner.expressions[0]
+        if isinstance(node, _POSITIONAL) and self.condition:
+            raise _unknown(self.text, node, "FILTER at FIRST or LAST")
+        if type(node) in _TWO:
+            return _TWO[type(node)](self._argument(inner), self._filtered(self._argument(node.expression)))
+        if type(node) in _ONE and isinstance(inner, exp.Expr):
+            return _ONE[type(node)](self._filtered(self._argument(inner)))
+        return self._named(node)
+
+    def _count(self, node: exp.Count) -> Builtin:
+        inner = node.this
+        several = isinstance(inner, exp.Distinct) and len(inner.expressions) != 1
+        if node.expressions or several:
+            raise _unknown(self.text, node, "COUNT of several columns")
+        if isinstance(inner, exp.Distinct):
+            return aggregates.count_distinct(self._filtered(self._argument(inner.expressions[0])))
+        if inner is None or isinstance(inner, (exp.Star, exp.Literal)):
+            return aggregates.count(self._filtered("1")) if self.condition else aggregates.count()
+        return aggregates.count(self._filtered(self._argument(inner)))
+
+    def _named(self, node: exp.Expr) -> Builtin:
+        """An aggregate that sqlglot does not know."""
+        match function_name(node), node.expressions:
+            case "TOP_N", [value, exp.Literal(is_int=True) as number]:
+                return aggregates.top_n(self._filtered(self._argument(value)), int(number.this))
+            case "MEAN", [value]:
+                return aggregates.mean(self._filtered(self._argument(value)))
+        raise _unknown(self.text, node, self.text.of(node))
+
+    def _filtered(self, value: str) -> str:
+        return f"CASE WHEN {self.condition} THEN {value} END" if self.condition else value
+
+    def _argument(self, node: exp.Expr) -> str:
+        if any(is_aggregate(part) for part in node.walk()):
+            raise _unknown(self.text, node, "an aggregate in an aggregate")
+        return self.relation.scalar(self.text, node)
+
+
+def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
+    fix = f"There are {_NAMES}, each with FILTER (WHERE ...); an aggregate of your own is a class in Python."
+    return DefinitionError(text.at(node), "an aggregate of a window", got, fix, code="DEFINITION-389")

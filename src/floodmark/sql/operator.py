@@ -1,0 +1,108 @@
+"""Operators that are written as a statement of SQL."""
+
+# ruff: noqa: PLC0415 - sqlglot is imported when the first statement is read
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
+from floodmark.spec.graph.operator import Binding, Operator, bound_input, built
+from floodmark.spec.graph.steps import Late, OnError
+from floodmark.spec.graph.stream import Stream
+from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.source import check_name
+from floodmark.sql.options import Options
+
+Readable = Binding | type[Contract] | SourceAsset | OperatorAsset
+
+
+def sql_operator(  # noqa: PLR0913 - settings by name
+    name: str,
+    sql: str,
+    *,
+    inputs: Mapping[str, Readable] | None = None,
+    lateness: str = "0 s",
+    late: Late = "drop",
+    on_error: OnError = "stop",
+    within: str = "",
+    description: str = "",
+    revision: int = 0,
+    key_groups: int | None = None,
+    location: str = "",
+) -> Operator:
+    """An operator whose steps are those of a SELECT. A statement and the fluent form of the same steps are one version.
+
+    Args:
+        name: of the operator, and of the table of its result.
+        sql: one SELECT, in Spark's SQL with windows as table functions.
+        inputs: table of the statement -> a source, the contract of the source of that name, an operator or one of its outputs.
+        lateness: rows at most this late still revise the result of a window, as ``allowed_lateness``.
+        late: what happens to later rows: ``"drop"`` or ``"side_output"``.
+        on_error: as of ``Stream.filter``, for all expressions of the statement.
+        within: event time between a row and its repetition, at most, for ``ROW_NUMBER() ... = 1`` without a window.
+        description: for people.
+        revision: as of ``operator``.
+        key_groups: as of ``operator``.
+        location: where the statement stands, for messages; by default the line that calls this function.
+
+    Raises:
+        DefinitionError: DEFINITION-380 to 399, and those of the steps.
+        CapabilityError: CAPABILITY-080, more than one step with state.
+
+    Example:
+        >>> hourly = sql_operator(
+        ...     "hourly_departures",
+        ...     "SELECT origin, window_start, window_end, COUNT(*) AS departures "
+        ...     "FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR)) "
+        ...     "GROUP BY origin, window_start, window_end",
+        ...     inputs={"flights": Flight},
+        ... )
+    """
+    from floodmark.sql.statement import Statement, tables_of
+    from floodmark.sql.text import parsed
+    from floodmark.sql.times import relation_of
+
+    where = f"operator '{name}'"
+    check_name(name, where)
+    if location.endswith(".sql"):
+        where = location
+    elif not location:
+        frame = sys._getframe(1)  # noqa: SLF001 - the caller's line
+        location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    text, tree = parsed(sql, where)
+    known = {table: _definition(bound) for table, bound in (inputs or {}).items()}
+    bindings: dict[str, Any] = {}
+    for table in tables_of(tree):
+        match = next((key for key in known if key.lower() == table.name.lower()), None)
+        if match is None or table.args.get("db") is not None:
+            full = ".".join(part.name for part in table.parts)
+            fix = f"{closest(table.name, known)}Tables: {', '.join(known) or 'none'}; add others by inputs={{...}}."
+            raise DefinitionError(
+                text.at(table), "a source or an operator's output", f"'{full}'", fix, code="DEFINITION-394"
+            )
+        bindings[match] = known[match]
+    read = tuple(_input(table, bound, where) for table, bound in bindings.items())
+    options = Options(lateness=lateness, late=late, on_error=on_error, within=within)
+    statement = Statement(text, tree, options)
+
+    def body(*streams: Stream) -> Stream:
+        tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
+        return statement.stream(tables)
+
+    return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)
+
+
+def _definition(bound: Any) -> Any:
+    """A source or operator without the settings of its asset."""
+    if isinstance(bound, SourceAsset):
+        return bound.source
+    return bound.operator if isinstance(bound, OperatorAsset) else bound
+
+
+def _input(table: str, bound: Any, where: str) -> Any:
+    contract = bound if isinstance(bound, type) and issubclass(bound, Contract) else None
+    return bound_input(table, contract, None if contract else bound, where)

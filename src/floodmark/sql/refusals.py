@@ -1,0 +1,126 @@
+"""What a statement may not hold, with the reason and the form that can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from floodmark.core.errors import CapabilityError, DefinitionError
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.stream import Stream
+from floodmark.sql.text import Text
+
+_CLAUSES: Mapping[str, tuple[str, str]] = {
+    "order": (
+        "ORDER BY",
+        'A stream has no last row after which it is sorted. Sort where the result is read: floodmark sql "SELECT ... ORDER BY ...".',
+    ),
+    "limit": (
+        "LIMIT",
+        'A stream has no first rows that stay the first. Limit where the result is read: floodmark sql "SELECT ... LIMIT 10".',
+    ),
+    "offset": (
+        "OFFSET",
+        "A stream has no first rows that stay the first. Limit where the result is read, by floodmark sql.",
+    ),
+    "laterals": ("LATERAL", "A row becomes several in Python: flat_map(function, schema=...)."),
+    "windows": ("WINDOW", "Name no windows; write TUMBLE, HOP or SESSION in FROM or GROUP BY."),
+    "sample": (
+        "TABLESAMPLE",
+        "A sample of a stream differs with every run; filter by a column, such as pmod(hash(id), 100) = 0.",
+    ),
+    "hint": ("a hint", "Take it out; the engine plans the statement itself."),
+    "into": ("INTO", "The result is the table of the operator's name; take INTO out."),
+    "locks": ("FOR UPDATE", "Nothing is locked; take it out."),
+    "connect": ("CONNECT BY", "Write a process function in Python for what refers to itself."),
+    "pivots": ("PIVOT", "Write an aggregate per column: SUM(amount) FILTER (WHERE shop = 'a') AS a."),
+    "match": ("MATCH_RECOGNIZE", "Write a process function in Python."),
+    "prewhere": ("PREWHERE", "Write WHERE."),
+    "cluster": ("CLUSTER BY", "Take it out; rows are divided by their keys."),
+    "distribute": ("DISTRIBUTE BY", "Take it out; rows are divided by their keys."),
+    "sort": ("SORT BY", "Take it out; a stream is not sorted."),
+    "exclude": ("EXCEPT of columns", "Name the columns that you want."),
+    "operation_modifiers": ("a modifier of SELECT", "Take it out."),
+    "kind": ("SELECT AS", "Name the columns that you want."),
+}
+_SELECT = frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify"})
+_TABLE = frozenset({"this", "alias", "version", "joins"})
+_STATEMENTS: Mapping[type[exp.Expr], str] = {
+    exp.Insert: "The result of an operator is the table of its name; write the SELECT alone.",
+    exp.Create: "The result of an operator is the table of its name; write the SELECT alone, and contracts of sources in Python.",
+    exp.Update: "Tables are written by operators alone; write a SELECT.",
+    exp.Delete: "Tables are written by operators alone; write a SELECT.",
+    exp.Drop: "Tables are written by operators alone; write a SELECT.",
+    exp.Except: "Write an anti-join: SELECT ... FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
+    exp.Intersect: "Write a semi-join: SELECT ... FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
+}
+
+
+def unsayable(text: Text, node: exp.Expr, what: str, fix: str) -> DefinitionError:
+    """DEFINITION-382: a part of SQL that no operator can say."""
+    return DefinitionError(text.at(node), "a statement that can run on a stream", what, fix, code="DEFINITION-382")
+
+
+def check_statement(text: Text, node: exp.Expr) -> None:
+    """Refuse what is no SELECT."""
+    if isinstance(node, (exp.Select, exp.Union, exp.Subquery)) and not isinstance(node, (exp.Except, exp.Intersect)):
+        return
+    fix = next((fix for kind, fix in _STATEMENTS.items() if isinstance(node, kind)), "Write SELECT ... FROM ...")
+    raise unsayable(text, node, node.key.upper(), fix)
+
+
+def check_clauses(text: Text, node: exp.Expr) -> None:
+    """Refuse the clauses of a SELECT, a UNION or a table that are not on the list of those that are understood."""
+    allowed = _TABLE if isinstance(node, exp.Table) else _SELECT | {"this", "expression", "alias", "version"}
+    for name, value in node.args.items():
+        if name in allowed or not value:
+            continue
+        what, fix = _CLAUSES.get(
+            name, (name.upper().replace("_", " "), "Take it out, or write the operator in Python.")
+        )
+        raise unsayable(text, value if isinstance(value, exp.Expr) else node, what, fix)
+    with_ = node.args.get("with_")
+    if with_ is not None and with_.args.get("recursive"):
+        fix = "Write a process function in Python for what refers to itself."
+        raise unsayable(text, with_, "WITH RECURSIVE, a statement that reads its own result", fix)
+
+
+def check_expression(text: Text, node: exp.Expr) -> None:
+    """Refuse parts of an expression that need more than a row."""
+    for part in node.walk():
+        if isinstance(part, exp.Window):
+            fix = (
+                "Aggregate over a window in GROUP BY, or take the first row per key: "
+                "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) WHERE rn = 1."
+            )
+            raise unsayable(text, part, "OVER", fix)
+        if isinstance(part, (exp.Query, exp.Exists)):
+            fix = (
+                "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT."
+            )
+            raise unsayable(text, part, "a subquery in an expression", fix)
+        if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):
+            raise unsayable(text, part, f"{part.key.upper()}, which makes several rows of one", _CLAUSES["laterals"][1])
+        if isinstance(part, (exp.Placeholder, exp.Parameter)):
+            raise unsayable(
+                text, part, "a parameter", "Write the value; a program fills it in before it calls sql_operator."
+            )
+
+
+def check_single(text: Text, node: exp.Expr, stream: Stream, what: str, alias: str) -> None:
+    """Refuse a second stateful step in one statement.
+
+    Raises:
+        CapabilityError: CAPABILITY-080.
+    """
+    first = next((step for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL)), None)
+    if first is None:
+        return
+    inner = alias or "first"
+    fix = (
+        f"Write two operators, of which the second reads the first: operators/{inner}.sql with the subquery '{inner}', "
+        f"and operators/{stream.operator}.sql with the statement around it, FROM {inner}."
+    )
+    got = f"{what} over the result of a {first.describe_window()}"
+    raise CapabilityError(text.at(node), "one step with state in a statement", got, fix, code="CAPABILITY-080")

@@ -1,0 +1,162 @@
+"""Relations: the rows of a FROM with the names that a statement has for their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.expressions import itself, known_type
+from floodmark.spec.graph.stream import Stream
+from floodmark.spec.windowing.windows import Window
+from floodmark.sql.text import Replacement, Text
+
+BOUNDS = ("window_start", "window_end", "window_time")
+"""Columns that a window adds; the third is the event time of a window's result, a millisecond before its end."""
+WINDOW_TIME = "timestamp_millis(unix_millis(window_end) - 1)"
+EVENT_TIME, PROCESSING_TIME = "_event_time", "_processing_time"
+"""Names by which every table has its event time and the clock, for windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A column as a statement names it.
+
+    Args:
+        table: alias of its table; empty for none.
+        name: of the column.
+        text: the expression that reads it from the stream; empty for a column of a window that is not computed yet.
+        column: the column of the stream that it is; empty if it is computed.
+        time: True if it holds the event time.
+    """
+
+    table: str
+    name: str
+    text: str
+    column: str = ""
+    time: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowed:
+    """A window over a relation that is not aggregated yet."""
+
+    window: Window
+    clocked: bool = False
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name`` over a relation.
+
+    Args:
+        name: of the number.
+        keys: columns of the stream.
+        windowed: the keys hold the bounds of the window.
+        by: column of the stream that orders; empty for processing time.
+        time: ``by`` is the event time.
+        last: the order is descending.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    windowed: bool
+    by: str
+    time: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """Rows and the names of their columns."""
+
+    stream: Stream[Any]
+    names: tuple[Name, ...]
+    windowed: Windowed | None = None
+    ranked: Ranked | None = None
+
+    def renamed(self, alias: str) -> Relation:
+        """The relation under an alias."""
+        return replace(self, names=tuple(replace(name, table=alias) for name in self.names))
+
+    @property
+    def tables(self) -> list[str]:
+        """The aliases."""
+        return list(dict.fromkeys(name.table for name in self.names if name.table))
+
+    def find(self, text: Text, column: exp.Column) -> tuple[Name, exp.Expr] | None:
+        """(column of the statement) -> its name, and the last identifier that belongs to it; None for an unqualified name that is not known.
+
+        Raises:
+            DefinitionError: DEFINITION-383, a column that the table lacks, or that several tables have.
+        """
+        parts = column.parts
+        tables = {table.lower(): table for table in self.tables}
+        if len(parts) > 1 and parts[0].name.lower() in tables:
+            table = tables[parts[0].name.lower()]
+            own = [name for name in self.names if name.table == table]
+            match = _matching(own, parts[1].name)
+            if not match:
+                known = [name.name for name in own]
+                fix = f"{closest(parts[1].name, known)}Columns of {table}: {', '.join(known)}."
+                got = f"'{parts[0].name}.{parts[1].name}'"
+                raise DefinitionError(text.at(column), f"a column of {table}", got, fix, code="DEFINITION-383")
+            return match[0], parts[1]
+        match = _matching(self.names, parts[0].name)
+        if len({name.text or name.table for name in match}) > 1:
+            forms = " or ".join(f"{name.table}.{name.name}" for name in match)
+            got = f"'{parts[0].name}', which several tables have"
+            raise DefinitionError(
+                text.at(column), "a column of one table", got, f"Write {forms}.", code="DEFINITION-383"
+            )
+        if match:
+            return match[0], parts[0]
+        if len(parts) > 1:
+            known = self.tables
+            fix = f"{closest(parts[0].name, known)}Tables here: {', '.join(known)}."
+            got = f"'{parts[0].name}.{parts[1].name}'"
+            raise DefinitionError(text.at(column), "a column of a table in FROM", got, fix, code="DEFINITION-383")
+        return None
+
+    def read(self, text: Text) -> Replacement:
+        """Replacement of columns by the columns of the stream."""
+
+        def replacement(node: exp.Expr) -> str | None:
+            if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+                return None
+            located = self.find(text, node)
+            if located is None:
+                return None
+            name, last = located
+            if not name.text:
+                fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
+                got = f"'{name.name}' of a window that is not aggregated"
+                raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
+            behind = "".join(f".{itself(part.name)}" for part in node.parts[node.parts.index(last) + 1 :])
+            return f"{name.text}{behind}"
+
+        return replacement
+
+    def scalar(self, text: Text, node: exp.Expr, replacement: Replacement | None = None) -> str:
+        """The text of an expression over the columns of the stream, checked."""
+        rendered = text.of(node, replacement or self.read(text))
+        known_type(rendered, self.stream.schema, self.at(text, node))
+        return rendered
+
+    def at(self, text: Text, node: exp.Expr) -> str:
+        """The place of an expression, or of its first column that is not known."""
+        for column in node.find_all(exp.Column):
+            if len(column.parts) == 1 and not _matching(self.names, column.name):
+                return text.at(column)
+        return text.at(node)
+
+
+def _matching(names: Iterable[Name], wanted: str) -> list[Name]:
+    """The names that match exactly, else those that match in another case."""
+    known = list(names)
+    exact = [name for name in known if name.name == wanted]
+    return exact or [name for name in known if name.name.lower() == wanted.lower()]

@@ -1,0 +1,366 @@
+"""A statement becomes a stream: FROM, WHERE, GROUP BY, HAVING and SELECT, in this order, each as steps of the fluent API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
+from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
+from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
+from floodmark.sql.joins import Joiner, conjuncts
+from floodmark.sql.measures import is_aggregate
+from floodmark.sql.options import Options
+from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
+from floodmark.sql.refusals import check_clauses, check_expression, check_statement, unsayable
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.text import Text, derived_name
+from floodmark.sql.windows import bound_of, of_table
+
+Tables = Mapping[str, Relation]
+"""Name of an input or of a WITH -> its rows."""
+
+
+def tables_of(tree: exp.Expr) -> list[exp.Table]:
+    """The tables that a statement reads, which are no names of its WITH; each once."""
+    inner = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    tables = [table for table in tree.find_all(exp.Table) if table.name.lower() not in inner]
+    return list({table.name: table for table in sorted(tables, key=_position)}.values())
+
+
+def _position(table: exp.Table) -> int:
+    return int(table.this.meta.get("start", 0)) if isinstance(table.this, exp.Identifier) else 0
+
+
+class Statement:
+    """A statement over its inputs.
+
+    Args:
+        text: of the statement.
+        tree: of the text.
+        options: of the step with state.
+    """
+
+    def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
+        self.text, self.tree, self.options = text, tree, options
+
+    def stream(self, tables: Tables) -> Stream:
+        """(rows of each input) -> the rows of the result.
+
+        Raises:
+            DefinitionError: DEFINITION-380 to 399, and those of the steps.
+            CapabilityError: CAPABILITY-080, a second step with state.
+        """
+        relation = self.query(self.tree, tables)
+        if relation.windowed is not None:
+            fix = "Aggregate over it: GROUP BY window_start, window_end; or join two tables of one window."
+            raise DefinitionError(
+                self.text.at(self.tree), "a window that is aggregated", "rows of a window", fix, code="DEFINITION-384"
+            )
+        if relation.ranked is not None:
+            fix = f"Keep the first of each: SELECT * FROM (...) WHERE {relation.ranked.name} = 1."
+            raise DefinitionError(
+                self.text.at(self.tree),
+                "the first row of each key",
+                "ROW_NUMBER of all rows",
+                fix,
+                code="DEFINITION-384",
+            )
+        return relation.stream
+
+    def query(self, node: exp.Expr, tables: Tables) -> Relation:
+        """The rows of a SELECT or of a UNION ALL."""
+        check_statement(self.text, node)
+        check_clauses(self.text, node)
+        if isinstance(node, exp.Subquery):
+            return self.query(node.this, tables)
+        with_ = node.args.get("with_")
+        for cte in with_.expressions if with_ is not None else ():
+            tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
+        return self._union(node, tables) if isinstance(node, exp.Union) else self._select(node, tables)
+
+    def _union(self, node: exp.Union, tables: Tables) -> Relation:
+        if node.args.get("distinct"):
+            fix = "Write UNION ALL; duplicates of a key are dropped by ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
+            raise unsayable(self.text, node.expression, "UNION, which drops duplicates", fix)
+        parts = [self.query(part, tables) for side in (node.this, node.expression) for part in _branches(side)]
+        first = parts[0]
+        streams = []
+        for part in parts[1:]:
+            names = first.stream.schema.names
+            stream = part.stream
+            if stream.schema.names != names and len(stream.schema.names) == len(names):
+                pairs = zip(names, stream.schema.names, strict=True)
+                stream = stream.select(**{new: itself(old) for new, old in pairs})
+            streams.append(stream)
+        times = [{name.name for name in part.names if name.time} for part in parts]
+        common = set.intersection(*times)
+        names = tuple(replace(name, time=name.name in common) for name in first.names)
+        return Relation(stream=first.stream.union(*streams), names=names)
+
+    def _select(self, node: exp.Select, tables: Tables) -> Relation:
+        text = self.text
+        if node.args.get("from_") is None:
+            raise unsayable(
+                text, node, "a SELECT without FROM", "Name the table whose rows are read: SELECT ... FROM t."
+            )
+        relation, conditions = self._from(node, tables)
+        where, rank = rank_of(text, conditions, relation, node.args.get("qualify"))
+        emit = str(node.meta.get("emit", ""))
+        if emit == FINAL and self.options.lateness not in {"0 s", ""}:
+            fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
+            raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)
+        relation = self._filtered(relation, node, where)
+        if rank is not None:
+            relation = ranked_rows(text, node, relation, rank, emit, self.options)
+        items = list(self._items(node, relation))
+        aggregated = any(
+            is_aggregate(part) for _, value in items for part in value.walk() if not value.find(exp.Window)
+        )
+        distinct = node.args.get("distinct") is not None
+        if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
+            return self._grouped(node, relation, items, emit, distinct=distinct)
+        if emit == CHANGES and rank is None:
+            raise unsayable(text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
+        return self._projected(relation, items)
+
+    def _from(self, node: exp.Select, tables: Tables) -> tuple[Relation, list[exp.Expr]]:
+        """The rows of FROM with its joins, and the conditions that WHERE still has to filter by."""
+        source = node.args["from_"].this
+        relation = self._table(source, tables)
+        where = node.args.get("where")
+        conditions = list(conjuncts(where.this)) if where is not None else []
+        joins = [*(node.args.get("joins") or ()), *(source.args.get("joins") or ())]
+        read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
+        for join in joins:
+            right = self._table(join.this, tables, joined=True)
+            for alias in set(right.tables) & set(relation.tables):
+                fix = f"Write {join.this.name} AS b."
+                raise DefinitionError(
+                    self.text.at(join.this),
+                    "tables with different names",
+                    f"'{alias}' twice",
+                    fix,
+                    code="DEFINITION-393",
+                )
+            relation, conditions = Joiner(self.text, join, relation, right, conditions, read).joined(self.options)
+        if joins or not conditions:
+            return relation, conditions
+        return relation, [where.this] if len(conditions) == 1 or relation.ranked is None else conditions
+
+    def _filtered(self, relation: Relation, node: exp.Select, conditions: list[exp.Expr]) -> Relation:
+        where = node.args.get("where")
+        whole = where.this if where is not None else None
+        if conditions and whole is not None and len(conditions) == len(list(conjuncts(whole))):
+            conditions = [whole]
+        stream = relation.stream
+        for condition in conditions:
+            self._check_rows(condition, "WHERE", "Write HAVING, which is over the result of the aggregates.")
+            rendered = relation.scalar(self.text, condition)
+            stream = stream.filter(rendered, on_error=self.options.on_error)
+        return replace(relation, stream=stream)
+
+    def _check_rows(self, node: exp.Expr, where: str, fix: str) -> None:
+        check_expression(self.text, node)
+        aggregate = next((part for part in node.walk() if is_aggregate(part)), None)
+        if aggregate is not None:
+            raise unsayable(self.text, aggregate, f"an aggregate in {where}", fix)
+
+    def _table(self, node: exp.Expr, tables: Tables, *, joined: bool = False) -> Relation:
+        """The rows of a table, a subquery or a window of FROM, under their alias."""
+        alias = _alias(node)
+        if isinstance(node, exp.Subquery):
+            check_clauses(self.text, node)
+            return self.query(node.this, tables).renamed(alias)
+        if isinstance(node, WindowTable):
+            inner = self._table(node.this, tables)
+            windowed = of_table(self.text, node, inner)
+            if inner.windowed is not None:
+                fix = "Keep one of them; write a second operator for the second window."
+                raise unsayable(self.text, node, "a window over a window", fix)
+            own = [name for name in inner.names if name.name not in BOUNDS]
+            bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2]) for name in BOUNDS]
+            return replace(inner, names=(*own, *bounds), windowed=windowed).renamed(alias or _alias(node.this))
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise unsayable(
+                self.text,
+                node,
+                f"{self.text.of(node) if node.meta.get('span') else node.key.upper()} in FROM",
+                "Read a table by its name; TUMBLE, HOP, SESSION and CALENDAR make windows of it.",
+            )
+        check_clauses(self.text, node)
+        if node.args.get("version") is not None and not joined:
+            raise unsayable(
+                self.text,
+                node,
+                "FOR SYSTEM_TIME AS OF without a join",
+                "Read the table as it is; an older state is read by floodmark fork.",
+            )
+        known = {name.lower(): relation for name, relation in tables.items()}
+        if node.args.get("db") is not None or node.name.lower() not in known:
+            name = ".".join(part.name for part in node.parts)
+            fix = f"{closest(name, tables)}Tables: {', '.join(tables)}."
+            raise DefinitionError(
+                self.text.at(node),
+                "a source, an operator's output or a name of WITH",
+                f"'{name}'",
+                fix,
+                code="DEFINITION-394",
+            )
+        return known[node.name.lower()].renamed(alias or node.name)
+
+    def _items(self, node: exp.Select, relation: Relation) -> Iterator[Item]:
+        """Name and expression of each column of SELECT; ``*`` as a column each."""
+        for expression in node.expressions:
+            value = expression.this if isinstance(expression, exp.Alias) else expression
+            if isinstance(value, exp.Star) or (isinstance(value, exp.Column) and isinstance(value.this, exp.Star)):
+                check_clauses(self.text, value) if isinstance(value, exp.Star) and value.args else None
+                table = value.table if isinstance(value, exp.Column) else ""
+                names = [name for name in relation.names if not table or name.table == table]
+                if not names:
+                    fix = f"{closest(table, relation.tables)}Tables here: {', '.join(relation.tables)}."
+                    raise DefinitionError(
+                        self.text.at(value), "a table in FROM", repr(table), fix, code="DEFINITION-383"
+                    )
+                seen: set[str] = set()
+                for name in names:
+                    if name.text and name.name == BOUNDS[2] and name.text == WINDOW_TIME:
+                        continue
+                    yield name.name, _column_node(name)
+                    seen.add(name.name)
+                continue
+            if isinstance(expression, exp.Alias):
+                name_text = expression.alias
+            elif isinstance(value, exp.Column):
+                name_text = bound_of(value) or value.name
+            else:
+                name_text = (
+                    bound_of(value) or derived_name(self.text.of(value))
+                    if not isinstance(value, exp.Dot)
+                    else bound_of(value) or value.name
+                )
+            yield name_text, value
+
+    def _projected(self, relation: Relation, items: list[Item]) -> Relation:
+        """The columns of SELECT over rows."""
+        columns: list[tuple[str, str]] = []
+        names: list[Name] = []
+        ranked = relation.ranked
+        bounds: list[Name] = []
+        for name, value in items:
+            if isinstance(value, exp.Window):
+                ranked = ranked_of(self.text, name, value, relation)
+                continue
+            check_expression(self.text, value)
+            located = relation.find(self.text, value) if isinstance(value, exp.Column) else None
+            if located is not None and not located[0].text:
+                bounds.append(replace(located[0], name=name, table=""))
+                continue
+            rendered = relation.scalar(self.text, value) if not value.meta.get("whole") else str(value.meta["whole"])
+            columns.append((name, rendered))
+            time = located is not None and located[0].time
+            names.append(Name(table="", name=name, column=name, text=itself(name), time=time))
+        self._check_names([name for name, _ in columns])
+        stream = relation.stream
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        return Relation(stream=stream, names=(*names, *bounds), windowed=relation.windowed, ranked=ranked)
+
+    def _check_names(self, names: list[str]) -> None:
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            fix = f"Give one of them another name: ... AS other_{twice}."
+            raise DefinitionError(
+                self.text.at(self.tree), "different names for columns", f"'{twice}' twice", fix, code="DEFINITION-393"
+            )
+
+    def _grouped(
+        self, node: exp.Select, relation: Relation, items: list[Item], emit: str, *, distinct: bool
+    ) -> Relation:
+        if distinct:
+            self._check_distinct(node, relation, items)
+        grouping = Grouping(self.text, node, relation, items)
+        if distinct:
+            grouping.keys = [value for _, value in items if not _is_bound(value, relation)]
+        grouped = grouping.grouped(emit, self.options)
+        stream = grouped.stream
+        columns = [(name, self._over_group(value, grouped)) for name, value in items]
+        having = node.args.get("having")
+        if having is not None:
+            check_expression(self.text, having.this)
+            computed = dict(columns)
+
+            def replacement(part: exp.Expr) -> str | None:
+                if (
+                    isinstance(part, exp.Column)
+                    and len(part.parts) == 1
+                    and part.name in computed
+                    and part.name not in stream.schema
+                ):
+                    return f"({computed[part.name]})"
+                if isinstance(part, exp.Column) and len(part.parts) == 1 and part.name in grouped.measures.values():
+                    return itself(part.name)
+                return grouped.read(part)
+
+            over = Relation(stream=stream, names=())
+            stream = stream.filter(over.scalar(self.text, having.this, replacement), on_error=self.options.on_error)
+        self._check_names([name for name, _ in columns])
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        return Relation(stream=stream, names=names_of(columns))
+
+    def _over_group(self, value: exp.Expr, grouped: Grouped) -> str:
+        check_expression(self.text, value)
+        whole = value.meta.get("whole")
+        if whole is not None:
+            return str(whole)
+        return Relation(stream=grouped.stream, names=()).scalar(self.text, value, grouped.read)
+
+    def _check_distinct(self, node: exp.Select, relation: Relation, items: list[Item]) -> None:
+        plain = node.args.get("group") is None and not any(
+            is_aggregate(part) for _, value in items for part in value.walk()
+        )
+        if not plain or relation.windowed is None or not any(_is_bound(value, relation) for _, value in items):
+            fix = (
+                "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or keep the first row per key: "
+                "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
+            )
+            raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
+
+
+def _is_bound(value: exp.Expr, relation: Relation) -> bool:
+    if bound_of(value):
+        return True
+    return isinstance(value, exp.Column) and value.name.lower() in BOUNDS and relation.windowed is not None
+
+
+def _column_node(name: Name) -> exp.Column:
+    """A node that stands for a column of ``*``, which has no text of its own."""
+    node = exp.column(name.name, table=name.table or None, quoted=True)
+    if name.text:
+        node.meta["whole"] = name.text
+    return node
+
+
+def _alias(node: exp.Expr) -> str:
+    alias = node.args.get("alias")
+    return str(alias.name) if alias is not None and alias.this is not None else ""
+
+
+def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a chain of UNION ALL, left to right."""
+    if isinstance(node, exp.Union) and not node.args.get("distinct") and not node.args.get("with_"):
+        yield from _branches(node.this)
+        yield from _branches(node.expression)
+    else:
+        yield node
+
+
+def _listed(value: object) -> list[exp.Expr]:
+    if isinstance(value, list):
+        return [part for part in value if isinstance(part, exp.Expr)]
+    return [value] if isinstance(value, exp.Expr) else []

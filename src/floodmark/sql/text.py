@@ -1,0 +1,140 @@
+"""The text of a statement: its places for messages, and the text of its expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
+from floodmark.sql.dialect import SPAN, FloodmarkDialect
+
+LONGEST_TEXT = 100_000
+"""Longest text of a statement, characters."""
+_UNDERLINE = re.compile(r"\x1b\[\d+m")
+Replacement = Callable[[exp.Expr], str | None]
+"""A node of an expression -> the text in its place; None for its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A statement's text and tokens.
+
+    Args:
+        where: the operator or the file, for messages.
+        sql: the text.
+        tokens: of the text, without comments.
+    """
+
+    where: str
+    sql: str
+    tokens: tuple[Token, ...]
+
+    def at(self, node: exp.Expr | int) -> str:
+        """The place of a node, or of a character, for messages: ``operator 'x', line 3, column 8``."""
+        begin = node if isinstance(node, int) else begin_of(node)
+        lines = self.sql[:begin].split("\n")
+        return f"{self.where}, line {len(lines)}, column {len(lines[-1]) + 1}"
+
+    def of(self, node: exp.Expr, replacement: Replacement | None = None) -> str:
+        """The text of an expression without comments and line breaks, with replacements for some of its nodes."""
+        begin, end = node.meta[SPAN]
+        replaced = sorted(self._replaced(node, replacement)) if replacement else []
+        parts: list[str] = []
+        before = begin
+        for token in self.tokens:
+            if token.start < begin or token.end >= end:
+                continue
+            inside = next(((low, high, text) for low, high, text in replaced if low <= token.start < high), None)
+            if inside is not None and token.start != inside[0]:
+                before = token.end + 1
+                continue
+            parts.append(" " if token.start > before else "")
+            parts.append(inside[2] if inside else self.sql[token.start : token.end + 1])
+            before = token.end + 1
+        return "".join(parts)
+
+    def _replaced(self, node: exp.Expr, replacement: Replacement) -> Iterator[tuple[int, int, str]]:
+        text = replacement(node)
+        if text is not None:
+            yield (*span_of(node), text)
+            return
+        if isinstance(node, exp.Column):
+            return
+        for child in node.iter_expressions():
+            yield from self._replaced(child, replacement)
+
+
+def span_of(node: exp.Expr) -> tuple[int, int]:
+    """Where a node's text begins, and the position behind its end; of a column the name with its qualifier."""
+    if isinstance(node, exp.Column):
+        parts = [part for part in node.parts if "start" in part.meta]
+        if parts:
+            return parts[0].meta["start"], parts[-1].meta["end"] + 1
+    begin, end = node.meta[SPAN]
+    return begin, end
+
+
+def begin_of(node: exp.Expr) -> int:
+    """Where a node's text begins; 0 if the node has no place."""
+    begins = [part.meta[SPAN][0] for part in node.walk() if SPAN in part.meta]
+    begins += [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(begins, default=0)
+
+
+def derived_name(text: str) -> str:
+    """(text of an expression) -> a name for its column: ``AVG(dep_delay)`` -> ``avg_dep_delay``."""
+    name = re.sub(r"\W+", "_", text.lower()).strip("_")[:60].strip("_")
+    return name if name and not name[0].isdigit() else f"value_{name}".strip("_")
+
+
+def plain(name: str) -> str:
+    """The expression that reads a column."""
+    return itself(name)
+
+
+def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:
+    """Read one statement.
+
+    Raises:
+        DefinitionError: DEFINITION-380 not text, too long or several statements; DEFINITION-381 not SQL.
+    """
+    if not isinstance(sql, str) or not sql.strip() or len(sql) > LONGEST_TEXT:
+        got = f"{len(sql):,} characters" if isinstance(sql, str) else repr(sql)
+        fix = "Write SELECT ... FROM ...; what is longer than that belongs into several operators that read each other."
+        raise DefinitionError(
+            where, f"a statement of 1 to {LONGEST_TEXT:,} characters", got, fix, code="DEFINITION-380"
+        )
+    dialect = FloodmarkDialect()
+    try:
+        tokens = dialect.tokenize(sql)
+        trees = [tree for tree in dialect.parser().parse(list(tokens), sql) if tree is not None]
+    except RecursionError:
+        got, fix = "one that is nested too deeply", "Take it apart into several operators that read each other."
+        raise DefinitionError(where, "a statement of SQL", got, fix, code="DEFINITION-381") from None
+    except SqlglotError as error:
+        raise _unreadable(error, where) from None
+    text = Text(where, sql, tuple(tokens))
+    trees = [tree for tree in trees if not isinstance(tree, exp.Semicolon)]
+    if len(trees) != 1:
+        fix = "Write each statement as an operator of its own; a file holds one."
+        got = f"{len(trees)} statements"
+        raise DefinitionError(text.at(trees[1]) if trees else where, "one statement", got, fix, code="DEFINITION-380")
+    return text, trees[0]
+
+
+def _unreadable(error: SqlglotError, where: str) -> DefinitionError:
+    message = _UNDERLINE.sub("", str(error)).split("\n")[0].strip().rstrip(".")
+    if isinstance(error, ParseError) and error.errors:
+        first = error.errors[0]
+        column = max(1, (first["col"] or 1) - len(first["highlight"] or "") + 1)
+        where = f"{where}, line {first['line']}, column {column}"
+        near = f" at {first['highlight']!r}" if first["highlight"] else ""
+        message = f"{first['description']}{near}"
+    fix = "Names that are words of SQL stand in backticks: `order`; strings in single quotes."
+    return DefinitionError(where, "a statement of SQL", message, fix, code="DEFINITION-381")
