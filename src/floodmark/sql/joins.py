@@ -79,7 +79,7 @@ class Joiner:
         read: list[exp.Expr],
     ) -> None:
         self.text, self.node, self.left, self.right, self.read = text, node, left, right, read
-        self.both = replace(left, names=(*left.names, *right.names), windowed=None, ranked=None)
+        self.both = replace(left, names=(*left.names, *right.names), windowed=None, ranked=None, separate=True)
         self.kind = self._kind()
         self.version = node.this.args.get("version")
         self.using = [identifier.name for identifier in node.args.get("using") or ()]

@@ -62,6 +62,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         ...     inputs={"flights": Flight},
         ... )
     """
+    from floodmark.sql.refusals import check_statement
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
     from floodmark.sql.times import relation_of
@@ -74,6 +75,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         frame = sys._getframe(1)  # noqa: SLF001 - the caller's line
         location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     text, tree = parsed(sql, where)
+    check_statement(text, tree)
     known = {table: _definition(bound) for table, bound in (inputs or {}).items()}
     bindings: dict[str, Any] = {}
     for table in tables_of(tree):

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
+from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.aggregates import max_by, min_by
 from floodmark.sql.dialect import CHANGES
@@ -61,12 +62,27 @@ def ranked_of(text: Text, name: str, node: exp.Window, relation: Relation) -> Ra
             "ORDER BY another expression",
             f"Order by a column of the rows; {EVENT_TIME} is no column here.",
         )
-    schema = relation.stream.schema
-    if schema[located[0].column].nullable and not located[0].time:
-        fix = "A row without it has no place in the order. Filter: WHERE x IS NOT NULL does not change the contract; order by the event time, or make the column one without None."
+    if not located[0].time and not never_null(relation.stream.step, located[0].column):
+        fix = f"A row without it has no place in the order: take the others, WHERE {located[0].name} IS NOT NULL in the subquery."
         raise unsayable(text, column, f"ORDER BY '{located[0].name}', which may be null", fix)
     desc = bool(by[0].args.get("desc"))
     return Ranked(name=name, keys=tuple(keys), windowed=windowed, by=located[0].column, time=located[0].time, last=desc)
+
+
+def never_null(step: steps.Step, column: str) -> bool:
+    """Whether a column of a step has a value in every row: by its contract, or by a filter ``column IS NOT NULL``."""
+    match step:
+        case steps.Filter(condition=condition) if condition.lower() == f"{itself(column)} is not null".lower():
+            return True
+        case steps.Filter() | steps.Expect():
+            return never_null(step.parent, column)
+        case steps.Project(columns=columns):
+            text = dict(columns)[column].strip("`")
+            return text in step.parent.schema and never_null(step.parent, text)
+        case steps.Read(schema=schema):
+            return not schema[column].nullable
+        case _:
+            return False
 
 
 def rank_of(

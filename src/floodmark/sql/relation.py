@@ -78,6 +78,8 @@ class Relation:
     names: tuple[Name, ...]
     windowed: Windowed | None = None
     ranked: Ranked | None = None
+    separate: bool = False
+    """Whether tables have streams of their own, so that columns of one name are different columns."""
 
     def renamed(self, alias: str) -> Relation:
         """The relation under an alias."""
@@ -107,7 +109,7 @@ class Relation:
                 raise DefinitionError(text.at(column), f"a column of {table}", got, fix, code="DEFINITION-383")
             return match[0], parts[1]
         match = _matching(self.names, parts[0].name)
-        if len({name.text or name.table for name in match}) > 1:
+        if len({(name.table if self.separate else "", name.text or name.table) for name in match}) > 1:
             forms = " or ".join(f"{name.table}.{name.name}" for name in match)
             got = f"'{parts[0].name}', which several tables have"
             raise DefinitionError(

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.expressions import itself
+from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
@@ -226,12 +227,7 @@ class Statement:
                     raise DefinitionError(
                         self.text.at(value), "a table in FROM", repr(table), fix, code="DEFINITION-383"
                     )
-                seen: set[str] = set()
-                for name in names:
-                    if name.text and name.name == BOUNDS[2] and name.text == WINDOW_TIME:
-                        continue
-                    yield name.name, _column_node(name)
-                    seen.add(name.name)
+                yield from _starred(names)
                 continue
             if isinstance(expression, exp.Alias):
                 name_text = expression.alias
@@ -309,9 +305,26 @@ class Statement:
             over = Relation(stream=stream, names=())
             stream = stream.filter(over.scalar(self.text, having.this, replacement), on_error=self.options.on_error)
         self._check_names([name for name, _ in columns])
+        self._check_identity(node, grouped, dict(columns))
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         return Relation(stream=stream, names=names_of(columns))
+
+    def _check_identity(self, node: exp.Select, grouped: Grouped, columns: dict[str, str]) -> None:
+        """Refuse a result that is revised and holds a part of the columns that identify its rows.
+
+        Raises:
+            DefinitionError: DEFINITION-399.
+        """
+        step = next(step for step in steps.walk(grouped.stream.step) if isinstance(step, steps.STATEFUL))
+        plain = {name for name in step.identity if columns.get(name) == itself(name)}
+        keys = set(step.keys)
+        whole = keys <= plain and (not grouped.windowed or bool(plain - keys))
+        if step.revises and plain and not whole:
+            missing = [name for name in (*step.keys, *(BOUNDS[:1] if grouped.windowed else ())) if name not in plain]
+            fix = f"Select {', '.join(missing)} too, by that name: the table of last values has a row for each of them."
+            expected = "the columns that identify a result, which a later row may replace"
+            raise DefinitionError(self.text.at(node), expected, f"no {', '.join(missing)}", fix, code="DEFINITION-399")
 
     def _over_group(self, value: exp.Expr, grouped: Grouped) -> str:
         check_expression(self.text, value)
@@ -330,6 +343,18 @@ class Statement:
                 "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
             )
             raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
+
+
+def _starred(names: list[Name]) -> Iterator[Item]:
+    """The columns of ``*``, each once; one whose name another table has comes by its name behind the join."""
+    taken: set[str] = set()
+    for name in names:
+        if name.name == BOUNDS[2] and name.text == WINDOW_TIME:
+            continue
+        label = name.name if name.name not in taken else name.column
+        if label not in taken:
+            taken.add(label)
+            yield label, _column_node(name)
 
 
 def _is_bound(value: exp.Expr, relation: Relation) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token
+from sqlglot.tokens import Token, TokenType
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
@@ -120,12 +120,24 @@ def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:
     except SqlglotError as error:
         raise _unreadable(error, where) from None
     text = Text(where, sql, tuple(tokens))
+    pipe = next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None)
+    if pipe is not None:
+        fix = "Write SELECT ... FROM ... WHERE ..."
+        raise DefinitionError(text.at(pipe.start), "a statement of SQL", "|>", fix, code="DEFINITION-381")
     trees = [tree for tree in trees if not isinstance(tree, exp.Semicolon)]
     if len(trees) != 1:
         fix = "Write each statement as an operator of its own; a file holds one."
         got = f"{len(trees)} statements"
         raise DefinitionError(text.at(trees[1]) if trees else where, "one statement", got, fix, code="DEFINITION-380")
     return text, trees[0]
+
+
+def _plainly(description: str) -> str:
+    """A message of sqlglot without its own objects."""
+    if "SENTINEL" in description:
+        return "the end of the statement where a table or a column is expected"
+    missing = re.match(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>", description)
+    return f"an operand is missing ({missing[1].upper()})" if missing else description
 
 
 def _unreadable(error: SqlglotError, where: str) -> DefinitionError:
@@ -135,6 +147,6 @@ def _unreadable(error: SqlglotError, where: str) -> DefinitionError:
         column = max(1, (first["col"] or 1) - len(first["highlight"] or "") + 1)
         where = f"{where}, line {first['line']}, column {column}"
         near = f" at {first['highlight']!r}" if first["highlight"] else ""
-        message = f"{first['description']}{near}"
+        message = f"{_plainly(str(first['description']))}{near}"
     fix = "Names that are words of SQL stand in backticks: `order`; strings in single quotes."
     return DefinitionError(where, "a statement of SQL", message, fix, code="DEFINITION-381")

@@ -1,0 +1,74 @@
+"""One text, both modes: statements on the embedded engine, bounded and unbounded in commits, against DuckDB's answer to the same question."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from sql_tables import TABLES, Flight, Weather, flights, log_of, oracle, plain, weather
+
+from floodmark import sql_operator
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
+from floodmark.testing.lakes import land, outputs
+from floodmark.testing.runs import final
+
+HOUR = "time_bucket(INTERVAL '1 hour', scheduled)"
+QUERIES = {
+    "columns": (
+        "SELECT flight, upper(dest) AS dest, delay / 2 AS half FROM flights WHERE delay > 10 AND tail IS NOT NULL",
+        "SELECT flight, upper(dest), delay / 2 FROM flights WHERE delay > 10 AND tail IS NOT NULL",
+    ),
+    "hours": (
+        """SELECT origin, window_start, COUNT(*) AS n, AVG(delay) AS mean, COUNT(*) FILTER (WHERE delay > 30) AS late,
+                  COUNT(DISTINCT tail) AS tails, SUM(delay) / COUNT(*) AS share
+           FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR))
+           GROUP BY origin, window_start, window_end HAVING COUNT(*) > 1""",
+        f"""SELECT origin, {HOUR}, COUNT(*), AVG(delay), COUNT(*) FILTER (WHERE delay > 30), COUNT(DISTINCT tail),
+                  SUM(delay)::DOUBLE / COUNT(*) FROM flights GROUP BY ALL HAVING COUNT(*) > 1""",
+    ),
+    "weather in the hour before": (
+        """SELECT f.flight, w.temp FROM flights AS f LEFT JOIN weather AS w
+           ON f.origin = w.origin AND w.observed > f.scheduled - INTERVAL '1' HOUR AND w.observed <= f.scheduled""",
+        """SELECT f.flight, w.temp FROM flights AS f LEFT JOIN weather AS w
+           ON f.origin = w.origin AND w.observed > f.scheduled - INTERVAL '1' HOUR AND w.observed <= f.scheduled""",
+    ),
+    "weather as of the departure": (
+        "SELECT f.flight, w.temp FROM flights AS f JOIN weather FOR SYSTEM_TIME AS OF f.scheduled AS w ON f.origin = w.origin",
+        "SELECT f.flight, w.temp FROM flights AS f ASOF JOIN weather AS w ON f.origin = w.origin AND f.scheduled >= w.observed",
+    ),
+    "both tables": (
+        "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
+        "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
+    ),
+}
+
+
+@pytest.mark.feature("Q1", "Q3", "J6")
+@pytest.mark.parametrize("case", QUERIES)
+def test_a_statement_gives_the_same_bounded_unbounded_and_in_duckdb(sail: Sail, tmp_path: Path, case: str) -> None:
+    sql, question = QUERIES[case]
+    operator = sql_operator(case.replace(" ", "_"), sql, inputs=TABLES)
+    rows = {"flights": flights(1), "weather": weather(1)}
+    contracts = {"flights": (Flight, "scheduled"), "weather": (Weather, "observed")}
+    lake = Lake(str(tmp_path))
+    logs = {
+        read.name: log_of(contracts[read.table][0], rows[read.table], contracts[read.table][1])
+        for read in operator.inputs
+    }
+    for name, log in logs.items():
+        log.end()
+        for first, last in pairwise([0, len(log.entries) // 3, len(log.entries)]):
+            land(lake, operator, log, first, last, name=name)
+    run_unbounded(sail, operator, lake, until_caught_up=True, files_per_batch=1)
+    names = operator.outputs[0].schema.names
+    unbounded = [tuple(row[name] for name in names) for row in final([outputs(lake, operator)[""]])]
+    run_bounded(sail, operator, lake, force=True)
+    bounded = [tuple(row[name] for name in names) for row in final([outputs(lake, operator)[""]])]
+    expected = plain(oracle(question, rows))
+    assert expected
+    assert plain(unbounded) == expected
+    assert plain(bounded) == expected

@@ -1,0 +1,339 @@
+"""Statements and the fluent form of the same steps are one version; what cannot be said is refused at its place, with what can."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from sql_tables import TABLES, Flight, Weather
+
+import operators.aircraft
+import operators.flights
+import operators.weather
+from floodmark import (
+    BoundedOutOfOrderness,
+    Files,
+    Session,
+    Sliding,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    count_distinct,
+    max_by,
+    min_by,
+    operator,
+    sql_operator,
+    sql_operators,
+)
+from floodmark import sum as total
+from floodmark.compiler.explain import explain
+from floodmark.core.errors import FloodmarkError
+from floodmark.spec.graph.operator import Operator
+
+HOURS = "TABLE(TUMBLE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR))"
+SHIPPED = {"flights": operators.flights.Flight, "weather": operators.weather.Weather}
+
+
+def stated(sql: str, name: str = "x", **settings: object) -> Operator:
+    return sql_operator(name, sql, inputs=TABLES, **settings)  # type: ignore[arg-type]
+
+
+def refusal(sql: str, **settings: object) -> str:
+    with pytest.raises(FloodmarkError) as raised:
+        stated(sql, **settings)
+    return str(raised.value)
+
+
+@pytest.mark.feature("Q4", "Q7")
+def test_the_shipped_operators_as_statements_have_the_versions_of_their_fluent_forms() -> None:
+    hourly = sql_operator(
+        "hourly_departures",
+        f"""
+        SELECT origin, window_start, window_end,
+               COUNT(*) AS departures, -- those that left
+               AVG(dep_delay) AS mean_delay
+        FROM {HOURS}
+        WHERE dep_delay IS NOT NULL
+        GROUP BY origin, window_start, window_end
+        """,
+        inputs=SHIPPED,
+        lateness="2 hours",
+        late="side_output",
+    )
+    busiest = sql_operator(
+        "busiest_hour",
+        """
+        SELECT origin, window_start, window_end, MAX(departures) AS busiest, COUNT(*) AS hours
+        FROM TABLE(CALENDAR(TABLE departures, DESCRIPTOR(window_time), 'day', 'America/New_York'))
+        GROUP BY origin, window_start, window_end
+        """,
+        inputs={"departures": hourly},
+        lateness="1 day",
+    )
+    weather = sql_operator(
+        "weather_at_departure",
+        """
+        WITH departing AS (SELECT scheduled, origin, dest, carrier, flight, dep_delay FROM flights),
+             seen AS (SELECT origin, observed, temp, wind_speed, visib FROM weather)
+        SELECT f.origin, f.scheduled, f.dest, f.carrier, f.flight, f.dep_delay, w.observed, w.temp, w.wind_speed, w.visib
+        FROM departing AS f
+        LEFT JOIN seen FOR SYSTEM_TIME AS OF f.scheduled AS w ON f.origin = w.origin
+        """,
+        inputs=SHIPPED,
+        lateness="1 day",
+    )
+    rolling = sql_operator(
+        "rolling_departures",
+        """
+        SELECT origin, window_start, window_end, COUNT(*) AS departures, MAX(dep_delay) AS max_delay
+        FROM HOP(flights, scheduled, INTERVAL '15 minutes', INTERVAL '1 hour') WHERE dep_delay IS NOT NULL
+        GROUP BY origin, window_start, window_end
+        """,
+        inputs=SHIPPED,
+    )
+    pairs = sql_operator(
+        "connection_pairs",
+        """
+        WITH cancelled AS (SELECT scheduled, origin, dest, carrier, flight FROM flights WHERE dep_delay IS NULL),
+             flown AS (SELECT scheduled, origin, dest, carrier, flight, dep_delay FROM flights WHERE dep_delay IS NOT NULL)
+        SELECT c.origin, c.dest, c.scheduled, c.carrier, c.flight, next.scheduled AS next_scheduled, next.carrier AS next_carrier,
+               next.flight AS next_flight, next.dep_delay AS next_dep_delay
+        FROM cancelled AS c LEFT JOIN flown AS next ON c.origin = next.origin AND c.dest = next.dest
+             AND next.scheduled BETWEEN c.scheduled + INTERVAL '1 ms' AND c.scheduled + INTERVAL '4' HOUR
+        """,
+        inputs=SHIPPED,
+    )
+    assert hourly.fingerprint == operators.flights.hourly_departures.fingerprint
+    assert busiest.fingerprint == operators.flights.busiest_hour.fingerprint
+    assert weather.fingerprint == operators.aircraft.weather_at_departure.fingerprint
+    assert rolling.fingerprint == operators.flights.rolling_departures.fingerprint
+    assert pairs.fingerprint == operators.aircraft.connection_pairs.fingerprint
+
+
+@operator
+def every_window(flights: Stream[Flight]) -> Stream:
+    keyed = flights.filter("delay > 3").key_by("origin")
+    return keyed.window(Tumbling("1 hour")).aggregate(n=count(), delays=total("delay"))
+
+
+@operator
+def slides(flights: Stream[Flight]) -> Stream:
+    return flights.key_by("origin").window(Sliding("1 hour", "15 minutes")).aggregate(tails=count_distinct("tail"))
+
+
+@operator
+def sessions(flights: Stream[Flight]) -> Stream:
+    return flights.key_by("origin").window(Session("5 minutes")).aggregate(n=count())
+
+
+@operator
+def changing(flights: Stream[Flight]) -> Stream:
+    return flights.key_by("origin").rolling(n=count())
+
+
+@operator
+def first_of_hour(flights: Stream[Flight]) -> Stream:
+    keyed = flights.select("origin", "flight").key_by("origin")
+    return keyed.window(Tumbling("1 hour")).aggregate(flight=min_by("flight", "flight"))
+
+
+@operator
+def renamed(flights: Stream[Flight]) -> Stream:
+    counted = flights.window(Tumbling("1 hour")).aggregate(n=count(), best=max_by("dest", "delay"))
+    return counted.filter("n > 5").select(begin="window_start", n="n", best="upper(best)")
+
+
+@operator
+def nearest(flights: Stream[Flight], weather: Stream[Weather]) -> Stream:
+    left = flights.select("origin", "flight").key_by("origin")
+    right = weather.select("origin", "temp").key_by("origin")
+    return left.interval_join(right, "-59 minutes", "0 s", kind="left", include="upper")
+
+
+@operator
+def once(flights: Stream[Flight]) -> Stream:
+    return flights.key_by("flight").deduplicate("1 day", order="event_time").select(*Flight.model_fields)
+
+
+TWINS = {
+    "tumbling": (every_window, f"SELECT origin, window_start, window_end, COUNT(*) AS n, SUM(delay) AS delays FROM {HOURS} WHERE delay > 3 GROUP BY origin, window_start, window_end", {}),
+    "tumbling in GROUP BY": (every_window, "SELECT origin, window_start, window_end, COUNT(1) AS n, SUM(delay) AS delays FROM flights WHERE delay > 3 GROUP BY TUMBLE(scheduled, INTERVAL '1' HOUR), origin", {}),
+    "tumbling of Spark": (every_window, "SELECT f.origin, window.start AS window_start, window.end AS window_end, COUNT(*) AS n, SUM(delay) AS delays FROM flights AS f WHERE f.delay > 3 GROUP BY window(f.scheduled, '1 hour'), f.origin", {}),
+    "tumbling of a subquery": (every_window, "SELECT origin, window_start, window_end, COUNT(*) AS n, SUM(delay) AS delays FROM TUMBLE((SELECT * FROM flights WHERE delay > 3), scheduled, INTERVAL '60' MINUTE) GROUP BY 1, window_start, window_end EMIT ON WINDOW CLOSE", {}),
+    "sliding": (slides, "SELECT origin, window_start, window_end, COUNT(DISTINCT tail) AS tails FROM TABLE(HOP(DATA => TABLE flights, TIMECOL => DESCRIPTOR(scheduled), SLIDE => INTERVAL '15' MINUTE, SIZE => INTERVAL '1' HOUR)) GROUP BY origin, window_start, window_end", {}),
+    "sliding of Spark": (slides, "SELECT origin, window_start, window_end, COUNT(DISTINCT tail) AS tails FROM flights GROUP BY origin, window(scheduled, '1 hour', '15 minutes')", {}),
+    "session": (sessions, "SELECT origin, window_start, window_end, COUNT(*) AS n FROM TABLE(SESSION(TABLE flights PARTITION BY origin, DESCRIPTOR(scheduled), INTERVAL '5' MINUTE)) GROUP BY origin, window_start, window_end", {}),
+    "session of Spark": (sessions, "SELECT origin, session_window.start AS window_start, session_window.end AS window_end, COUNT(*) AS n FROM flights GROUP BY session_window(scheduled, '5 minutes'), origin", {}),
+    "changing results": (changing, "SELECT origin, COUNT(*) AS n FROM flights GROUP BY origin EMIT CHANGES", {}),
+    "HAVING and expressions": (renamed, f"SELECT window_start AS begin, COUNT(*) AS n, UPPER(MAX_BY(dest, delay)) AS best FROM {HOURS} GROUP BY window_start, window_end HAVING COUNT(*) > 5", None),
+    "first of a window": (first_of_hour, "SELECT origin, window_start, window_end, flight FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight) AS rn FROM TUMBLE((SELECT origin, flight FROM flights), _event_time, '1 hour')) WHERE rn = 1", {}),
+    "interval join": (nearest, "SELECT f.origin, flight, temp FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.observed > f.scheduled - INTERVAL '59' MINUTE AND f.scheduled >= w.observed", {}),
+    "first within a day": (once, "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn = 1", {"within": "1 day"}),
+}  # fmt: skip
+
+
+@pytest.mark.feature("Q3", "Q4")
+@pytest.mark.parametrize("case", TWINS)
+def test_a_statement_is_the_version_of_its_fluent_form(case: str) -> None:
+    fluent, sql, settings = TWINS[case]
+    written = stated(sql, fluent.name, **(settings or {}))
+    if settings is None:  # names of columns that no column has stand in the steps between
+        assert written.outputs[0].schema == fluent.outputs[0].schema
+        return
+    assert written.canonical() == fluent.canonical()
+    assert written == fluent
+    assert explain(written)[0] == explain(fluent)[0]
+
+
+def test_a_comment_and_another_layout_are_no_other_version() -> None:
+    one = stated("SELECT origin, delay + 1 AS d FROM flights WHERE delay > 3 AND tail IS NULL")
+    other = stated(
+        "SELECT /* first */ origin,\n   delay + 1 AS d\nFROM flights -- all\nWHERE delay > 3\n  AND tail IS NULL;"
+    )
+    assert one.fingerprint == other.fingerprint
+
+
+REFUSED = {
+    "SELECT orgin FROM flights": r"line 1, column 8: .*'orgin'\. Did you mean 'origin'",
+    "SELECT origin,\n  f.dst FROM flights f": r"line 2, column 3: .*a column of f, got 'f.dst'. Did you mean 'dest'",
+    "SELECT g.origin FROM flights f": r"got 'g.origin'. Tables here: f",
+    "SELECT delay FROM flights f JOIN weather w ON f.origin = w.origin AND w.observed BETWEEN f.scheduled - INTERVAL '1' HOUR AND f.scheduled": r"column 8: .*'delay', which several tables have. Write f.delay or w.delay",
+    "SELECT origin, COUNT(*) FROM flights GROUP BY origin": r"DEFINITION-390 .*GROUP BY window\(ts, '1 hour'\).*EMIT CHANGES.*floodmark sql",
+    "SELECT COUNT(*) FROM flights": "DEFINITION-390",
+    "SELECT origin FROM flights; SELECT dest FROM flights": "DEFINITION-380 .*2 statements",
+    f"SELECT dest, COUNT(*) AS n FROM {HOURS} GROUP BY origin, window_start": r"'dest', which is neither in GROUP BY",
+    "SELECT window_start, COUNT(*) AS n FROM TUMBLE(flights, delay, '1 hour') GROUP BY window_start": r"DEFINITION-387 .*column 57.*'delay'.*Write DESCRIPTOR\(scheduled\)",
+    "SELECT COUNT(*) AS n FROM TUMBLE(flights, scheduled, '1 month') GROUP BY window_start": "DEFINITION-001 .*a duration",
+    "SELECT COUNT(*) AS n FROM TUMBLE(flights, scheduled) GROUP BY window_start": "DEFINITION-385",
+    "WITH RECURSIVE r AS (SELECT origin FROM flights UNION ALL SELECT origin FROM r) SELECT * FROM r": "WITH RECURSIVE",
+    "SELECT origin FROM flights ORDER BY origin": "ORDER BY. A stream has no last row",
+    "SELECT origin FROM flights LIMIT 5": "LIMIT.*floodmark sql",
+    "SELECT origin FROM flights, LATERAL explode(array(1)) AS t": "DEFINITION-382",
+    "SELECT origin FROM": "DEFINITION-381 .*the end of the statement",
+    "SELEC origin FROM flights": "DEFINITION-381 .*column 14.*'FROM'",
+    "SELECT origin + FROM flights": "an operand is missing",
+    "DROP TABLE flights": "DROP. Tables are written by operators alone",
+    "INSERT INTO x SELECT * FROM flights": "INSERT. The result of an operator is the table of its name",
+    "SELECT origin FROM fligths": "DEFINITION-394 .*'fligths'. Did you mean 'flights'",
+    "SELECT origin FROM main.flights": "'main.flights'",
+    "SELECT origin FROM `flights; DROP TABLE x`": "DEFINITION-394",
+    "SELECT origin FROM flights WHERE origin IN (SELECT origin FROM weather)": "LEFT SEMI JOIN",
+    "SELECT f.origin FROM flights f JOIN weather w ON f.origin = w.origin": "DEFINITION-392 .*Say how far apart",
+    "SELECT f.origin FROM flights f CROSS JOIN weather w": r"a join with a key.*f.scheduled = w.observed",
+    "SELECT f.origin FROM flights f JOIN weather w ON f.origin = w.origin AND w.observed > f.scheduled": "one bound of the time",
+    "SELECT f.origin FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND f.delay > 3 AND w.observed = f.scheduled": "another condition than keys and times in a left join",
+    "SELECT SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s FROM flights": "got OVER",
+    "SELECT origin FROM flights UNION SELECT origin FROM weather": "Write UNION ALL",
+    "SELECT origin FROM flights EXCEPT SELECT origin FROM weather": "LEFT ANTI JOIN",
+    "SELECT origin, flight FROM flights UNION ALL SELECT origin, temp FROM weather": "DEFINITION-052",
+    f"SELECT origin, MAX(n) AS m FROM (SELECT origin, window_start, window_time, COUNT(*) AS n FROM {HOURS} GROUP BY origin, window_start) AS q GROUP BY origin, TUMBLE(window_time, INTERVAL '1' DAY)": r"CAPABILITY-080 .*operators/q.sql .*operators/x.sql .*FROM q",
+    "SELECT fooo(origin) AS x FROM flights": "DEFINITION-142",
+    "SELECT explode(array(1, 2)) AS x FROM flights": "flat_map",
+    "SELECT COUNT(*) AS n FROM TABLE(CUMULATE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR, INTERVAL '1' DAY)) GROUP BY window_start": "CUMULATE",
+    f"SELECT * FROM {HOURS}": "DEFINITION-384",
+    "SELECT origin, origin FROM flights": "'origin' twice",
+    f"SELECT SUM(DISTINCT delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389 .*DISTINCT",
+    f"SELECT SUM(MAX(delay)) AS n FROM {HOURS} GROUP BY window_start": "an aggregate in an aggregate",
+    f"SELECT BIT_XOR(delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389",
+    "SELECT * FROM flights TABLESAMPLE (10 PERCENT)": "TABLESAMPLE",
+    "SELECT 1 AS one": "a SELECT without FROM",
+    "SELECT * FROM VALUES (1)": "VALUES in FROM",
+    "SELECT ? AS x FROM flights": "a parameter",
+    "SELECT origin FROM flights WHERE COUNT(*) > 1": "an aggregate in WHERE",
+    "SELECT origin AS _x FROM flights": "DEFINITION-050",
+    "": "DEFINITION-380",
+    "FROM flights |> WHERE delay > 3": r"got \|>",
+    f"SELECT origin, COUNT(*) AS n FROM {HOURS} GROUP BY CUBE(origin), window_start": "CUBE",
+    "SELECT * FROM flights f NATURAL JOIN weather w": "NATURAL JOIN",
+    "SELECT DISTINCT origin FROM flights": "SELECT DISTINCT over all of time",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn = 1": r"DEFINITION-395 .*-- within: 1 day",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn <= 3": "several rows of each key",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY delay) AS rn FROM flights) WHERE rn = 1": "'delay', which may be null",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_no_operator_can_say_is_refused_with_its_place_and_what_can_be_written(sql: str) -> None:
+    message = refusal(sql)
+    assert re.search(REFUSED[sql], message), message
+
+
+def test_a_text_of_a_megabyte_or_without_end_is_refused_at_once() -> None:
+    assert "got 1,000,020 characters" in refusal("SELECT " + "a" * 1_000_000 + " FROM flights")
+    assert "nested too deeply" in refusal("SELECT " + "(" * 3000 + "1" + ")" * 3000 + " AS x FROM flights")
+
+
+def test_a_window_that_says_it_is_final_takes_no_lateness_and_a_revised_one_holds_its_key() -> None:
+    sql = f"SELECT origin, window_start, COUNT(*) AS n FROM {HOURS} GROUP BY origin, window_start"
+    assert "EMIT ON WINDOW CLOSE with lateness" in refusal(f"{sql} EMIT ON WINDOW CLOSE", lateness="1 hour")
+    assert stated(f"{sql} EMIT ON WINDOW CLOSE").outputs[0].revisable is False
+    assert stated(sql, lateness="1 hour").outputs[0].keys == ("origin", "window_start")
+    wrong = refusal(sql.replace("origin, window_start, COUNT", "origin, COUNT"), lateness="1 hour")
+    assert "DEFINITION-399" in wrong
+    assert "Select window_start too" in wrong
+
+
+@pytest.mark.feature("Q2")
+def test_event_time_and_the_clock_are_columns_of_every_table() -> None:
+    sql = "SELECT window_start, COUNT(*) AS n FROM TUMBLE(flights, {}, '1 hour') GROUP BY window_start, window_end"
+    assert stated(sql.format("_event_time")) == stated(sql.format("scheduled"))
+    clocked = [
+        stated(sql.format(clock)) for clock in ("_processing_time", "DESCRIPTOR(_processing_time)", "PROCTIME()")
+    ]
+    assert {one.stateful.time for one in clocked if one.stateful} == {"processing"}
+
+
+def test_names_that_are_words_and_names_of_other_alphabets_are_columns() -> None:
+    chosen = stated("SELECT `order`, größe AS `Größe` FROM odd WHERE größe > 1")
+    assert chosen.outputs[0].schema.names == ("order", "Größe")
+
+
+FOLDER = {
+    "hourly.sql": f"-- Departures per airport and hour.\n-- lateness: 2 hours\n-- late: side_output\n-- key_groups: 16\n\nSELECT origin, window_start, window_end, COUNT(*) AS n\nFROM {HOURS}\nGROUP BY origin, window_start, window_end\n",
+    "busy.sql": "SELECT * FROM hourly WHERE n > 3",
+    "unheard.sql": "-- name: late_ones\nSELECT origin, flight FROM hourly__late",
+    "days.sql": "-- input hours: busy\nSELECT origin, window_start, COUNT(*) AS hours FROM TUMBLE(hours, window_time, '1 day') GROUP BY origin, window_start",
+}  # fmt: skip
+
+
+def written(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+    return folder
+
+
+@pytest.mark.feature("Q1")
+def test_files_of_a_folder_read_each_other_and_the_sources_by_name(tmp_path: Path) -> None:
+    assets = ModuleType("assets")
+    assets.flights = Source(  # type: ignore[attr-defined]
+        "flights", contract=Flight, connector=Files("inbox"), watermark=BoundedOutOfOrderness("1 hour")
+    )
+    models = sql_operators(written(tmp_path, FOLDER), assets)
+    workspace = Workspace.of(assets, models)
+    assert [one.name for one in workspace.operators] == ["hourly", "busy", "days", "late_ones"]
+    hourly = workspace.operator("hourly")
+    assert (hourly.description, hourly.key_groups) == ("Departures per airport and hour.", 16)
+    assert hourly.location == str(tmp_path / "hourly.sql")
+    assert [one.table for one in workspace.operator("late_ones").inputs] == ["hourly__late"]
+    assert workspace.operator("days").inputs[0].name == "hours"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "DEFINITION-397 .*a folder with files of SQL"),
+        ({"a.sql": "SELECT * FROM b", "b.sql": "SELECT * FROM a"}, "DEFINITION-398 .*a -> b -> a"),
+        ({"a.sql": "-- latness: 2 hours\nSELECT * FROM flights"}, "DEFINITION-396 .*a.sql, line 1: .*Did you mean 'lateness'"),
+        ({"a.sql": "-- key_groups: many\nSELECT * FROM flights"}, "DEFINITION-396 .*a whole number"),
+        ({"a.sql": "-- name: b\nSELECT * FROM flights", "b.sql": "SELECT * FROM flights"}, "DEFINITION-397 .*'b' in a.sql too"),
+        ({"a.sql": "-- first\n\nSELECT origin,\n  dst FROM flights"}, "DEFINITION-022 .*a.sql, line 4, column 3"),
+        ({"a.sql": "SELECT * FROM nothing"}, "DEFINITION-394 .*a.sql, line 1, column 15: .*'nothing'"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_wrong_says_which_file_and_line(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    with pytest.raises(FloodmarkError, match=said):
+        sql_operators(written(tmp_path, files), **TABLES)  # type: ignore[arg-type]
