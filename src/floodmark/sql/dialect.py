@@ -10,7 +10,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 WINDOW_TABLES = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE", "CALENDAR"})
 """Windows that may stand in FROM as a table function."""

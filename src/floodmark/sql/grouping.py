@@ -143,7 +143,7 @@ class Grouping:
         check_single(text, self.select, relation.stream, "an aggregate", next(iter(relation.tables), ""))
         stream, keys, known = self._keyed(relation)
         measures = self._measures(relation, {*keys, *BOUNDS[:2]})
-        named = {name: aggregate for aggregate, name in measures.items()}
+        named: dict[str, Any] = {name: aggregate for aggregate, name in measures.items()}
         if windowed is None:
             stream = stream.key_by(*keys).rolling(**named) if keys else stream.rolling(**named)
             return Grouped(text, relation, stream, known, measures, windowed=False)
@@ -168,7 +168,7 @@ class Grouping:
 
     def _keyed(self, relation: Relation) -> tuple[Stream[Any], list[str], dict[str, str]]:
         """The stream with a column per key, the keys, and expression -> key."""
-        text, known, new = self.text, dict[str, str](), dict[str, str]()
+        text, known, new = self.text, dict[str, str](), dict[str, Any]()
         keys: list[str] = []
         for node in self.keys:
             if any(map(is_aggregate, node.walk())):
@@ -202,7 +202,7 @@ class Grouping:
     def _measures(self, relation: Relation, taken: set[str]) -> dict[Builtin, str]:
         """Aggregate -> its column: the name in SELECT where it stands there alone, else one that its text gives."""
         measures: dict[Builtin, str] = {}
-        taken = {*taken, *(name for name, value in self.items if not is_aggregate(value))}
+        taken = {*taken, "uid", *(name for name, value in self.items if not is_aggregate(value))}
         for name, node in self.items:
             if is_aggregate(node):
                 aggregate = measure(self.text, node, relation)

@@ -244,7 +244,9 @@ class Joiner:
                 copies[name] = _new(f"{(side.tables or ['side'])[0]}_{name}", columns)
         stream: Stream[Any] = side.stream
         if tuple(columns) != stream.schema.names or copies:
-            expressions = {name: itself(name) for name in columns} | {new: itself(name) for name, new in copies.items()}
+            expressions: dict[str, Any] = {name: itself(name) for name in columns} | {
+                new: itself(name) for name, new in copies.items()
+            }
             stream = stream.select(**expressions)
         return _Side(side, stream, tuple(key_columns), copies)
 
@@ -255,8 +257,8 @@ class Joiner:
         for part in (*self.read, *behind):
             for star in part.find_all(exp.Star):
                 column = star.parent
-                qualified = isinstance(column, exp.Column) and column.table
-                if not isinstance(column, exp.Count) and (not qualified or column.table in side.tables):
+                table = column.table if isinstance(column, exp.Column) else ""
+                if not isinstance(column, exp.Count) and (not table or table in side.tables):
                     return everything
             for column in part.find_all(exp.Column):
                 located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None

@@ -115,7 +115,7 @@ def rank_of(
 
 def _is_first(node: exp.Expr, number: exp.Expr) -> bool:
     """Whether a condition is ``number = 1``, ``number <= 1`` or ``number < 2``."""
-    least = {exp.EQ: "1", exp.LTE: "1", exp.LT: "2"}
+    least: dict[type[exp.Expr], str] = {exp.EQ: "1", exp.LTE: "1", exp.LT: "2"}
     if type(node) not in least:
         return False
     first, second = node.this, node.expression
@@ -130,7 +130,7 @@ def ranked_rows(
     relation = replace(relation, ranked=None)
     stream, schema = relation.stream, relation.stream.schema
     pick = max_by if ranked.last else min_by
-    picked = (
+    picked: dict[str, Any] = (
         {name: pick(itself(name), itself(ranked.by)) for name in schema.names if name not in ranked.keys}
         if ranked.by
         else {}

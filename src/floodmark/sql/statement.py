@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -82,7 +83,10 @@ class Statement:
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
-        return self._union(node, tables) if isinstance(node, exp.Union) else self._select(node, tables)
+        if isinstance(node, exp.Union):
+            return self._union(node, tables)
+        assert isinstance(node, exp.Select)
+        return self._select(node, tables)
 
     def _union(self, node: exp.Union, tables: Tables) -> Relation:
         if node.args.get("distinct"):
@@ -95,13 +99,15 @@ class Statement:
             names = first.stream.schema.names
             stream = part.stream
             if stream.schema.names != names and len(stream.schema.names) == len(names):
-                pairs = zip(names, stream.schema.names, strict=True)
-                stream = stream.select(**{new: itself(old) for new, old in pairs})
+                renamed: dict[str, Any] = {
+                    new: itself(old) for new, old in zip(names, stream.schema.names, strict=True)
+                }
+                stream = stream.select(**renamed)
             streams.append(stream)
         times = [{name.name for name in part.names if name.time} for part in parts]
         common = set.intersection(*times)
-        names = tuple(replace(name, time=name.name in common) for name in first.names)
-        return Relation(stream=first.stream.union(*streams), names=names)
+        columns = tuple(replace(name, time=name.name in common) for name in first.names)
+        return Relation(stream=first.stream.union(*streams), names=columns)
 
     def _select(self, node: exp.Select, tables: Tables) -> Relation:
         text = self.text
@@ -133,8 +139,8 @@ class Statement:
         """The rows of FROM with its joins, and the conditions that WHERE still has to filter by."""
         source = node.args["from_"].this
         relation = self._table(source, tables)
-        where = node.args.get("where")
-        conditions = list(conjuncts(where.this)) if where is not None else []
+        where = node.args["where"].this if node.args.get("where") is not None else None
+        conditions = list(conjuncts(where))
         joins = [*(node.args.get("joins") or ()), *(source.args.get("joins") or ())]
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
         for join in joins:
@@ -151,7 +157,7 @@ class Statement:
             relation, conditions = Joiner(self.text, join, relation, right, conditions, read).joined(self.options)
         if joins or not conditions:
             return relation, conditions
-        return relation, [where.this] if len(conditions) == 1 or relation.ranked is None else conditions
+        return relation, conditions if relation.ranked is not None or where is None else [where]
 
     def _filtered(self, relation: Relation, node: exp.Select, conditions: list[exp.Expr]) -> Relation:
         where = node.args.get("where")
@@ -267,6 +273,11 @@ class Statement:
         return Relation(stream=stream, names=(*names, *bounds), windowed=relation.windowed, ranked=ranked)
 
     def _check_names(self, names: list[str]) -> None:
+        if "on_error" in names:
+            fix = "Give it another name: ... AS failure."
+            raise DefinitionError(
+                self.text.at(self.tree), "another name than a setting's", "'on_error'", fix, code="DEFINITION-393"
+            )
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             fix = f"Give one of them another name: ... AS other_{twice}."

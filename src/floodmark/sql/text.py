@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
