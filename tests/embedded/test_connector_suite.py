@@ -186,19 +186,23 @@ def mariadb() -> Iterator[Callable[[str], str]]:
         yield server.database
 
 
-INPUTS: dict[str, type[Input]] = {
-    "json": JsonFiles,
-    "parquet": ParquetFiles,
-    "delta": DeltaCommits,
-    "sqlite": DatabaseRows,
-    "page": PageRows,
-    "kafka": Messages,
-    "postgres": DatabaseRows,
-    "mariadb": DatabaseRows,
+INPUTS: dict[str, tuple[type[Input], type[Connector]]] = {
+    "json": (JsonFiles, Files),
+    "parquet": (ParquetFiles, Files),
+    "delta": (DeltaCommits, DeltaTable),
+    "sqlite": (DatabaseRows, SqlTable),
+    "page": (PageRows, Connector),
+    "kafka": (Messages, Kafka),
+    "postgres": (DatabaseRows, SqlTable),
+    "mariadb": (DatabaseRows, SqlTable),
 }
+"""Name -> the input, and the connector that reads it."""
 SERVED = {"kafka": "broker", "postgres": "postgres", "mariadb": "mariadb", "page": "page_module"}
 """Inputs that need a server, or a module: its fixture."""
-ALWAYS = {connectors.killed_beside_any_write_it_ends_exactly_right: "page", connectors.many_rows_land: "json"}
+ALWAYS: dict[Callable[..., None], str] = {
+    connectors.killed_beside_any_write_it_ends_exactly_right: "page",
+    connectors.many_rows_land: "json",
+}
 """Of the other inputs these checks run in ``make soak``."""
 
 
@@ -226,6 +230,8 @@ def test_a_connector_passes(
             return Messages(folder, served)
         if kind in {"postgres", "mariadb"}:
             return DatabaseRows(folder, served(f"of_{uuid.uuid4().hex}"))
-        return INPUTS[kind](folder)
+        return INPUTS[kind][0](folder)
 
     check(make, tmp_path)
+    (tmp_path / "other").mkdir()
+    assert isinstance(make(tmp_path / "other").connector(), INPUTS[kind][1])

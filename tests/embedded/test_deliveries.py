@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sinks
 from delivery_schedule import Schedule, delivered, results
+from kafka_topic import committed
 from seeds import seed_of
 from streams import PLAIN, WINDOWED
 
@@ -113,35 +114,10 @@ def test_a_reader_of_the_topic_sees_each_change_once(
     for _ in range(3 if seed == 1 else 8):
         schedule.draw()
         killed += schedule.deliver("kafka", broker.servers, topic, kills=2)
-        messages = in_topic(broker, topic)
+        messages = committed(broker, topic, partitions=2)
         times = Counter((message.key(), dict(message.headers())["floodmark-number"]) for message in messages)
         assert set(times.values()) == {1}, schedule.done
         last = {message.key(): message.value() for message in messages}
         rows = [json.loads(value) for value in last.values() if value is not None]
         assert delivered(rows, schedule.code) == results(lake, schedule.code), schedule.done
     assert killed
-
-
-def in_topic(broker: Broker, topic: str) -> list[Any]:
-    """The messages that were committed, in order."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.servers,
-            "group.id": "test",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-    messages, ended = list[Any](), set[int]()
-    while len(ended) < 2:
-        for message in consumer.consume(1000, timeout=0.3):
-            if message.error() is None:
-                messages.append(message)
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF
-                ended.add(message.partition())
-    consumer.close()
-    return messages

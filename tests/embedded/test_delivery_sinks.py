@@ -14,6 +14,7 @@ import small_lake
 from delivery_process import route
 from delivery_schedule import process
 from hooks import Hook
+from kafka_topic import committed
 from small_lake import TOTALS, row
 from streams import PLAIN
 
@@ -179,29 +180,9 @@ def test_a_folder_that_cannot_be_written_is_waited_for(lake: Lake, tmp_path: Pat
 # ---- topics
 
 
-def messages(broker: Broker, topic: str) -> list[Any]:
-    """The messages that were committed, of a topic of one partition."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.servers,
-            "group.id": "test",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = list[Any]()
-    while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(message)
-    consumer.close()
-    return found
-
-
 def last_values(broker: Broker, topic: str) -> dict[str, int]:
     """Key -> total, as a compacted topic has them."""
-    last = {message.key(): message.value() for message in messages(broker, topic)}
+    last = {message.key(): message.value() for message in committed(broker, topic)}
     return {json.loads(key)["key"]: json.loads(value)["total"] for key, value in last.items() if value is not None}
 
 
@@ -212,7 +193,7 @@ def test_a_topic_has_keys_values_tombstones_and_headers(lake: Lake, broker: Brok
     small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
     deliver(sent, lake, until_caught_up=True)
     assert last_values(broker, topic) == small_lake.totals(lake) == {"a": 10, "d": 4}
-    gone = next(message for message in messages(broker, topic) if message.value() is None)
+    gone = next(message for message in committed(broker, topic) if message.value() is None)
     assert dict(gone.headers()) == {"floodmark-output": b"totals", "floodmark-commit": b"2", "floodmark-number": b"1"}
 
 
@@ -227,12 +208,12 @@ def test_without_transactions_messages_that_are_sent_again_have_the_headers_that
     assert process(lake, TOTALS, "messages", broker.servers, topic) == 0
     named = {
         (message.key(), *map(bytes, dict(message.headers()).values())): message.value()
-        for message in messages(broker, topic)
+        for message in committed(broker, topic)
     }
-    assert len(named) < len(messages(broker, topic))
+    assert len(named) < len(committed(broker, topic))
     assert all(
         named[(message.key(), *dict(message.headers()).values())] == message.value()
-        for message in messages(broker, topic)
+        for message in committed(broker, topic)
     )
     assert last_values(broker, topic) == small_lake.totals(lake)
 
@@ -293,4 +274,4 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(lake: Lake, broker:
     deliver(sent, lake, stop=stop, on_delivery=then, on_wait=wait)
     assert told[0].startswith("waiting: delivery 'totals_to_kafka': expected an answer of the brokers, got ")
     assert last_values(broker, topic) == small_lake.totals(lake)
-    assert len(messages(broker, topic)) == 3
+    assert len(committed(broker, topic)) == 3

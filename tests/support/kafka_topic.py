@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pydantic import Field
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Kafka, Source
 from floodmark.engines.embedded.landing import run as embedded
 from floodmark.engines.landing.session import LandingResult
 from floodmark.lake.folder.paths import Lake
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
 
 BASE, BOUND = 1_700_000_000_000, 5_000
 _OF_SOURCE = ("idle_timeout", "watermark", "max_quarantine_share")
@@ -61,6 +65,23 @@ def land(clicks: Source, lake: Path, **how: Any) -> LandingResult:
 def no_sail() -> Any:
     """Fail: no predicate is to be computed."""
     raise AssertionError("Sail was asked for")
+
+
+def committed(broker: Broker, topic: str, partitions: int = 1) -> list[Message]:
+    """The messages of a topic that a reader of committed ones sees, in the order of each partition."""
+    settings = {"group.id": "test", "isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": broker.servers, **settings})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    messages, ended = list[Message](), set[int]()
+    while len(ended) < partitions:
+        for message in consumer.consume(1000, timeout=0.3):
+            if (error := message.error()) is None:
+                messages.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+    consumer.close()
+    return messages
 
 
 if __name__ == "__main__":

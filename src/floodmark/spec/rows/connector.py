@@ -39,6 +39,11 @@ class Connector:
     """Whether each unit has rows of one source partition only, which the unit names. Without ``Source(partition_by=...)`` the watermark is then the
     minimum over these partitions."""
 
+    unit: ClassVar[str] = "as its reader divides it"
+    """What lands whole or not at all, for people."""
+    order: ClassVar[str] = "that of its reader"
+    """The order in which rows land, for people."""
+
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that the connector adds to each row, which no contract has to name."""
 
@@ -122,6 +127,8 @@ class Files(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.files:reader"
+    unit: ClassVar[str] = "a file, by its name"
+    order: ClassVar[str] = "the names of the files, or their dates with `order_by`; the rows of a file"
 
     path: str
     format: Literal["csv", "json", "parquet", "avro", "text", "logfmt"] | None = None
@@ -259,6 +266,8 @@ class DeltaTable(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.delta:reader"
+    unit: ClassVar[str] = "a commit, by its version"
+    order: ClassVar[str] = "the commits of the table"
     added: ClassVar[frozenset[str]] = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
     path: str
@@ -292,6 +301,8 @@ class Rows(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.memory:reader"
+    unit: ClassVar[str] = "the list"
+    order: ClassVar[str] = "the list"
 
     rows: tuple[str, ...]
 

@@ -74,6 +74,8 @@ class Kafka(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.kafka:reader"
+    unit: ClassVar[str] = "a range of offsets of a partition"
+    order: ClassVar[str] = "the offsets of each partition; partitions in turn"
     partitioned: ClassVar[bool] = True
     added: ClassVar[frozenset[str]] = frozenset(
         {"_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_deleted"}

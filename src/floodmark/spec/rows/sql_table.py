@@ -43,6 +43,8 @@ class SqlTable(Connector):
     """
 
     implementation: ClassVar[str] = "floodmark.connectors.readers.sql:reader"
+    unit: ClassVar[str] = "a range of values of the column"
+    order: ClassVar[str] = "the column that increases"
 
     name: str
     url: str | Secret
