@@ -51,6 +51,8 @@ GROUPS = {
         "rollback": "streams",
         "fork": "streams",
         "move": "streams",
+        "replicate": "replicate",
+        "adopt": "replicate",
         "rescale": "streams",
     },
     "Versions side by side": {"experiment": "experiment", "rollout": "rollout"},

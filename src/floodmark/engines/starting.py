@@ -15,6 +15,7 @@ from floodmark.lake.stream import fence
 from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.checkpoint import ENGINE, engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.table import origin
 from floodmark.lake.table.outputs import check_there
 from floodmark.spec.graph.operator import Operator, Output
 
@@ -29,10 +30,13 @@ def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = froze
 
     Raises:
         ExecutionError: EXECUTION-002, a table is missing.
-        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake, LIFECYCLE-270 the
+            outputs are replicas.
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
+    for output in operator.outputs:
+        origin.check_home(lake.output(output.table), f"operator '{operator.name}'", f"{operator.name} --from SAVEPOINT")
     for input_ in operator.inputs:
         if input_.upstream is None or input_.upstream.operator.name not in filled:
             verb = "run" if input_.upstream else "land"

@@ -268,6 +268,33 @@ def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> No
     console.document({"lake": opened.lake, **_document(imported)})
 
 
+@savepoint.command("copy")
+@click.argument("name", metavar="SAVEPOINT")
+@click.option("--to", "root", required=True, metavar="LAKE", help="Folder or URI of the other lake.")
+@shared
+@pass_invocation
+def copy_(invocation: Invocation, name: str, *, root: str) -> None:
+    """Copy SAVEPOINT into another lake, after replicas of the tables that it names: the stream can resume there (floodmark adopt)."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.replicas.carrying import carry
+    from floodmark.lake.replicas.replication import Replication, reaching
+    from floodmark.lake.restore import savepoints
+
+    chosen, target = savepoints.find(lake, name), Lake(_folder(root))
+    operator = opened.workspace.operator(chosen.manifest.operator)
+    by_table = {source.name: source for source in opened.workspace.sources}
+    read = [by_table[given.table] if given.upstream is None else given.upstream.operator for given in operator.inputs]
+    tables = [Replication.of(stream, lake, target) for stream in dict.fromkeys((*read, operator))]
+    with reaching(tables[-1]):
+        copied = carry(chosen, lake, target, tables)
+    console.say(f"{copied.id}: in lake {target.root}, with the tables it names")
+    console.say(f"resume there: floodmark adopt {operator.name} --from {copied.id} --lake {target.root}")
+    console.document(
+        {"lake": opened.lake, "to": target.root, "tables": [one.name for one in tables], **_document(copied)}
+    )
+
+
 def _folder(folder: str) -> str:
     return folder if "://" in folder else str(Path(folder).resolve())
 

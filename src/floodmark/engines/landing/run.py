@@ -23,6 +23,7 @@ from floodmark.lake.folder.locks import STREAM, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs import log
 from floodmark.lake.logs.landed import LandedUnits
+from floodmark.lake.table import origin
 from floodmark.lake.table.commits import Landing
 from floodmark.spec.rows.source import Source
 
@@ -157,6 +158,7 @@ def _check_own(lake: Lake, source: Source) -> None:
         raise LifecycleError(
             f"source '{source.name}'", "a log of this lake", f"one of {lake.logs}", fix, code="LIFECYCLE-012"
         )
+    origin.check_home(lake.log(source.name), f"source '{source.name}'", source.name)
 
 
 @contextlib.contextmanager

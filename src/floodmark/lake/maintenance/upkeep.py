@@ -24,7 +24,7 @@ from floodmark.lake.maintenance.vacuum import Vacuumed, vacuum
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.readers import Needs, bounded_reads, needs
 from floodmark.lake.results import coverage
-from floodmark.lake.table import changes, entries, history
+from floodmark.lake.table import changes, entries, history, origin
 from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.lost import note_lost
 from floodmark.lake.table.outputs import KEPT
@@ -124,8 +124,8 @@ class _Work:
         """Compact and clean a log."""
         path = self.lake.log(name)
         writer = Writer(path)
-        work = _Table(writer, before=len(writer.table().file_uris()))
-        if not self.dry_run:
+        work = _Table(writer, before=len(writer.table().file_uris()), replica=origin.is_replica(path))
+        if not self.dry_run and not work.replica:
             work.mended = writer.set_properties(KEPT)
         self._compact(work, compaction.of_log(writer.table()))
         _, landing = next(history.standing_of(path, Landing), (None, None))
@@ -141,7 +141,7 @@ class _Work:
     def quarantine(self, name: str) -> MaintenanceResult:
         """Compact and clean the quarantine of a source, which is never read commit by commit."""
         writer = Writer(self.lake.log(name))
-        work = _Table(writer, before=len(writer.table().file_uris()))
+        work = _Table(writer, before=len(writer.table().file_uris()), replica=origin.is_replica(writer.path))
         self._compact(work, compaction.of_quarantine(writer.table()))
         return self._cleaned("logs", name, work, floor=None, read=False)
 
@@ -149,14 +149,16 @@ class _Work:
         """Compact and clean an output."""
         path, current = self.lake.output(name), name.endswith("__current")
         writer = Writer(path)
-        work = _Table(writer, before=len(writer.table().file_uris()))
+        work = _Table(writer, before=len(writer.table().file_uris()), replica=origin.is_replica(path))
         if not self.dry_run and not current:
             coverage.keep(self.lake, name)
-            work.mended = writer.set_properties(KEPT)
+            work.mended = not work.replica and writer.set_properties(KEPT)
         self._compact(work, compaction.of_output(writer.table()))
         return self._cleaned("outputs", name, work, floor=self.needed.floors.get(path))
 
     def _compact(self, work: _Table, plan: compaction.Plan) -> None:
+        if work.replica:  # its files are merged at its home, and the merge is replicated
+            return
         work.fewer = plan.fewer if self.dry_run else compaction.carry_out(work.writer, plan)
 
     def _cleaned(
@@ -174,8 +176,13 @@ class _Work:
         """
         path = work.writer.path
         versions = self.needed.restorable.get(path, {})
-        gone, expired = Vacuumed(why=self.why), Expired()
-        if not self.why:
+        why = self.why
+        if work.replica and not history.rewritten(
+            path
+        ):  # the first removal is recorded in the table, which its home does
+            why = why or "it is a replica, and its home has removed nothing yet"
+        gone, expired = Vacuumed(why=why), Expired()
+        if not why:
             upto = (
                 None
                 if self.dry_run or not read
@@ -226,12 +233,14 @@ class _Table:
         before: number of data files before upkeep.
         mended: True if the table's properties were corrected.
         fewer: number of files by which compaction shrank the table, or would in a dry run.
+        replica: True if the table's commits are made in another lake: upkeep commits nothing then.
     """
 
     writer: Writer
     before: int
     mended: bool = False
     fewer: int = 0
+    replica: bool = False
 
 
 def _tables(beside: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from floodmark.lake.stream.batch_state import BatchState, began_with, check_inpu
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline, positions_at, streams
+from floodmark.lake.table import origin
 from floodmark.lake.table.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.table.history import Commit
 from floodmark.lifecycle.rollback import cut, moves
@@ -159,6 +160,10 @@ def prepare(
     reading = started_streams(lake, readers(manifest.operator, streams(lake)))
     names = [manifest.operator, *([] if alone else reading)]
     refuse_another(lake, manifest.operator)
+    for output in manifest.outputs:
+        origin.check_home(
+            lake.output(output.table), f"rollback of '{manifest.operator}'", f"{manifest.operator} --from {manifest.id}"
+        )
     savepoints.check(savepoint)
     candidates: list[tuple[str, Sequence[Manifest | BatchState]]] = [(manifest.operator, [manifest])]
     candidates += [(name, list(_candidate_states(lake, name))) for name in names[1:]]

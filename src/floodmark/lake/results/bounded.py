@@ -15,6 +15,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import beside, costs, coverage, horizon
 from floodmark.lake.results.readiness import covered, readiness, replaced, shortfalls
 from floodmark.lake.results.throttle import Throttle
+from floodmark.lake.table import origin
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lake.table.lost import found_lost
 from floodmark.lake.table.outputs import set_aside
@@ -138,10 +139,12 @@ def run(
         CapabilityError: CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003 another run of this operator holds its lock, LIFECYCLE-200 the last values of its stream are behind,
-            LIFECYCLE-206 it was stopped while it waited for a stream.
+            LIFECYCLE-206 it was stopped while it waited for a stream, LIFECYCLE-270 the outputs are replicas.
     """
     operator, lake, interval, began = asked.operator, asked.lake, asked.interval, time.monotonic()
     say = asked.on_step or (lambda _: None)
+    for output in operator.outputs:
+        origin.check_home(lake.output(output.table), f"operator '{operator.name}'", f"{operator.name} --from SAVEPOINT")
     with beside.locked(operator, lake, interval, asked.wait_seconds, say) as with_stream:
         if with_stream:
             beside.await_stream(operator, lake, interval, say)
