@@ -85,7 +85,7 @@ def replicate(
         reached = next((one.progress for one in reversed(sent) if one.progress is not None), None)
         upto = "" if reached is None else f", {describe(reached)}"
         console.say(
-            f"{replication.name}: {commits:,} commits, {rows:,} rows; up to version {table.newest()}{upto}; {seconds:.1f} s"
+            f"{replication.name}: {commits:,} commit{'s' * (commits != 1)}, {rows:,} rows; up to version {table.newest()}{upto}; {seconds:.1f} s"
         )
         about = {"commits": commits, "rows": rows, "version": table.newest(), "bytes": sum(one.size for one in sent)}
         gaps = {"left_out": sum(one.left_out for one in sent), "merged": sum(one.merged for one in sent)}
@@ -142,7 +142,7 @@ def _located(root: str) -> str:
 
 
 def _described(shipment: Shipment) -> str:
-    text = f"versions {shipment.first} to {shipment.version}, {shipment.rows:,} rows, {shipment.files:,} files, {shipment.size:,} bytes"
+    text = f"versions {shipment.first} to {shipment.version}, {shipment.rows:,} rows, {shipment.files:,} file{'s' * (shipment.files != 1)}, {shipment.size:,} bytes"
     if shipment.left_out:
         text += f"; the entries of {shipment.left_out:,} of these commits are gone at home: their rows came with the files of version {shipment.version}"
     if shipment.merged:

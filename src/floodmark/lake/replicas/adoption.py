@@ -69,7 +69,7 @@ def adopt_stream(lake: Lake, savepoint: Savepoint) -> Timeline:
         refuse_another(lake, name, again)
         paths, current = [lake.output(output.table) for output in manifest.outputs], Timeline.current(lake, name)
         if not any(map(origin.is_replica, paths)) and current.identity.deployed() is not None:
-            raise _no_replica(f"operator '{name}' in lake {lake.root}", f"floodmark rollback {name} --to {manifest.id}")
+            raise _no_replica(f"operator '{name}' in lake {lake.root}", f"floodmark run {name} --unbounded")
         savepoints.check(savepoint)
         check_inputs(lake, name, manifest.inputs, since=savepoint.since)
         fix = f"Copy the savepoint again, where it was made: floodmark savepoint copy {manifest.id} --to {lake.root}"
