@@ -182,7 +182,7 @@ class Shipping:
             upto: the last version to ship.
 
         Raises:
-            StateError: STATE-050, a file of the table's newest version is gone.
+            StateError: STATE-060, a file of the table's newest version is gone.
             LifecycleError: LIFECYCLE-272, another program has committed to the replica.
         """
         if self._done is None:
@@ -392,7 +392,7 @@ class Shipping:
     def _lost(self, names: set[str]) -> StateError:
         fix = "Put it back from a backup, or from another replica: the table cannot be read either."
         got = f"none; {len(names):,} are gone"
-        return StateError(f"table {self.source}", f"file {min(names)}", got, fix, code="STATE-050")
+        return StateError(f"table {self.source}", f"file {min(names)}", got, fix, code="STATE-060")
 
 
 def _create(path: str, content: bytes) -> bool:
