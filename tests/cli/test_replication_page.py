@@ -14,6 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
 @pytest.mark.feature("R8", "D7")
 def test_each_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     """Three sites with state of their own share a stream; a log that comes back to its home brings nothing; a stream goes on elsewhere."""
-    reader = Reader(tmp_path, {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(tmp_path)})
+    reader = Reader(
+        tmp_path, {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    )
     for block in blocks(PAGE):
         assert form(reader.do(block)) == form(block.body)
