@@ -5,7 +5,7 @@
 A broker of one node is started on loopback, as the tests do. The rate is that of a topic of three partitions with JSON of some 90 bytes, after a small topic
 has warmed the process: ``embedded`` and ``spark`` are landings of floodmark, ``raw`` is Spark's own source with ``from_json`` and an append to Delta, which checks no
 contract and stamps no row. The delay of a message is the end of the commit that has it less the moment at which it was given to the producer, of a landing that
-goes on; the first seconds are left out. Spark's connector is fetched by ``mvn``, as one of its dependencies is not where Spark's resolver looks for it.
+goes on; the first seconds are left out.
 """
 
 from __future__ import annotations
@@ -31,17 +31,34 @@ from deltalake import DeltaTable
 import floodmark as fm
 from floodmark.control.processes.engine import Computing, computing
 from floodmark.engines.spark.setup import jars
-from floodmark.engines.spark.setup.home import cache_folder
 from floodmark.lake.folder.paths import Lake
 
 PARTITIONS, WARM_MESSAGES, WARM_SECONDS, BASE = 3, 5_000, 10, 1_767_225_600_000
-CONNECTOR = cache_folder() / "jars-spark4.2-kafka"
-_NONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-_WANTED = (
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    ("org.apache.kafka", "kafka-clients", "3.9.2"),
-    ("org.apache.commons", "commons-pool2", "2.13.1"),
+CONNECTOR = jars.Jars(
+    name="Spark's connector of Kafka",
+    folder="jars-spark4.2-kafka",
+    coordinates=(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+    ),
+    # Spark has the others
+    excluded=(
+        "org.apache.hadoop:*",
+        "com.google.*:*",
+        "com.github.*:*",
+        "org.scala-*:*",
+        "org.slf4j:*",
+        "org.xerial*:*",
+        "*.lz4:*",
+    ),
+    files=(
+        "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+        "spark-token-provider-kafka-0-10_2.13-4.2.0.jar",
+        "kafka-clients-3.9.2.jar",
+        "commons-pool2-2.13.1.jar",
+    ),
 )
 
 
@@ -102,7 +119,7 @@ def raw(servers: str) -> Callable[[str, str], None]:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    paths = ",".join(map(str, [*jars.DELTA.paths, *CONNECTOR.glob("*.jar")]))
+    paths = ",".join(map(str, [*jars.DELTA.paths, *CONNECTOR.paths]))
     builder = SparkSession.builder.master("local[2]").config("spark.jars", paths)
     builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -118,29 +135,6 @@ def raw(servers: str) -> Callable[[str, str], None]:
         writer.trigger(availableNow=True).start(lake).awaitTermination()
 
     return land
-
-
-def fetch_connector() -> None:
-    """Fetch Spark's connector, once."""
-    if len(list(CONNECTOR.glob("*.jar"))) == len(_WANTED):
-        return
-    wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{_NONE}</dependency>"
-        for group, name, version in _WANTED
-    )
-    head = '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>x</groupId>'
-    with tempfile.TemporaryDirectory() as folder:
-        pom = f"{head}<artifactId>x</artifactId><version>1</version><packaging>pom</packaging><dependencies>{wanted}</dependencies></project>"
-        (Path(folder) / "pom.xml").write_text(pom)
-        command = [
-            "mvn",
-            "-B",
-            "-q",
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={CONNECTOR}",
-        ]
-        subprocess.run(command, cwd=folder, check=True)
 
 
 def follow(engine: str, servers: str, topic: str, lake: str) -> None:
@@ -208,7 +202,7 @@ def main() -> None:
     arguments = parser.parse_args()
     systems = [name for name in arguments.systems.split(",") if name]
     if "raw" in systems:
-        fetch_connector()
+        jars.fetch(CONNECTOR)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kafka").mkdir()
         with kafka_broker.running(Path(folder) / "kafka") as broker:

@@ -16,12 +16,11 @@ import psutil
 from deltalake import DeltaTable
 from postgres import data_folder, database, serving
 from stored import rows
+from supervised import PATIENCE_SECONDS, fleet_of
 
-from floodmark.control.processes.package import load
 from floodmark.control.state.records import Driver
 from floodmark.control.streams.fleet import Fleet
 
-PATIENCE_SECONDS = 300
 STREAMS = ("readings", "sums")
 CODE = '''
 """A source, and sums of its numbers by minute."""
@@ -125,16 +124,10 @@ class Host:
 def started(root: Path) -> Iterator[Fleet]:
     """A workspace in files, whose control store is in PostgreSQL, and whose streams were started."""
     with data_folder() as data, serving(data) as server:
-        (root / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "failing_over"\n')
-        (root / "failing_over.py").write_text(CODE.replace("CONTROL", database(server, "control")))
         (root / "sitecustomize.py").write_text(SHIFTED)
-        (root / "inbox").mkdir()
-        workspace = load(root, "dev", str(root), str(root / "lake"))
-        sys.path.remove(str(root))
-        del sys.modules["failing_over"]
-        made = Fleet(workspace=workspace, root=root, say=lambda _: None)
+        made = fleet_of(root, CODE.replace("CONTROL", database(server, "control")))
         put(root, 0)
-        made.start(workspace.streams)
+        made.start(made.workspace.streams)
         yield made
 
 

@@ -12,16 +12,15 @@ from typing import Any
 import forked
 import pytest
 from stored import rows
+from supervised import PATIENCE_SECONDS, fleet_of
 
 from floodmark.control.health.judgement import judged
 from floodmark.control.processes.holding import Holding
-from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import LEASE, Supervisor
 from floodmark.control.state.records import Driver
 from floodmark.control.streams.fleet import Fleet
 from floodmark.spec.assets.restart import Restart
 
-PATIENCE_SECONDS = 300
 CODE = '''
 """A source and two operators."""
 from floodmark import *
@@ -66,11 +65,7 @@ NAMES = ("when_there_is_data", "each_minute")
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     """A workspace in files."""
-    (tmp_path / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "sleepers"\n')
-    (tmp_path / "sleepers.py").write_text(CODE)
-    (tmp_path / "inbox").mkdir()
-    workspace = load(tmp_path, "dev", str(tmp_path), str(tmp_path / "lake"))
-    return Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+    return fleet_of(tmp_path, CODE)
 
 
 @pytest.fixture

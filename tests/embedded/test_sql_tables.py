@@ -343,8 +343,8 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     ("settings", "code"),
     [
         ({"url": "postgresql://reader:hunter2@db/shop"}, "DEFINITION-298"),
-        ({"url": "orders.db"}, "DEFINITION-350"),
-        ({"password": "hunter2"}, "DEFINITION-350"),
+        ({"url": "orders.db"}, "DEFINITION-338"),
+        ({"password": "hunter2"}, "DEFINITION-339"),
         ({"increasing": ""}, "DEFINITION-350"),
         ({"rows_per_unit": 0}, "DEFINITION-350"),
         ({"lag": "soon"}, "DEFINITION-001"),

@@ -113,9 +113,17 @@ def test_rows_that_are_taken_back_and_have_no_key_are_refused() -> None:
         operator_asset(doubled, deliver=[ToSql("sqlite://")])
 
 
-@pytest.mark.parametrize("wrong", [{"url": "oracle://db"}, {"url": 7}, {"url": "sqlite://", "nan": "zero"}])
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match=f"DEFINITION-335 ToSql, {list(wrong)[-1]}"):
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"url": "oracle://db"}, "335"),
+        ({"url": 7}, "338"),
+        ({"url": "sqlite://", "password": "hunter2"}, "339"),
+        ({"url": "sqlite://", "nan": "zero"}, "335"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], code: str) -> None:
+    with pytest.raises(DefinitionError, match=f"DEFINITION-{code} ToSql, {list(wrong)[-1]}"):
         ToSql(**wrong)
 
 

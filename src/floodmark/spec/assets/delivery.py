@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,6 +12,7 @@ from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.rows.source import check_name
+from floodmark.spec.values.implementation import implementation_of
 
 if TYPE_CHECKING:
     from floodmark.deliveries.sink import Sink
@@ -77,12 +77,12 @@ class Delivery:
         Raises:
             DefinitionError: DEFINITION-330, the delivery does not say how it is delivered.
         """
-        module, _, name = self.implementation.partition(":")
-        if not name:
+        implementation = implementation_of(self.implementation)
+        if implementation is None:
             kind = type(self).__name__
             fix = f'Write {kind}.sink(self, route), or {kind}.implementation = "module:callable".'
             raise DefinitionError(f"delivery '{route.name}'", f"a sink of {kind}", "none", fix, code="DEFINITION-330")
-        sink: Sink = getattr(import_module(module), name)(self, route)
+        sink: Sink = implementation(self, route)
         return sink
 
     def check(self, output: Output, where: str) -> None:

@@ -31,7 +31,7 @@ class ToSql(Delivery):
         nan: what becomes of NaN and infinities in a database without them (SQLite has no NaN, MariaDB neither): ``"stop"`` the delivery, or ``"null"``.
 
     Raises:
-        DefinitionError: DEFINITION-335, a setting; 298, a password that is written out.
+        DefinitionError: DEFINITION-335, a setting; 338 and 339, url and password; 298, a password that is written out.
     """
 
     implementation: ClassVar[str] = "floodmark.deliveries.sql:SqlSink"
@@ -48,7 +48,7 @@ class ToSql(Delivery):
     def __post_init__(self) -> None:
         """Check the settings."""
         where = f"ToSql({self.table!r})" if self.table else "ToSql"
-        dialect = dialect_of(self.url, self.password, where, code="DEFINITION-335")
+        dialect = dialect_of(self.url, self.password, where)
         checks: dict[str, tuple[bool, str, str]] = {
             "url": (dialect in {"", *DIALECTS}, f"a URL of {', '.join(DIALECTS)}", dialect),
             "table": (isinstance(self.table, str), "the name of a table", repr(self.table)),

@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -18,6 +17,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
 from floodmark.spec.rows.checks import not_negative
 from floodmark.spec.rows.debezium import Debezium
+from floodmark.spec.values.implementation import implementation_of
 
 if TYPE_CHECKING:
     from floodmark.connectors.unit import Reader
@@ -53,12 +53,12 @@ class Connector:
         Raises:
             DefinitionError: DEFINITION-310, the connector does not say how it is read.
         """
-        module, _, name = self.implementation.partition(":")
-        if not name:
+        implementation = implementation_of(self.implementation)
+        if implementation is None:
             kind = type(self).__name__
             fix = f'Write {kind}.reader(self, source), or {kind}.implementation = "module:callable".'
             raise DefinitionError(f"source '{source.name}'", f"a reader of {kind}", "none", fix, code="DEFINITION-310")
-        reader: Reader = getattr(import_module(module), name)(self, source)
+        reader: Reader = implementation(self, source)
         return reader
 
     def located(self, folder: Path) -> Self:  # noqa: ARG002 - for connectors with paths

@@ -37,7 +37,7 @@ class SqlTable(Connector):
             ``files_per_commit`` of the source limits the units of a commit.
 
     Raises:
-        DefinitionError: DEFINITION-350, a setting; 298, a password that is written out; 001 and 004, ``lag`` is no duration.
+        DefinitionError: DEFINITION-350, a setting; 338 and 339, url and password; 298, a password that is written out; 001 and 004, ``lag`` is no duration.
 
     Source: Kafka Connect, JDBC source, modes incrementing and timestamp; PostgreSQL, pg_current_snapshot.
     """
@@ -65,7 +65,7 @@ class SqlTable(Connector):
             if not fits:
                 got = f"{name}={getattr(self, name)!r}"
                 raise DefinitionError(where, expected, got, f"Correct {name}.", code="DEFINITION-350")
-        dialect_of(self.url, self.password, where, code="DEFINITION-350")
+        dialect_of(self.url, self.password, where)
         not_negative(self.lag, f"{where}, lag")
 
     @property
