@@ -136,6 +136,32 @@ def test_two_sources_of_one_topic_land_apart_and_two_landings_of_one_source_do_n
     assert sorted(row["number"] for row in table if row["_kind"] == 0) == [*range(40)]
 
 
+def test_a_broker_that_has_not_read_its_own_log_yet_is_waited_for(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After SIGKILL it answers with an earlier end for a moment: that is no topic that was made anew."""
+    topic, ask, answers = broker.topic(1), kafka.ask, [*range(4)]
+    broker.put(topic, ((0, message(number)) for number in range(9)))
+    land(source(broker.servers, topic), tmp_path)
+
+    def early(*arguments: Any) -> Any:
+        seen = ask(*arguments)
+        if not answers:
+            return seen
+        answers.pop()
+        return seen._replace(offsets={0: (0, 5)})
+
+    monkeypatch.setattr(kafka, "ask", early)
+    broker.put(topic, [(0, message(9))])
+    land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == [*range(10)]
+    monkeypatch.setattr(kafka, "ASK_SECONDS", 0.3)
+    answers += range(1000)
+    lost = "CONNECTOR-236 .*partition 0 ends at offset 5, and 10 have landed.*floodmark land clicks.*new source name"
+    with pytest.raises(ConnectorError, match=lost):
+        land(source(broker.servers, topic), tmp_path)
+
+
 # ---- messages that are removed while they are read
 
 

@@ -83,9 +83,9 @@ class KafkaReader(Reader):
 
         Raises:
             ConnectorError: CONNECTOR-230 no broker answers, 231 no such topic, 232 messages are gone that have not landed, 233 the topic
-                was deleted and made anew.
+                was deleted and made anew, 236 a partition ends before what has landed.
         """
-        topic = self._look()
+        topic = self._look_behind(positions)
         latest = self.settings.start == "latest" and not positions
         ranges, begun, behind = list[tuple[int, int, Unit]](), dict[str, str](), dict[str, int]()
         limits, complete = self._limits(topic), self.settings.end is not None
@@ -96,7 +96,7 @@ class KafkaReader(Reader):
                 begun[self._key(partition)] = str(position)
             else:
                 position = _Position.from_text(text)
-                if position.topic != topic.id or position.offset > end:
+                if position.topic != topic.id:
                     raise self._made_anew(partition, position.offset, end)
             limit, is_last = limits.get(partition, (end, False))
             until = min(end, limit)
@@ -187,6 +187,41 @@ class KafkaReader(Reader):
             "their readers."
         )
         return ConnectorError(self.where, "the topic that has landed so far", got, fix, code="CONNECTOR-233")
+
+    def _look_behind(self, positions: Mapping[str, str]) -> Topic:
+        """The topic once its partitions end behind what has landed: a broker that was killed answers with an earlier end until it has read its own log.
+
+        Raises:
+            ConnectorError: as ``_look``; CONNECTOR-236, an end stays before what has landed.
+        """
+        pause, until = _FIRST_PAUSE_SECONDS, time.monotonic() + ASK_SECONDS
+        while True:
+            topic = self._look()
+            short = next(self._short(topic, positions), "")
+            if not short:
+                return topic
+            if time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
+                continue
+            if not waits(
+                f"the brokers {self.settings.servers} have lost messages that have landed, or are still starting: {short}",
+                pause,
+            ):
+                fix = (
+                    f"Wait until the brokers have started, and land again: floodmark land {self.source}. If they have lost messages, what is written now "
+                    "gets offsets that have landed before: land the topic under a new source name."
+                )
+                expected = "partitions that end behind what has landed"
+                raise ConnectorError(self.where, expected, short, fix, code="CONNECTOR-236")
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _short(self, topic: Topic, positions: Mapping[str, str]) -> Iterator[str]:
+        """For people: the partitions of the topic that end before what has landed of them."""
+        for partition, (_, end) in sorted(topic.offsets.items()):
+            if (text := positions.get(self._key(partition))) is not None:
+                position = _Position.from_text(text)
+                if position.topic == topic.id and position.offset > end:
+                    yield f"partition {partition} ends at offset {end}, and {position.offset} have landed"
 
     def _look(self, since: int | None = None) -> Topic:
         """The topic now; with ``since``, in the place of the first offsets those of the first messages of that instant, ms. Waits for a broker where the landing is one that goes on.
