@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import small_disk
 import small_lake
 import sqlalchemy as sa
 from hooks import Hook
+from kafka_topic import committed
 from small_lake import TOTALS, row
 
 from floodmark import Delivery as Settings
@@ -333,3 +335,17 @@ def test_a_password_of_brokers_that_is_wrong_is_read_again_from_its_file(
     deliver(sent, lake, stop=stop, on_wait=wait, on_delivery=lambda _: stop.set())
     assert "uthentication failed" in said[0]
     assert said[-1] == ""
+
+
+def test_a_topic_that_was_made_anew_has_all_results_again(lake: Lake, broker: Broker) -> None:
+    topic = broker.topic(1)
+    sent = bound(ToKafka(topic, broker.servers))
+    deliver(sent, lake, until_caught_up=True)
+    broker.remove(topic)
+    with pytest.raises(ConnectorError, match=f"DELIVERY-009 .*the topic '{topic}'"):
+        deliver(sent, lake, until_caught_up=True)
+    broker.make(topic, 1)
+    small_lake.batch(lake, 2, [row("d", 4, 8)])
+    deliver(sent, lake, until_caught_up=True)
+    last = {message.key(): json.loads(message.value()) for message in committed(broker, topic)}
+    assert {value["key"]: value["total"] for value in last.values()} == small_lake.totals(lake)
