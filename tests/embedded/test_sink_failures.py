@@ -255,7 +255,7 @@ def test_a_folder_that_is_removed_is_filled_anew(lake: Lake, tmp_path: Path) -> 
     out = tmp_path / "out"
     written = bound(ToFiles(str(out), format="json", changes=True))
     said = followed(written, lake, fail=lambda: shutil.rmtree(out), mend=nothing)
-    assert said == [f"waiting: delivery 'totals_to_files': the folder {out} was removed"]
+    assert said == [f"waiting: delivery 'totals_to_files': the folder {out} was removed", ""]
     (first,) = out.glob("0000000000-*.json")
     assert [line.count('"_change":"upsert"') for line in first.read_text().splitlines()] == [1, 1, 1]
 

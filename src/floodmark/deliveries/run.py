@@ -102,7 +102,7 @@ class _Run:
                 altered, is_ready = altered + 1, False
                 if altered >= _ALTERED_TRIES:
                     raise self._always_altered(change) from change
-                self.on_wait(f"waiting: {change}")
+                self._tell(f"waiting: {change}")
                 continue
             except Away as error:
                 is_ready = False
