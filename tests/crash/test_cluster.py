@@ -41,7 +41,7 @@ UNBOUNDED = ("ambush:worker", "unbounded:streaks", "crash:micro_batch.before_mai
         pytest.param(
             *(True, ("end", *BOUNDED, *UNBOUNDED)),
             id="bucket",
-            marks=pytest.mark.feature("O1", "O2", "O4", "O6", "F12", "X13"),
+            marks=pytest.mark.feature("O1", "O2", "O4", "O6", "F12", "X13", "I5"),
         ),
         pytest.param(
             *(False, ("end", "bounded:streaks", "bounded:windy", "unbounded:delays", *BOUNDED, *UNBOUNDED)),

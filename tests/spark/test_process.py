@@ -186,7 +186,7 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("bounds", marks=pytest.mark.feature("K9", "X7", "Z3")),
+        pytest.param("bounds", marks=pytest.mark.feature("K9", "X7", "Z3", "I4")),
         pytest.param("counting", marks=pytest.mark.soak),
         pytest.param("near", marks=[pytest.mark.soak, pytest.mark.feature("J1")]),
         pytest.param("passing", marks=[pytest.mark.soak, pytest.mark.feature("P3", "P6", "X13")]),

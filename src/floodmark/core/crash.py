@@ -287,6 +287,11 @@ POINTS = MappingProxyType(
             "adoption.after_table",
             "adoption.after_tables",
         ),
+        "superstep": (
+            "superstep.before_done",
+            "superstep.after_done",
+            "superstep.after_result",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

@@ -1,0 +1,197 @@
+"""Algorithms over graphs: degrees, page rank, connected components, shortest paths. Each writes a Delta table, and resumes after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.errors import DefinitionError, ExecutionError, shown
+from floodmark.core.sql import spark_literal
+from floodmark.engines.frames.expressions import expr
+from floodmark.graphs.graph import Graph, Parts
+from floodmark.graphs.iterations import CHANGE, MAX_SUPERSTEPS, Iterated, Iteration, delta_step, run
+from floodmark.graphs.supersteps import Supersteps
+from floodmark.lake.folder.locks import exclusive
+from floodmark.spec.rows.source import check_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def degrees(session: SparkSession, graph: Graph, name: str, *, anew: bool = False) -> Iterated:
+    """Columns ``id``, ``out_degree``, ``in_degree``, ``degree``; an edge from a vertex to itself counts twice in ``degree``."""
+
+    def iteration(parts: Parts) -> Iteration:
+        counted = parts.degrees().withColumn(CHANGE, expr(parts.vertices, "CAST(0 AS double)"))
+        return Iteration(initial=lambda _: counted, step=lambda state: state)
+
+    return _computed(session, graph, name, {"algorithm": "degrees"}, iteration, anew=anew)
+
+
+def page_rank(
+    session: SparkSession,
+    graph: Graph,
+    name: str,
+    *,
+    damping: float = 0.85,
+    tolerance: float = 1e-6,
+    max_supersteps: int = MAX_SUPERSTEPS,
+    anew: bool = False,
+) -> Iterated:
+    """Columns ``id``, ``rank``; ranks add up to 1. A bulk iteration. Source: NetworkX ``pagerank``, whose definition this is.
+
+    Args:
+        session: of Spark or of Sail.
+        graph: whose weights say how a rank is divided among the edges of a vertex.
+        name: of the result.
+        damping: share of a rank that goes along edges; the rank of a vertex without edges goes to all.
+        tolerance: ends once ranks have changed by at most that on average.
+        max_supersteps: after which it fails (EXECUTION-130).
+        anew: begin at the first superstep.
+    """
+    if not 0 <= damping < 1:
+        fix = "Some 0.85 as a rule."
+        raise DefinitionError(
+            f"page rank '{name}'", "a damping of 0 or more, below 1", shown(damping), fix, code="DEFINITION-360"
+        )
+
+    def iteration(parts: Parts) -> Iteration:
+        count = max(parts.vertices.count(), 1)
+        edges = parts.edges
+        sums = edges.groupBy("src").agg(expr(edges, "sum(weight) AS total")).filter("total > 0")
+        shares = edges.join(sums, on="src").selectExpr("src", "dst", "weight / total AS share")
+
+        def initial(_: SparkSession) -> DataFrame:
+            state = parts.vertices.join(sums.selectExpr("src AS id", "total"), on="id", how="left")
+            return state.selectExpr(
+                "id", f"CAST(1 AS double) / {count} AS rank", "total IS NULL AS _ends", f"CAST(1 AS double) AS {CHANGE}"
+            )
+
+        def step(state: DataFrame) -> DataFrame:
+            sent = shares.join(state.selectExpr("id AS src", "rank"), on="src")
+            received = (
+                sent.groupBy("dst").agg(expr(sent, "sum(rank * share) AS received")).selectExpr("dst AS id", "received")
+            )
+            ends = state.filter("_ends")
+            lost = ends.agg(expr(ends, "coalesce(sum(rank), CAST(0 AS double)) AS lost"))
+            joined = state.join(received, on="id", how="left").crossJoin(lost)
+            into = f"coalesce(received, CAST(0 AS double)) + lost / {count}"
+            rank = f"CAST({1 - damping!r} AS double) / {count} + CAST({damping!r} AS double) * ({into})"
+            return joined.selectExpr("id", "rank AS old", f"{rank} AS rank", "_ends").selectExpr(
+                "id", "rank", "_ends", f"abs(rank - old) AS {CHANGE}"
+            )
+
+        return Iteration(initial=initial, step=step, tolerance=tolerance * count, max_supersteps=max_supersteps)
+
+    definition = {"algorithm": "page rank", "damping": damping, "tolerance": tolerance}
+    return _computed(session, graph, name, definition, iteration, anew=anew)
+
+
+def connected_components(
+    session: SparkSession, graph: Graph, name: str, *, max_supersteps: int = MAX_SUPERSTEPS, anew: bool = False
+) -> Iterated:
+    """Columns ``id``, ``component``: the least vertex of those that edges join, in whichever direction. A delta iteration.
+
+    A vertex takes the least component of its neighbours, and that of the vertex its own component is named after: chains take some
+    twice the logarithm of their length in supersteps.
+    """
+
+    def iteration(parts: Parts) -> Iteration:
+        both = parts.edges.selectExpr("src", "dst").union(parts.edges.selectExpr("dst AS src", "src AS dst"))
+
+        def initial(_: SparkSession) -> DataFrame:
+            return parts.vertices.selectExpr("id", "id AS component", f"CAST(1 AS double) AS {CHANGE}")
+
+        def candidates(state: DataFrame, changed: DataFrame) -> DataFrame:
+            labels = changed.selectExpr("id AS src", "component AS label")
+            near = both.join(labels, on="src").selectExpr("dst AS id", "label")
+            jumps = state.selectExpr("id", "component AS src").join(labels, on="src").selectExpr("id", "label")
+            hooks = changed.selectExpr("id AS src", "component").join(both, on="src").selectExpr("dst", "component")
+            # the vertex a neighbour's component is named after is offered this component, too: both parts become one
+            named = hooks.join(state.selectExpr("id AS dst", "component AS id"), on="dst").selectExpr(
+                "id", "component AS label"
+            )
+            offers = near.union(jumps).union(named)
+            return offers.groupBy("id").agg(expr(state, "min(label) AS component"))
+
+        step = delta_step(candidates, key="id", better="new.component < old.component")
+        return Iteration(initial=initial, step=step, max_supersteps=max_supersteps)
+
+    return _computed(session, graph, name, {"algorithm": "connected components"}, iteration, anew=anew)
+
+
+def shortest_paths(
+    session: SparkSession,
+    graph: Graph,
+    name: str,
+    *,
+    sources: Sequence[int | str],
+    max_supersteps: int = MAX_SUPERSTEPS,
+    anew: bool = False,
+) -> Iterated:
+    """Columns ``id``, ``distance``: the least sum of weights from the nearest source; null where no path leads. A delta iteration.
+
+    Args:
+        session: of Spark or of Sail.
+        graph: with weights of 0 or more.
+        name: of the result.
+        sources: vertices that paths begin at.
+        max_supersteps: after which it fails (EXECUTION-130): more than edges on the longest of the paths.
+        anew: begin at the first superstep.
+
+    Raises:
+        ExecutionError: EXECUTION-132, a negative weight, or one that is no number.
+    """
+    if not sources:
+        fix = "Name a vertex: sources=[1]."
+        raise DefinitionError(f"shortest paths '{name}'", "at least one source", "none", fix, code="DEFINITION-360")
+
+    def iteration(parts: Parts) -> Iteration:
+        edges = parts.edges
+        wrong = edges.selectExpr("CASE WHEN weight >= 0 AND NOT isnan(weight) THEN 0 ELSE 1 END AS wrong")
+        ((negative,),) = [tuple(row) for row in wrong.agg(expr(wrong, "sum(wrong) AS n")).collect()]
+        if negative:
+            fix = (
+                'Leave them out: graph.subgraph(edges="weight >= 0"); paths of negative weights may have no least sum.'
+            )
+            got = f"{negative:,} edges without"
+            raise ExecutionError(f"shortest paths '{name}'", "weights of 0 or more", got, fix, code="EXECUTION-132")
+        begins = f"id IN ({', '.join(map(_literal, sources))})"
+
+        def initial(_: SparkSession) -> DataFrame:
+            distance = f"CASE WHEN {begins} THEN CAST(0 AS double) END AS distance"
+            return parts.vertices.selectExpr(
+                "id", distance, f"CASE WHEN {begins} THEN CAST(1 AS double) ELSE CAST(0 AS double) END AS {CHANGE}"
+            )
+
+        def candidates(_: DataFrame, changed: DataFrame) -> DataFrame:
+            reached = edges.join(changed.selectExpr("id AS src", "distance"), on="src")
+            paths = reached.groupBy("dst").agg(expr(edges, "min(distance + weight) AS distance"))
+            return paths.selectExpr("dst AS id", "distance")
+
+        step = delta_step(candidates, key="id", better="old.distance IS NULL OR new.distance < old.distance")
+        return Iteration(initial=initial, step=step, max_supersteps=max_supersteps)
+
+    definition = {"algorithm": "shortest paths", "sources": [repr(source) for source in sources]}
+    return _computed(session, graph, name, definition, iteration, anew=anew)
+
+
+def _literal(vertex: int | str) -> str:
+    return spark_literal(vertex) if isinstance(vertex, str) else str(int(vertex))
+
+
+def _computed(
+    session: SparkSession,
+    graph: Graph,
+    name: str,
+    definition: Mapping[str, Any],
+    made: Callable[[Parts], Iteration],
+    *,
+    anew: bool,
+) -> Iterated:
+    """Run an algorithm over the graph as of the version that the first run has read."""
+    check_name(name, f"graph '{name}'")
+    with exclusive(graph.lake, "graphs", name, "run"):
+        supersteps = Supersteps(graph.lake, name)
+        supersteps.begin({**definition, "graph": graph.form()}, anew=anew)
+        return run(session, supersteps, made(graph.read(session, supersteps)))

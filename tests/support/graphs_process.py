@@ -1,0 +1,29 @@
+"""Page rank of the links of a lake, in a process of its own that a test may kill: graphs_process.py LAKE."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from floodmark.engines.embedded.sail.session import Sail, on_sail
+from floodmark.graphs.algorithms import page_rank
+from floodmark.graphs.graph import Graph
+from floodmark.lake.folder.paths import Lake
+
+LINKS = "links"
+
+
+def linked(lake: Lake, **settings: Any) -> Graph:
+    """The graph of the links."""
+    return Graph(lake=lake, edges=LINKS, source="a", target="b", weight="w", **settings)
+
+
+def main(folder: str) -> None:
+    """Compute page ranks."""
+    sail, lake = Sail(memory=300), Lake(folder)
+    on_sail(sail, lambda connection: page_rank(connection.spark, linked(lake), "ranks"))
+    sail.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
