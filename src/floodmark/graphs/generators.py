@@ -57,9 +57,9 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
     return session.range(count)
 
 
-def _pairs(session: SparkSession, one: int, other: int) -> DataFrame:
-    _check(one >= 1 and other >= 1, "at least one vertex", (one, other))
-    return session.range(one).selectExpr("id AS a").crossJoin(session.range(other).selectExpr("id AS b"))
+def _pairs(session: SparkSession, first: int, second: int) -> DataFrame:
+    _check(first >= 1 and second >= 1, "at least one vertex", (first, second))
+    return session.range(first).selectExpr("id AS a").crossJoin(session.range(second).selectExpr("id AS b"))
 
 
 def _check(holds: bool, expected: str, got: object) -> None:  # noqa: FBT001 - the condition itself

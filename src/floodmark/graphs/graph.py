@@ -86,9 +86,9 @@ class Graph:
         if not self.directed:
             links = links.union(links.selectExpr("dst AS src", "src AS dst", "weight", "_count"))
         links = links.groupBy("src", "dst").agg(expr(links, "min(weight) AS weight"))
-        links = supersteps.kept(session, "links", lambda: links)
-        vertices = supersteps.kept(session, "vertices", lambda: self._vertices(session, supersteps, links))
-        whole = supersteps.kept(session, "edges", lambda: self._between(links, vertices))
+        links = supersteps.once(session, "links", lambda: links)
+        vertices = supersteps.once(session, "vertices", lambda: self._vertices(session, supersteps, links))
+        whole = supersteps.once(session, "edges", lambda: self._between(links, vertices))
         return Parts(edges=whole, vertices=vertices, directed=self.directed)
 
     def _vertices(self, session: SparkSession, supersteps: Supersteps, links: DataFrame) -> DataFrame:
@@ -160,8 +160,8 @@ class Parts:
         return counted.selectExpr("id", f"{out} AS out_degree", f"{into} AS in_degree", f"{degree} AS degree")
 
 
-def _both(one: str | None, other: str | None) -> str | None:
-    conditions = [condition for condition in (one, other) if condition is not None]
+def _both(first: str | None, second: str | None) -> str | None:
+    conditions = [condition for condition in (first, second) if condition is not None]
     return " AND ".join(f"({condition})" for condition in conditions) or None
 
 

@@ -145,10 +145,10 @@ def delta_step(
         joined = old.join(new, on=key, how="left").withColumn(
             "_better", expr(state, f"new IS NOT NULL AND coalesce({better}, false)")
         )
-        kept = {name: f"`{name}`" for name in (key, *others)}
-        kept |= {value: f"CASE WHEN _better THEN new.`{value}` ELSE old.`{value}` END" for value in values}
-        kept[CHANGE] = "CASE WHEN _better THEN CAST(1 AS double) ELSE CAST(0 AS double) END"
-        return joined.selectExpr(*(f"{kept[name]} AS `{name}`" for name in state.columns))
+        texts = {name: f"`{name}`" for name in (key, *others)}
+        texts |= {value: f"CASE WHEN _better THEN new.`{value}` ELSE old.`{value}` END" for value in values}
+        texts[CHANGE] = "CASE WHEN _better THEN CAST(1 AS double) ELSE CAST(0 AS double) END"
+        return joined.selectExpr(*(f"{texts[name]} AS `{name}`" for name in state.columns))
 
     return step
 

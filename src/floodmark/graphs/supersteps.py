@@ -126,7 +126,7 @@ class Supersteps:
         """The state of a superstep."""
         return session.read.format("delta").load(f"{self.folder}/{superstep.table}")
 
-    def kept(self, session: SparkSession, name: str, frame: Callable[[], DataFrame]) -> DataFrame:
+    def once(self, session: SparkSession, name: str, frame: Callable[[], DataFrame]) -> DataFrame:
         """A table that is computed once for all supersteps."""
         table = self.pinned(f"table-{name}", lambda: self._written(name, frame()))
         return session.read.format("delta").load(f"{self.folder}/{table}")
