@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from datetime import timedelta
 
 import calls_process
@@ -61,10 +62,10 @@ def test_a_killed_stream_asks_again_only_for_what_was_not_recorded_and_a_replay_
         run_unbounded(sail, asking, lake, until_caught_up=True)
         assert values(lake) == expected(rows)
         assert len(service.calls) == rows, "every row has one key"
-        refused = sum(1 for key in service.calls if service.calls[key] > 1)
         assert before < rows
-        repeated = service.calls.total() - rows
-        assert repeated < rows, f"{repeated} repeated calls, of {refused} rows"
+        refused = sum(zlib.crc32(str(n).encode()) % 100 < service.failing for n in range(rows))
+        repeated = service.calls.total() - rows - refused
+        assert repeated < 1_500, "at most those of a second or so, and those under way, are made twice"
         assert service.busiest <= 2 * 40, "at most concurrency of the killed process and of the next one"
         asked = service.calls.total()
         run_unbounded(sail, asking, lake, until_caught_up=True, from_scratch=True)
@@ -115,3 +116,28 @@ def test_a_call_that_fails_stops_the_run_or_is_set_aside_and_answers_stay(tmp_pa
         run_unbounded(sail, lenient, lake, until_caught_up=True, from_scratch=True)
         assert len(values(lake, "lenient")) == 89, "what is set aside is recorded too"
         assert service.calls.total() == asked
+
+
+@pytest.mark.soak
+@pytest.mark.feature("A1")
+def test_ten_thousand_rows_are_answered_by_a_service_of_200_ms_that_fails_for_one_in_twenty(tmp_path):
+    lake, sail = Lake(str(tmp_path)), shared()
+    with Service(latency=0.2, failing=5) as service:
+        port = service.port
+
+        async def double(row, request):
+            return {"value": row["value"], **await fetched(port, row["value"], request.key)}
+
+        @fm.operator
+        def doubled(events: fm.Stream[Event]) -> fm.Stream:
+            return events.call(double, calls_process.Doubled, concurrency=400)
+
+        landed(lake, 10_000, doubled)
+        result = run_unbounded(sail, doubled, lake, until_caught_up=True)
+        assert values(lake, "doubled") == [(n, 2 * n) for n in range(10_000)]
+        assert len(service.calls) == 10_000
+        assert service.busiest <= 400
+        asked = service.calls.total()
+        replay = run_bounded(sail, doubled, lake, force=True)
+        assert service.calls.total() == asked
+        print(f"10,000 rows: {result.seconds:.1f} s, {asked:,} calls; the replay {replay.seconds:.1f} s")  # noqa: T201 - for people
