@@ -15,6 +15,8 @@ import pytest
 from events import START, Event
 
 import floodmark as fm
+from floodmark.compiler.explain import explain
+from floodmark.compiler.lineage import lineage
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.time import to_ms
 from floodmark.lake.stream.answers import RecordedAnswers
@@ -290,6 +292,27 @@ def test_how_calls_are_made_is_not_part_of_the_version_and_what_they_answer_is()
 
     assert version() == version(concurrency=3, timeout="1 s", retries=9, ordered=False)
     assert len({version(), version(uid="other"), version(version="2"), version(on_error="quarantine")}) == 4
+
+
+def test_explain_says_how_calls_are_made_and_lineage_what_they_read():
+    class Named(fm.Contract):
+        name: str
+
+    async def name(row):
+        return None
+
+    @fm.operator
+    def named(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(name, Named, cache="key", cache_for="1 hour", retries=1)
+
+    text, _ = explain(named)
+    assert (
+        "100 calls at a time, each for at most 30 seconds, 1 retries; once per key and 1 hour; answers are recorded as name-"
+        in text
+    )
+    origins = lineage(named, {"events": "at"})["named"]
+    assert origins["name"] == {("events", "key")}
+    assert origins["value"] == {("events", "value")}
 
 
 def test_answers_belong_to_the_code_unless_a_version_names_them():

@@ -88,8 +88,12 @@ def _line(step: steps.Step) -> str:
 
 
 def _details(step: steps.Step) -> list[str]:
-    """Details of a stateful step, one per line; none for other steps."""
+    """Details of a stateful step or of a call, one per line; none for other steps."""
     match step:
+        case steps.Call():
+            calls = f"{step.concurrency} calls at a time, each for at most {describe_span(step.timeout)}, {step.retries} retries"
+            about = f"; once per {', '.join(step.cache)} and {describe_span(step.cache_for)}" if step.cache else ""
+            return [f"  {calls}{about}; answers are recorded as {step.answers}"]
         case steps.WindowAggregate():
             return _window(step)
         case steps.KeyedProcess():

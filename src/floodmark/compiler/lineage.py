@@ -54,6 +54,9 @@ class _Walk:
             case steps.Project():
                 before = self.columns(step.parent)
                 return {name: self._expression(text, step.parent, before) for name, text in step.columns}
+            case steps.Call() if step.cache:
+                before = self.columns(step.parent)
+                return dict(before) | dict.fromkeys(step.answered.names, _all(before[name] for name in step.cache))
             case steps.FlatMap():
                 return dict.fromkeys(step.schema.names, _all(self.columns(step.parent).values()))
             case steps.Filter() | steps.Expect():
