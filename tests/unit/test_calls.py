@@ -13,6 +13,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from events import START, Event
+from s3_server import Plan
 
 import floodmark as fm
 from floodmark.compiler.explain import explain
@@ -343,22 +344,30 @@ def known(store: RecordedAnswers, numbers) -> dict[int, int]:
     return answers_of(store.known([n.to_bytes(16, "big") for n in numbers], [n // 10 * 3_600_000 for n in numbers]))
 
 
-def test_the_first_answer_to_a_question_is_the_answer_in_every_process(tmp_path):
-    step = step_of(twice)
-    stores = [RecordedAnswers((str(tmp_path),), answer_schema(step)) for _ in range(8)]
-    rounds = range(25)
+def _in_a_bucket(request: pytest.FixtureRequest) -> str:
+    """A folder of a bucket, whose store fails at times and whose answers get lost at times."""
+    request.getfixturevalue("s3_proxy").plan(Plan(seed=1, share=0.05))
+    return f"{request.getfixturevalue('s3').bucket()}/answers"
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_the_first_answer_to_a_question_is_the_answer_in_every_process(tmp_path, kind, request):
+    step, rounds = step_of(twice), range(25 if kind == "folder" else 5)
+    numbers = range(rounds[-1] + 12)
+    location = str(tmp_path) if kind == "folder" else _in_a_bucket(request)
+    stores = [RecordedAnswers((location,), answer_schema(step)) for _ in range(8)]
 
     def write(writer: int) -> list[dict[int, int]]:
         return [answers_of(stores[writer].record(table(step, range(n, n + 12), writer))) for n in rounds]
 
     with ThreadPoolExecutor(8) as threads:
         recorded = list(threads.map(write, range(8)))
-    final = known(RecordedAnswers((str(tmp_path),), answer_schema(step)), range(36))
-    assert sorted(final) == list(range(36))
+    final = known(RecordedAnswers((location,), answer_schema(step)), numbers)
+    assert sorted(final) == list(numbers)
     for of_writer in recorded:
         for one in of_writer:
             assert one == {n: final[n] for n in one}
-    assert all(known(store, range(36)) == final for store in stores)
+    assert all(known(store, numbers) == final for store in stores)
 
 
 def test_files_of_an_hour_are_merged_and_answers_stay(tmp_path):
