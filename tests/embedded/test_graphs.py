@@ -54,6 +54,12 @@ def oracle(edges: list[tuple[int, int, float]]) -> nx.DiGraph:
     return graph
 
 
+def parts_of(graph: nx.DiGraph) -> dict[int, int]:
+    """Vertex -> the least vertex of those that are joined with it."""
+    joined = ((min(part), part) for part in nx.weakly_connected_components(graph))
+    return {vertex: least for least, part in joined for vertex in part}
+
+
 def computed(work):
     """What a function of a session computes on Sail, as rows by vertex."""
     done = on_sail(shared(), lambda connection: work(connection.spark))
@@ -83,7 +89,7 @@ def test_components_and_shortest_paths_are_those_of_networkx(lake, seed):
     edges = drawn(seed)
     graph, whole = graph_of(lake, edges), oracle(edges)
     done, rows = computed(lambda session: connected_components(session, graph, "parts"))
-    parts = {vertex: min(part) for part in nx.weakly_connected_components(whole) for vertex in part}
+    parts = parts_of(whole)
     assert {vertex: row["component"] for vertex, row in rows.items()} == parts
     assert done.supersteps < 20, "a chain of 40 takes fewer supersteps than it has edges"
     sources = {edges[0][0], 100}
@@ -267,6 +273,6 @@ def test_a_million_edges_are_ranked_and_joined_as_networkx_does(lake):
         if algorithm is page_rank:
             assert {vertex: row["rank"] for vertex, row in rows.items()} == pytest.approx(nx.pagerank(whole), abs=1e-12)
         else:
-            parts = {vertex: min(part) for part in nx.weakly_connected_components(whole) for vertex in part}
+            parts = parts_of(whole)
             assert {vertex: row["component"] for vertex, row in rows.items()} == parts
         print(f"{name}: {done.supersteps} supersteps, {done.seconds:.1f} s; NetworkX {time.monotonic() - began:.1f} s")  # noqa: T201 - for people
