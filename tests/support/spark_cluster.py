@@ -122,7 +122,7 @@ class Cluster:
     def _worker(self, number: int) -> JavaProcess:
         folder = self.work / str(number)
         folder.mkdir(parents=True, exist_ok=True)
-        arguments = ["--host", "127.0.0.1", "--cores", "2", "--memory", "700m", "--webui-port", "0"]
+        arguments = ["--host", "127.0.0.1", "--cores", "1", "--memory", "700m", "--webui-port", "0"]
         java = self._java("worker.Worker", *arguments, "--work-dir", str(folder), self.master)
         hidden = " ".join(map(str, self.hidden))
         return JavaProcess(
