@@ -113,6 +113,29 @@ def lately() -> Clocked:
     return Clocked(lately, parts, ("sensor", "window_start", "n", "total"), {"": said})
 
 
+def visits() -> Clocked:
+    """Sessions of the clock: one ends when its sensor has been quiet for ten seconds, whatever its rows say of their time."""
+
+    @fm.operator
+    def visits(readings: fm.Stream[Reading]) -> fm.Stream:
+        windowed = readings.key_by("sensor").window(fm.Session("10 s"), time="processing")
+        return windowed.aggregate(n=fm.count(), total=fm.sum("value"))
+
+    parts = [
+        (1_000, [(900, "a", 1), (5, "a", 2), (7, "b", 3)]),
+        (10_999, [(1, "a", 4)]),  # "b" is quiet for a ms too little, "a" is seen again
+        (11_000, []),
+        (20_998, [(2, "b", 5)]),
+        (20_999, [(3, "a", 6)]),  # the session of "a" ends with this very ms: the row begins another
+        (60_000, []),
+    ]
+    first = Counter([("b", from_ms(1_000), from_ms(11_000), 1, 3)])
+    second = first + Counter([("a", from_ms(1_000), from_ms(20_999), 3, 7)])
+    third = Counter([("b", from_ms(20_998), from_ms(30_998), 1, 5), ("a", from_ms(20_999), from_ms(30_999), 1, 6)])
+    said = [Rows(), Rows(), first, first, second, second + third]
+    return Clocked(visits, parts, ("sensor", "window_start", "window_end", "n", "total"), {"": said})
+
+
 def fives() -> Clocked:
     """Three rows, or what there is ten seconds after the first."""
 
@@ -224,6 +247,7 @@ def in_their_order(parts: Sequence[Part]) -> Iterator[Rows]:
     [
         pytest.param(by_the_hour, marks=[pytest.mark.soak, pytest.mark.feature("T2", "W4")]),
         pytest.param(lately, marks=[pytest.mark.soak, pytest.mark.feature("W4")]),
+        pytest.param(visits, marks=pytest.mark.feature("Z25", "T2")),
         pytest.param(fives, marks=[pytest.mark.soak, pytest.mark.feature("W6")]),
         pytest.param(sensors, marks=pytest.mark.feature("K5", "K6", "P1", "P2", "P3", "P4", "P5", "Q2", "X8")),
     ],
