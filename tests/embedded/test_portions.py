@@ -47,7 +47,7 @@ def _whole(events: Stream[Event]) -> Stream:
 WHOLE: Operator = operator(_whole, name="whole")
 
 
-@pytest.mark.feature("K10")
+@pytest.mark.feature("K10", "B4")
 @pytest.mark.parametrize("late_rows", ["as_landed", "all"])
 @pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED, WHOLE], ids=lambda code: code.name)
 def test_portions_of_a_few_rows_are_the_whole(
