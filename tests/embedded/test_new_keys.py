@@ -71,9 +71,14 @@ def _bytes(lake: Lake, code: Operator) -> int:
     return sum(len(state.get(key) or b"") for key in state.keys())  # noqa: SIM118 - it is no dictionary
 
 
-@pytest.mark.feature("Z34")
 @pytest.mark.parametrize("code", [counted, firsts], ids=lambda code: code.name)
-@pytest.mark.parametrize("keys", [100, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(100, marks=pytest.mark.feature("Z34")),
+        pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_state_with_a_time_to_live_does_not_grow_with_the_keys(
     sail: Sail, lake: Lake, code: Operator, keys: int
 ) -> None:
