@@ -87,7 +87,7 @@ SETS = {
         includes=("dev", "base", "dagster", "spark"),
     ),
 }
-"""Two more: ``browser``, ``ready`` with Chromium and MariaDB; ``airflow``, ``base`` and beside it Airflow's own environment."""
+"""Two more: ``browser``, ``ready`` with Chromium, MariaDB and Redis; ``airflow``, ``base`` and beside it Airflow's own environment."""
 
 
 AIRFLOW = ROOT / "floodmark-airflow"
@@ -105,7 +105,7 @@ def main(name: str) -> int:
             set_up({"browser": "ready", "airflow": "base"}.get(name, name))
             if name == "airflow":
                 _airflow()
-            if name == "browser" and all([_chromium(), _mariadb()]):
+            if name == "browser" and all([_chromium(), _mariadb(), _redis()]):
                 (VENV / ".browser").touch()
     except SetupStoppedError as stopped:
         _say(f"\nThe set-up of .venv stopped. {stopped}")
@@ -300,6 +300,18 @@ def _mariadb() -> bool:
         if _apt_get("mariadb-server-core"):
             return True
     _say("\n*** NO MARIADB: tests of databases will FAIL. Install it (as root): apt-get install mariadb-server-core\n")
+    return False
+
+
+def _redis() -> bool:
+    """Redis' server for the tests of deliveries to it, installed where that is allowed."""
+    if shutil.which("redis-server"):
+        return True
+    if _may_install():
+        _say("installing Redis with apt-get")
+        if _apt_get("redis-server"):
+            return True
+    _say("\n*** NO REDIS: tests of deliveries to it will FAIL. Install it (as root): apt-get install redis-server\n")
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from floodmark.connectors.readers.brokers import Seen, client_config, library
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.deliveries.documents import document
+from floodmark.deliveries.leftover import Leftover
 from floodmark.deliveries.sink import Away, Change, Changes, Sink
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
@@ -166,13 +166,13 @@ class KafkaSink(Sink):
         if error is not None:
             self._failed.append(error)
 
-    def _gone(self, changes: Changes) -> _Keys:
+    def _gone(self, changes: Changes) -> Leftover:
         """The keys in the topic whose last message has a value: those that are not among all results are to be taken back."""
         from confluent_kafka import KafkaError, TopicPartition  # noqa: PLC0415 - an extra
 
         del changes
         assert self._consumer is not None
-        keys, topic = _Keys(), self.settings.topic
+        keys, topic = Leftover(_key), self.settings.topic
         with self._reaching():
             partitions = self._consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
             self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
@@ -247,30 +247,6 @@ class KafkaSink(Sink):
 _REFUSED = frozenset({10, 29, 30, 31, 53, 87})
 """Codes of Kafka's errors that no repetition mends: a message that is too large (10), no permission for topic, group, cluster or transactional id (29, 30, 31,
 53), a message that the topic does not take (87)."""
-
-
-class _Keys:
-    """Keys of messages, in a table that leaves the memory when there are many."""
-
-    def __init__(self) -> None:
-        self._table = sqlite3.connect("", isolation_level=None)
-        self._table.execute("CREATE TABLE keys (key BLOB PRIMARY KEY) WITHOUT ROWID")
-
-    def put(self, key: bytes | None, *, alive: bool) -> None:
-        """The last message of a key has a value, or none."""
-        if key is not None:
-            query = "INSERT OR IGNORE INTO keys VALUES (?)" if alive else "DELETE FROM keys WHERE key = ?"
-            self._table.execute(query, (key,))
-
-    def without(self, batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
-        """The batches, whose keys are left out."""
-        for batch in batches:
-            self._table.executemany("DELETE FROM keys WHERE key = ?", [(_key(change),) for change in batch])
-            yield batch
-
-    def left(self) -> Iterator[bytes]:
-        """The other keys."""
-        return (key for (key,) in self._table.execute("SELECT key FROM keys"))
 
 
 def _key(change: Change) -> bytes:
