@@ -158,9 +158,10 @@ def test_a_server_that_is_full_is_waited_for_and_has_nothing_of_the_delivery(lak
 
 
 def test_servers_that_cannot_hold_results_are_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    with redis_server.server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as evicting:
-        with pytest.raises(ConnectorError, match="DELIVERY-003 .*evicts no results.*allkeys-lru"):
-            deliver(bound(evicting.url), lake, until_caught_up=True)
+    evicting = redis_server.server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    refused = pytest.raises(ConnectorError, match="DELIVERY-003 .*evicts no results.*allkeys-lru")
+    with evicting as server, refused:
+        deliver(bound(server.url), lake, until_caught_up=True)
     with redis_server.server("--requirepass", "s3cret") as guarded:
         with pytest.raises(ConnectorError, match="DELIVERY-001 .*authenticate"):
             deliver(bound(guarded.url), lake, until_caught_up=True)

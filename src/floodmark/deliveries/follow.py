@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -155,14 +156,24 @@ class Log:
         rows = self._results.appended(self._files(files), position.version)
         return Changes(batches=rows.changes(), position=position, before=at, columns=rows.columns)
 
+    def whole(self, version: int) -> Changes:
+        """All results of a version, as changes behind nothing.
+
+        Raises:
+            FileNotFoundError, DeltaError: files or entries of the version are gone.
+        """
+        return self._whole(None, version, entries.id_of(self.path), staying=None)
+
     # ---- kinds of changes
 
     @property
     def _results(self) -> Results:
         return Results(self.route, self.scratch)
 
-    def _whole(self, at: Delivered | None, version: int, table: str) -> Changes:
-        """All results of a version."""
+    def _whole(
+        self, at: Delivered | None, version: int, table: str, staying: dataset.Dataset | EllipsisType | None = ...
+    ) -> Changes:
+        """All results of a version, and last values that stay: by default those of now."""
         position = Delivered(table=table, version=version, name=self.route.output.table, lake=self.lake.root)
         for entry in entries.backwards(self.path, version):
             step = _Step.of(self.path, entry)
@@ -171,7 +182,8 @@ class Log:
                 position = replace(position, progress=step.progress)
                 break
         position = replace(position, number=0 if at is None else at.number + 1)
-        rows = self._results.whole(self._version(version), version, self._current())
+        staying = self._current() if staying is ... else staying
+        rows = self._results.whole(self._version(version), version, staying)
         taken_back = at is not None
         return Changes(
             batches=rows.changes(),

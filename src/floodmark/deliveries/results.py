@@ -201,9 +201,16 @@ class Selection:
     @contextmanager
     def _selected(self, query: str) -> Iterator[duckdb.DuckDBPyRelation]:
         with _engine(self.scratch) as engine:
-            for name, rows in self.tables.items():
-                engine.register(name, rows)
-            yield engine.sql(query)
+            import duckdb  # noqa: PLC0415 - as in _engine
+
+            try:
+                for name, rows in self.tables.items():
+                    engine.register(name, rows)
+                yield engine.sql(query)
+            except duckdb.Error as error:
+                if "not found" in str(error):  # a file that was removed: DuckDB has errors of its own
+                    raise FileNotFoundError(str(error)) from error
+                raise
 
 
 @contextmanager

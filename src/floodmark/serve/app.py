@@ -8,7 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,12 +20,15 @@ from starlette.routing import Route
 from floodmark.core.errors import FloodmarkError
 from floodmark.deliveries.documents import document
 from floodmark.serve import openapi
-from floodmark.serve.questions import Question, check_length, key_of, question
+from floodmark.serve.bulk import MEDIA, pieces
+from floodmark.serve.keyed_state import CommittedState
+from floodmark.serve.questions import Question, key_of, question
 from floodmark.serve.readable import Readable
-from floodmark.serve.refusals import Malformed, Missing, NotReady, Refusal, TooLarge, Unauthorized
+from floodmark.serve.refusals import Gone, Malformed, Missing, NotReady, Refusal, TooLarge, Unauthorized
 from floodmark.serve.runs import Key
 from floodmark.serve.service import Service
 from floodmark.serve.snapshot import Snapshot
+from floodmark.serve.streamed import Streamed
 from floodmark.serve.tokens import Tokens
 
 MOST_KEYS = 1_000
@@ -35,6 +39,10 @@ _BODY_SECONDS = 10.0
 AS_OF = "Floodmark-As-Of"
 """Header with the moment of an answer, as JSON."""
 
+MOST_BULKS = 4
+"""Most bulk answers at a time; each has a DuckDB of its own."""
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+Result = TypeVar("Result")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -51,6 +59,7 @@ class Answers:
     tokens: Tokens
     _threads: ThreadPoolExecutor = field(init=False, default_factory=lambda: ThreadPoolExecutor(2, "serve"))
     """For what takes longer than a look at some keys."""
+    _bulks: int = field(init=False, default=0)
 
     def app(self) -> Starlette:
         """The application."""
@@ -60,6 +69,9 @@ class Answers:
             Route("/openapi.json", self._openapi),
             Route("/v1/outputs", self._guarded(self._outputs)),
             Route("/v1/outputs/{output}", self._guarded(self._rows)),
+            Route("/v1/outputs/{output}/bulk", self._guarded(self._bulk)),
+            Route("/v1/state", self._guarded(self._states)),
+            Route("/v1/state/{operator}", self._guarded(self._state)),
             Route("/v1/outputs/{output}/lookup", self._guarded(self._lookup), methods=["POST"]),
         ]
         handlers: Any = {HTTPException: _no_route, Exception: _unforeseen}
@@ -74,10 +86,10 @@ class Answers:
         return Response("live\n", media_type="text/plain")
 
     async def _page(self, _: Request) -> Response:
-        return HTMLResponse(openapi.page(openapi.description(self._readables())))
+        return HTMLResponse(openapi.page(openapi.description(self._readables(), self.service.states.values())))
 
     async def _openapi(self, _: Request) -> Response:
-        return _json(openapi.description(self._readables()))
+        return _json(openapi.description(self._readables(), self.service.states.values()))
 
     async def _outputs(self, _: Request) -> Response:
         now = time.time_ns() // 1_000_000
@@ -92,31 +104,96 @@ class Answers:
     async def _rows(self, request: Request) -> Response:
         readable = self.service.output(request.path_params["output"])
         asked = question(readable, request.query_params.multi_items())
+        _check_json(readable.name, asked)
         if asked.cursor:
             cursor = self.service.cursor(asked.cursor, readable.name)
+            assert isinstance(cursor.snapshot, Snapshot)
             return await self._paged(cursor.snapshot, cursor.lower, cursor.upper, asked)
-        snapshot = self.service.snapshot(readable.name)
+        snapshot = await self._snapshot(readable, asked.savepoint)
         if asked.is_point:
             row = snapshot.get(asked.lower)
             return self._answer(snapshot, {"rows": [] if row is None else [row], "next": None})
         return await self._paged(snapshot, asked.lower, asked.upper, asked)
 
+    async def _snapshot(self, readable: Readable, savepoint: str) -> Snapshot:
+        if not savepoint:
+            return self.service.snapshot(readable.name)
+        return await self._in_thread(self.service.snapshot, readable.name, savepoint)
+
     async def _paged(self, snapshot: Snapshot, lower: Key, upper: Key, asked: Question) -> Response:
-        loop = asyncio.get_running_loop()
-        rows, following = await loop.run_in_executor(self._threads, snapshot.page, lower, upper, asked.limit)
+        rows, following = await self._in_thread(snapshot.page, lower, upper, asked.limit)
         cursor = None if following is None else self.service.next_page(snapshot, following, upper)
         return self._answer(snapshot, {"rows": rows, "next": cursor})
 
     async def _lookup(self, request: Request) -> Response:
         readable = self.service.output(request.path_params["output"])
-        check_length(request.query_params.multi_items())
+        parameters = request.query_params.multi_items()
+        asked = question(readable, [one for one in parameters if one[0] == "as_of"])
         keys = _keys(readable, await _body(request))
-        snapshot = self.service.snapshot(readable.name)
+        snapshot = await self._snapshot(readable, asked.savepoint)
         return self._answer(snapshot, {"rows": [snapshot.get(key) for key in keys]})
 
+    async def _bulk(self, request: Request) -> Response:
+        readable = self.service.output(request.path_params["output"])
+        asked = question(readable, request.query_params.multi_items())
+        snapshot = await self._snapshot(readable, asked.savepoint)
+        if self._bulks >= MOST_BULKS:
+            fix = "Ask again when one has ended."
+            got = f"{self._bulks} at work"
+            raise NotReady(f"'{readable.name}', bulk", f"at most {MOST_BULKS} at a time", got, fix, code="SERVE-028")
+        as_of = self._as_of(snapshot)
+        folder = self.service.folder
+        others = pieces(readable, snapshot, asked.lower, asked.upper, asked.format, as_of, folder)
+        self._bulks += 1
+        try:
+            first = await self._in_thread(next, others, b"")
+        except BaseException:
+            self._end_bulk()
+            raise
+        headers = {**_HEADERS, AS_OF: json.dumps(as_of)}
+        return Streamed(first, others, self._threads, MEDIA[asked.format], headers, self._end_bulk)
+
+    def _end_bulk(self) -> None:
+        self._bulks -= 1
+
+    async def _states(self, _: Request) -> Response:
+        return _json({"states": [openapi.state(of) for of in self.service.states.values()]})
+
+    async def _state(self, request: Request) -> Response:
+        of = self.service.stateful(request.path_params["operator"])
+        asked = question(of, request.query_params.multi_items())
+        _check_json(of.name, asked)
+        if asked.cursor:
+            cursor = self.service.cursor(asked.cursor, f"state of {of.name}")
+            assert isinstance(cursor.snapshot, CommittedState)
+            try:
+                return await self._in_thread(self._state_page, asked, cursor.lower, cursor.upper, cursor.snapshot)
+            except FileNotFoundError:
+                fix = "Ask for the first page again; the pages of a savepoint stay."
+                got = "one that the stream has replaced"
+                where = f"state of '{of.name}', cursor"
+                raise Gone(where, "a micro-batch that is retained", got, fix, code="SERVE-029") from None
+        answer = partial(self._state_page, asked, asked.lower, asked.upper)
+        return await self._in_thread(self.service.state, of.name, asked.savepoint, answer)
+
+    def _state_page(self, asked: Question, lower: Key, upper: Key, state: CommittedState) -> Response:
+        if asked.is_point and not asked.cursor:
+            row = state.get(lower)
+            rows, following = [] if row is None else [row], None
+        else:
+            rows, following = state.page(lower, upper, asked.limit)
+        cursor = None if following is None else self.service.next_page(state, following, upper)
+        as_of = state.as_json(time.time_ns() // 1_000_000)
+        return _json({"rows": rows, "next": cursor, "as_of": as_of}, headers={AS_OF: json.dumps(as_of)})
+
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _as_of(self, snapshot: Snapshot) -> dict[str, Any]:
+        return snapshot.as_of.as_json(time.time_ns() // 1_000_000, self.service.checked_at(snapshot.as_of.output))
+
     def _answer(self, snapshot: Snapshot, content: dict[str, Any]) -> Response:
-        checked = self.service.checked_at(snapshot.as_of.output)
-        as_of = snapshot.as_of.as_json(time.time_ns() // 1_000_000, checked)
+        as_of = self._as_of(snapshot)
         return _json({**content, "as_of": as_of}, headers={AS_OF: json.dumps(as_of)})
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -143,6 +220,17 @@ def refused(error: FloodmarkError) -> Response:
     return _json({"error": error.as_json()}, status=status, headers=headers)
 
 
+def _check_json(name: str, asked: Question) -> None:
+    """Refuse another format than JSON.
+
+    Raises:
+        Malformed: SERVE-030.
+    """
+    if asked.format != "json":
+        fix = f"Ask for all of it: /v1/outputs/{name}/bulk?format={asked.format}."
+        raise Malformed(f"'{name}', format", "json for keys and pages", asked.format, fix, code="SERVE-030")
+
+
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     fix = "See / for the paths and their parameters."
@@ -159,8 +247,7 @@ async def _unforeseen(_: Request, error: Exception) -> Response:
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
-    return Response(document(content), status, headers, "application/json")
+    return Response(document(content), status, {**_HEADERS, **(headers or {})}, "application/json")
 
 
 async def _body(request: Request) -> bytes:

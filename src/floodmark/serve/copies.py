@@ -83,6 +83,16 @@ class Copy:
         self._take(run, changes)
         return True
 
+    def at(self, version: int) -> Snapshot:
+        """The results of a version of the table.
+
+        Raises:
+            FileNotFoundError, DeltaError: what the version needs was removed.
+        """
+        changes = self._log.whole(version)
+        run = self._written(changes)
+        return Snapshot(self._as_of(changes.position), (run,) if run else (), self.readable.output.schema.names)
+
     def _next(self) -> Changes | None:
         return self._log.next(self._at)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.metadata import version
 from typing import Any
 
+from floodmark.serve.keyed_state import Stateful
+from floodmark.serve.questions import Keyed
 from floodmark.serve.readable import Readable
 
 _STYLE = (
@@ -29,7 +31,17 @@ def output(readable: Readable) -> dict[str, Any]:
     }
 
 
-def description(outputs: Iterable[Readable]) -> dict[str, Any]:
+def state(of: Stateful) -> dict[str, Any]:
+    """The state of an operator, for people and programs: its key, and what is kept of each."""
+    layout: Mapping[str, Any] = of.step.function.function.layout()
+    return {
+        "operator": of.name,
+        "key": [{"name": key.name, "type": str(key.type)} for key in of.keys],
+        "state": {name: {"state": form["state"], "type": form["type"]} for name, form in layout.items()},
+    }
+
+
+def description(outputs: Iterable[Readable], states: Iterable[Stateful]) -> dict[str, Any]:
     """The service as OpenAPI 3.1."""
     paths: dict[str, Any] = {
         "/v1/outputs": {"get": _operation("The outputs that can be asked, and how far each is", [])}
@@ -42,9 +54,15 @@ def description(outputs: Iterable[Readable]) -> dict[str, Any]:
                 f"{summary}: by key, or by the first columns of the key and a range", _parameters(readable)
             )
         }
-        lookup = _operation("Several keys at one commit", [])
+        bulk = _operation("All of them, or those of a range, at one commit", [*_parameters(readable), _FORMAT])
+        paths[f"{path}/bulk"] = {"get": bulk}
+        lookup = _operation("Several keys at one commit", [_SAVEPOINT])
         lookup["requestBody"] = {"required": True, "content": {_JSON: {"schema": _keys(readable)}}}
         paths[f"{path}/lookup"] = {"post": lookup}
+    paths["/v1/state"] = {"get": _operation("The process functions whose state can be asked", [])}
+    for of in states:
+        summary = f"State of {of.name} by key, or by the first columns of the key and a range"
+        paths[f"/v1/state/{of.name}"] = {"get": _operation(summary, _parameters(of))}
     return {
         "openapi": "3.1.0",
         "info": {"title": "floodmark serve", "version": version("floodmark")},
@@ -79,17 +97,18 @@ def _operation(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]
     return {"summary": summary, "parameters": parameters, "responses": {"200": answer, "default": refusal}}
 
 
-def _parameters(readable: Readable) -> list[dict[str, Any]]:
+def _parameters(keyed: Keyed) -> list[dict[str, Any]]:
     parameters = []
-    for key in readable.keys:
+    for key in keyed.keys:
         for kind, summary in (
             ("key", "equal to"),
             ("from", "a range: this value or greater"),
             ("to", "a range: less than this value"),
         ):
             parameters.append(_parameter(f"{kind}.{key.name}", f"{key.type}, {summary}", {"type": "string"}))
-    names = {"type": "array", "items": {"enum": list(readable.key_names)}}
+    names = {"type": "array", "items": {"enum": [key.name for key in keyed.keys]}}
     parameters += [
+        _SAVEPOINT,
         _parameter("null", "key column that is null", names),
         _parameter("limit", "most rows of a page, 1 to 10,000; 1,000 by default", {"type": "integer"}),
         _parameter("cursor", "next of the page before", {"type": "string"}),
@@ -99,6 +118,10 @@ def _parameters(readable: Readable) -> list[dict[str, Any]]:
 
 def _parameter(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+_SAVEPOINT = _parameter("as_of", "name of a savepoint; the last commit by default", {"type": "string"})
+_FORMAT = _parameter("format", "json (lines), arrow (a stream) or parquet", {"enum": ["json", "arrow", "parquet"]})
 
 
 def _keys(readable: Readable) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from floodmark.core.errors import closest, shown
-from floodmark.serve.readable import Readable
 from floodmark.serve.refusals import Malformed, TooLarge
 from floodmark.serve.runs import Key
 from floodmark.serve.values import HIGHEST, NULL, KeyColumn
@@ -21,6 +21,18 @@ _PLAIN = ("null", "limit", "format", "as_of", "cursor")
 
 Parameters = Sequence[tuple[str, str]]
 """(name, value) of each parameter, in order."""
+
+
+class Keyed(Protocol):
+    """What is asked by key: an output, or the state of an operator."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def keys(self) -> tuple[KeyColumn, ...]:
+        """Columns of the key, in the order in which ranges go through them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +58,7 @@ class Question:
     cursor: str
 
 
-def question(readable: Readable, parameters: Parameters) -> Question:
+def question(keyed: Keyed, parameters: Parameters) -> Question:
     """Read the parameters of a URL.
 
     Raises:
@@ -55,16 +67,16 @@ def question(readable: Readable, parameters: Parameters) -> Question:
         TooLarge: SERVE-010.
     """
     check_length(parameters)
-    where, columns = f"output '{readable.name}'", {key.name: key for key in readable.keys}
+    where, columns = f"'{keyed.name}'", {key.name: key for key in keyed.keys}
     exact, lower, upper, plain = _sorted(where, columns, parameters)
-    key = _prefix(where, readable.keys, exact, lower, upper)
-    bounded = readable.keys[len(key)] if len(key) < len(readable.keys) else None
+    key = _prefix(where, keyed.keys, exact, lower, upper)
+    bounded = keyed.keys[len(key)] if len(key) < len(keyed.keys) else None
     first = lower.get(bounded.name) if bounded else None
     last = upper.get(bounded.name) if bounded else None
     return Question(
         lower=(*key, first) if first else key,
         upper=(*key, last) if last else (*key, HIGHEST),
-        is_point=len(key) == len(readable.keys),
+        is_point=len(key) == len(keyed.keys),
         limit=_limit(where, plain.get("limit")),
         format=_format(where, plain.get("format", "json")),
         savepoint=plain.get("as_of", ""),
@@ -72,17 +84,17 @@ def question(readable: Readable, parameters: Parameters) -> Question:
     )
 
 
-def key_of(readable: Readable, values: object) -> Key:
+def key_of(keyed: Keyed, values: object) -> Key:
     """The key that an object of JSON names: column -> value.
 
     Raises:
         Malformed: SERVE-002, SERVE-007.
     """
-    where = f"output '{readable.name}'"
-    if not isinstance(values, Mapping) or set(values) != set(readable.key_names):
-        fix = f"Give every key column and no other: {', '.join(f'{key.name} {key.type}' for key in readable.keys)}."
+    where = f"'{keyed.name}'"
+    if not isinstance(values, Mapping) or set(values) != {key.name for key in keyed.keys}:
+        fix = f"Give every key column and no other: {', '.join(f'{key.name} {key.type}' for key in keyed.keys)}."
         raise Malformed(where, "an object with the key columns", shown(values), fix, code="SERVE-007")
-    return tuple(NULL if values[key.name] is None else key.parsed(values[key.name]) for key in readable.keys)
+    return tuple(NULL if values[key.name] is None else key.parsed(values[key.name]) for key in keyed.keys)
 
 
 def check_length(parameters: Parameters) -> None:

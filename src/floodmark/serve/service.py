@@ -9,10 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from floodmark.core.errors import FloodmarkError, described
 from floodmark.lake.folder.paths import Lake
+from floodmark.serve.at_savepoints import AtSavepoints
 from floodmark.serve.copies import Copy
+from floodmark.serve.keyed_state import CommittedState, Stateful, committed, stateful
+from floodmark.serve.keyed_state import named as named_state
 from floodmark.serve.readable import Readable, named, readable
 from floodmark.serve.refusals import Gone, NotReady
 from floodmark.serve.runs import Key
@@ -26,6 +30,9 @@ _LOOK_BUCKET_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 """Seconds after which an output whose log could not be read is looked at again."""
 _CURSOR_SECONDS = 60.0
+_STATE_TRIES = 5
+"""Reads of a state whose files its stream replaces meanwhile."""
+Answer = TypeVar("Answer")
 _CURSORS = 1_000
 """Most cursors; each holds a snapshot."""
 
@@ -41,7 +48,7 @@ class Cursor:
         until: moment at which the cursor ends, s of the monotonic clock.
     """
 
-    snapshot: Snapshot
+    snapshot: Snapshot | CommittedState
     lower: Key
     upper: Key
     until: float
@@ -66,13 +73,17 @@ class Service:
     say: Callable[[str], None] = lambda _: None
     outputs: dict[str, Readable] = field(init=False)
     copies: dict[str, Copy] = field(init=False)
+    states: dict[str, Stateful] = field(init=False)
+    _at_savepoints: AtSavepoints = field(init=False)
+    _committed: dict[str, CommittedState] = field(init=False, default_factory=dict)
     _failed: dict[str, tuple[float, str]] = field(init=False, default_factory=dict)
     """Output -> (when it is looked at again, why its log could not be read)."""
     _cursors: OrderedDict[str, Cursor] = field(init=False, default_factory=OrderedDict)
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.outputs = readable(self.workspace)
+        self.outputs, self.states = readable(self.workspace), stateful(self.workspace)
+        self._at_savepoints = AtSavepoints(self.lake, self.folder / "savepoints")
         chosen = [named(self.workspace, self.outputs, name).name for name in self.only] or list(self.outputs)
         self.copies = {name: Copy(self.outputs[name], self.lake, self.folder / name) for name in chosen}
 
@@ -125,12 +136,17 @@ class Service:
         """
         return named(self.workspace, self.outputs, name)
 
-    def snapshot(self, name: str) -> Snapshot:
-        """The newest results of an output.
+    def snapshot(self, name: str, savepoint: str = "") -> Snapshot:
+        """The newest results of an output, or those of a savepoint.
 
         Raises:
+            Missing: SERVE-025, there is no such savepoint.
+            Gone: SERVE-026, what the savepoint needs was removed.
+            Unanswerable: SERVE-027, the savepoint has no version of the output.
             NotReady: SERVE-011, its log was not copied yet; SERVE-012, it is not among those that are copied.
         """
+        if savepoint:
+            return self._at_savepoints.snapshot(self.outputs[name], savepoint)
         copy = self.copies.get(name)
         if copy is None:
             fix = f"Start the service with it: floodmark serve {' '.join([*self.copies, name])}"
@@ -148,9 +164,45 @@ class Service:
         """When the log of an output was last seen to have no commit behind its snapshot, ms UTC."""
         return self.copies[name].checked_at if name in self.copies else 0
 
+    def stateful(self, name: str) -> Stateful:
+        """The operator of a name whose state can be asked.
+
+        Raises:
+            Missing: SERVE-020, there is no such operator.
+            Unanswerable: SERVE-021, it has no process function with state by key.
+        """
+        return named_state(self.workspace, self.states, name)
+
+    def state(self, name: str, savepoint: str, answer: Callable[[CommittedState], Answer]) -> Answer:
+        """An answer from the state of an operator, as of its last commit or of a savepoint.
+
+        Args:
+            name: of the operator.
+            savepoint: as of which; empty for the last commit.
+            answer: reads the state; called again with a newer one if the stream has replaced its files meanwhile.
+
+        Raises:
+            Missing: SERVE-025.
+            Gone: SERVE-024, the files of the savepoint were removed.
+            NotReady: SERVE-022, the stream has not begun, or replaces its files too fast.
+            Unanswerable: SERVE-023, another engine keeps the state.
+        """
+        of = self.states[name]
+        if savepoint:
+            return answer(self._at_savepoints.state(of, savepoint))
+        for _ in range(_STATE_TRIES):
+            state = self._committed[name] = committed(of, self.lake, self._committed.get(name))
+            try:
+                return answer(state)
+            except FileNotFoundError:
+                self._committed.pop(name, None)
+        fix = "Ask as of a savepoint: floodmark savepoint create OPERATOR, then as_of=SAVEPOINT."
+        got = "files that its stream replaces meanwhile"
+        raise NotReady(f"state of '{name}'", "files that stay while they are read", got, fix, code="SERVE-022")
+
     # ---- pages
 
-    def next_page(self, snapshot: Snapshot, lower: Key, upper: Key) -> str:
+    def next_page(self, snapshot: Snapshot | CommittedState, lower: Key, upper: Key) -> str:
         """The name of a cursor, which holds the snapshot for a minute."""
         now = time.monotonic()
         while self._cursors and (len(self._cursors) >= _CURSORS or next(iter(self._cursors.values())).until < now):
@@ -166,7 +218,7 @@ class Service:
             Gone: SERVE-013, it has ended, or is another service's or output's.
         """
         cursor = self._cursors.get(name)
-        if cursor is None or cursor.until < time.monotonic() or cursor.snapshot.as_of.output != output:
+        if cursor is None or cursor.until < time.monotonic() or cursor.snapshot.asked != output:
             fix = f"Ask for the first page again: pages of one commit are there for {_CURSOR_SECONDS:.0f} seconds, at the process that gave the first."
             expected = "a cursor of an earlier answer about it"
             raise Gone(f"output '{output}', cursor", expected, "one that has ended", fix, code="SERVE-013")

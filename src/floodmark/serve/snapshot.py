@@ -73,6 +73,11 @@ class Snapshot:
     runs: tuple[Run, ...]
     names: tuple[str, ...]
 
+    @property
+    def asked(self) -> str:
+        """What is asked: the output."""
+        return self.as_of.output
+
     def get(self, key: Key) -> dict[str, Any] | None:
         """The result of a key; None if there is none."""
         for run in self.runs:

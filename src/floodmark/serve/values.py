@@ -41,6 +41,28 @@ def ordered(value: Any) -> Ordered:
     return 0, value
 
 
+def python_value(column: KeyColumn, value: Ordered) -> Any:
+    """(key column, value as it is compared) -> the value as Python has it."""
+    if value == NULL:
+        return None
+    if value == NAN:
+        return math.nan
+    if column.type.name == "timestamp":
+        return _EPOCH + value[1] * _MICROSECOND
+    return date(1970, 1, 1) + timedelta(days=value[1]) if column.type.name == "date" else value[1]
+
+
+def plain_key(values: Sequence[Any]) -> tuple[Ordered, ...]:
+    """The values of a key as Python has them -> as they are compared."""
+    return tuple(ordered(_as_stored(value)) for value in values)
+
+
+def _as_stored(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    return (value - date(1970, 1, 1)).days if isinstance(value, date) else value
+
+
 def stored(column: pa.Array) -> pa.Array:
     """A key column with instants as microseconds and dates as days: Python's own have less range than tables."""
     if pa.types.is_timestamp(column.type):

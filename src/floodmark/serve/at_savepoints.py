@@ -1,0 +1,112 @@
+"""Answers as of a savepoint: copies of outputs at its versions, and state from its files. The last few that were asked for are kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from deltalake.exceptions import DeltaError
+
+from floodmark.core.errors import LifecycleError, closest
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.batch_state import is_there
+from floodmark.serve.copies import Copy
+from floodmark.serve.keyed_state import CommittedState, Stateful, of_savepoint
+from floodmark.serve.readable import Readable
+from floodmark.serve.refusals import Gone, Missing, Unanswerable
+from floodmark.serve.snapshot import Snapshot
+
+_KEPT = 4
+"""Copies that are kept."""
+
+
+@dataclass(slots=True)
+class AtSavepoints:
+    """What was copied of savepoints. For threads: one makes a copy, the others wait for it.
+
+    Args:
+        lake: of the savepoints.
+        folder: for the copies.
+    """
+
+    lake: Lake
+    folder: Path
+    _made: OrderedDict[tuple[str, str], Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def snapshot(self, readable: Readable, name: str) -> Snapshot:
+        """The results of an output as of a savepoint.
+
+        Raises:
+            Missing: SERVE-025, there is no such savepoint of the operator.
+            Gone: SERVE-026, what it needs was removed.
+            Unanswerable: SERVE-027, the savepoint has no version of the output.
+        """
+        savepoint = self._savepoint(readable.operator.name, name)
+        snapshot: Snapshot = self._kept(readable.name, name, lambda: self._copied(readable, savepoint))
+        return snapshot
+
+    def state(self, of: Stateful, name: str) -> CommittedState:
+        """The state of a process function in a savepoint.
+
+        Raises:
+            Missing: SERVE-025.
+            Gone: SERVE-024, its files were removed.
+            Unanswerable: SERVE-023, another engine keeps the state.
+        """
+        savepoint = self._savepoint(of.name, name)
+        manifest = savepoint.manifest
+        state: CommittedState = self._kept(
+            f"state of {of.name}",
+            name,
+            lambda: of_savepoint(of, savepoint.path, manifest.batch, manifest.version, name),
+        )
+        return state
+
+    def _savepoint(self, operator: str, name: str) -> Savepoint:
+        try:
+            return savepoints.of(self.lake, operator, name)
+        except LifecycleError as error:
+            names = [one.id for one in savepoints.savepoints(self.lake, operator)]
+            fix = f"{closest(name, names)}Savepoints of '{operator}': {', '.join(names[-5:]) or 'none'}."
+            raise Missing(
+                f"savepoint '{name[:200]}'", f"a savepoint of '{operator}'", "none", fix, code="SERVE-025"
+            ) from error
+
+    def _kept(self, of: str, name: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            key = of, name
+            if key not in self._made:
+                self._made[key] = make()
+                while len(self._made) > _KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return self._made[key]
+
+    def _copied(self, readable: Readable, savepoint: Savepoint) -> Snapshot:
+        where = f"output '{readable.name}' at savepoint '{savepoint.id}'"
+        held = next((one for one in savepoint.manifest.outputs if one.table == readable.name), None)
+        if held is None:
+            fix = "Take a later savepoint: floodmark savepoint list"
+            raise Unanswerable(where, "a version of the output", "none", fix, code="SERVE-027")
+        fix = "Take a later savepoint: floodmark savepoint list"
+        if not is_there(self.lake, held):
+            got = "another table of that name, made since"
+            raise Gone(where, "the table of the savepoint", got, fix, code="SERVE-026")
+        try:
+            copy = Copy(readable, self.lake, self.folder / uuid4().hex)
+            snapshot = copy.at(held.version)
+        except (DeltaError, FileNotFoundError) as error:
+            got = "files that were removed"
+            raise Gone(where, f"version {held.version} of the table", got, fix, code="SERVE-026") from error
+        as_of = replace(snapshot.as_of, savepoint=savepoint.id, watermark=savepoint.manifest.watermark)
+        return replace(
+            snapshot, as_of=replace(as_of, version=savepoint.manifest.version, batch=savepoint.manifest.batch)
+        )
