@@ -245,9 +245,12 @@ def committed(of: Stateful, lake: Lake, known: CommittedState | None) -> Committ
     for _ in range(_TRIES):
         timeline = Timeline.current(lake, of.name)
         root = timeline.folder(CHECKPOINT)
+        deployed = timeline.identity.deployed()
+        if deployed is None:
+            break
         _check_engine(of, lake, root)
-        deployed, batch = timeline.identity.deployed(), timeline.checkpoint.last_committed()
-        if deployed is None or batch < 0:
+        batch = timeline.checkpoint.last_committed()
+        if batch < 0:
             break
         if known is not None and (known.root, known.batch) == (root, batch):
             return known
