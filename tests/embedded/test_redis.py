@@ -28,6 +28,10 @@ from floodmark.spec.values.schema import RETRACTION
 SOAKED = [(code, seed) for seed in range(2, 52) for code in (WINDOWED, PLAIN)]
 ALL = [(WINDOWED, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in SOAKED)]
 
+EACH = {"delivery.after_batch", "delivery.before_commit", "delivery.after_commit"}
+"""Points of every run: with commands in a MULTI, behind the position, behind EXEC."""
+POINTS = [point if point in EACH else pytest.param(point, marks=pytest.mark.soak) for point in crash.POINTS["delivery"]]
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Server]:
@@ -73,7 +77,7 @@ def test_keys_have_the_last_values_after_each_step(
     assert killed
 
 
-@pytest.mark.parametrize("point", crash.POINTS["delivery"])
+@pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_a_point_leaves_all_of_a_delivery_or_nothing(lake: Lake, server: Server, point: str) -> None:
     deliver(bound(server.url), lake, until_caught_up=True)
     small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8), row("a", 11, 9)])

@@ -47,6 +47,7 @@ class AsOf:
         """
         return {
             "output": self.output,
+            "table_id": self.table,
             "commit": self.commit,
             "committed_at": describe(self.committed_at),
             "watermark": describe(self.watermark),
