@@ -99,8 +99,8 @@ class RedisSink(Sink):
             for keys in _chunks(() if gone is None else gone.left()):
                 self._ask(("DEL", *keys))
             crash.point("delivery.before_position")
-            told = json.dumps({"prefix": self._prefix, "position": changes.position.to_json()})
-            self._ask(("SET", self._position, told))
+            content = json.dumps({"prefix": self._prefix, "position": changes.position.to_json()})
+            self._ask(("SET", self._position, content))
             crash.point("delivery.before_commit")
             (done,) = self._ask(("EXEC",))
             if done is None:

@@ -50,7 +50,7 @@ class AtSavepoints:
             Unanswerable: SERVE-027, the savepoint has no version of the output.
         """
         savepoint = self._savepoint(readable.operator.name, name)
-        snapshot: Snapshot = self._kept(readable.name, name, lambda: self._copied(readable, savepoint))
+        snapshot: Snapshot = self._cached(readable.name, name, lambda: self._copied(readable, savepoint))
         return snapshot
 
     def state(self, of: Stateful, name: str) -> CommittedState:
@@ -63,7 +63,7 @@ class AtSavepoints:
         """
         savepoint = self._savepoint(of.name, name)
         manifest = savepoint.manifest
-        state: CommittedState = self._kept(
+        state: CommittedState = self._cached(
             f"state of {of.name}",
             name,
             lambda: of_savepoint(of, savepoint.path, manifest.batch, manifest.version, name),
@@ -80,7 +80,7 @@ class AtSavepoints:
                 f"savepoint '{name[:200]}'", f"a savepoint of '{operator}'", "none", fix, code="SERVE-025"
             ) from error
 
-    def _kept(self, of: str, name: str, make: Callable[[], Any]) -> Any:
+    def _cached(self, of: str, name: str, make: Callable[[], Any]) -> Any:
         with self._lock:
             key = of, name
             if key not in self._made:
@@ -92,20 +92,20 @@ class AtSavepoints:
 
     def _copied(self, readable: Readable, savepoint: Savepoint) -> Snapshot:
         where = f"output '{readable.name}' at savepoint '{savepoint.id}'"
-        held = next((one for one in savepoint.manifest.outputs if one.table == readable.name), None)
-        if held is None:
+        saved = next((one for one in savepoint.manifest.outputs if one.table == readable.name), None)
+        if saved is None:
             fix = "Take a later savepoint: floodmark savepoint list"
             raise Unanswerable(where, "a version of the output", "none", fix, code="SERVE-027")
         fix = "Take a later savepoint: floodmark savepoint list"
-        if not is_there(self.lake, held):
+        if not is_there(self.lake, saved):
             got = "another table of that name, made since"
             raise Gone(where, "the table of the savepoint", got, fix, code="SERVE-026")
         try:
             copy = Copy(readable, self.lake, self.folder / uuid4().hex)
-            snapshot = copy.at(held.version)
+            snapshot = copy.at(saved.version)
         except (DeltaError, FileNotFoundError) as error:
             got = "files that were removed"
-            raise Gone(where, f"version {held.version} of the table", got, fix, code="SERVE-026") from error
+            raise Gone(where, f"version {saved.version} of the table", got, fix, code="SERVE-026") from error
         as_of = replace(snapshot.as_of, savepoint=savepoint.id, watermark=savepoint.manifest.watermark)
         return replace(
             snapshot, as_of=replace(as_of, version=savepoint.manifest.version, batch=savepoint.manifest.batch)

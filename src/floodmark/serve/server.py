@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from floodmark.core.errors import SetupError
 from floodmark.serve.app import Answers, refused
@@ -35,11 +35,15 @@ _STARTING_SECONDS = 30.0
 _CLOSING_SECONDS = 5
 
 
-class _Protocol(H11Protocol):
-    """A connection that is closed if the head of a request does not come in time, or is none."""
+class _Protocol(HttpToolsProtocol):
+    """A connection that ends if the head of a request does not come in time, is too long, or is none."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _is_head = True
+    """The head of a request is not complete."""
     _is_refused = False
+    _bytes = 0
+    """Of the head, at most."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
@@ -47,14 +51,27 @@ class _Protocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Begin to wait for the end of a head, or stop."""
+        """Read on, unless the head is too long."""
         if self._is_refused:  # the client reads the answer only after it has sent all
             return
+        self._bytes += len(data)
+        if self._is_head and self._bytes > _HEAD_BYTES:
+            self.send_400_response(f"more than {_HEAD_BYTES} bytes of a URL and headers")
+            return
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting()
-        elif self._deadline is None:
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the end of a head."""
+        super().on_message_begin()
+        self._is_head = True
+        if self._deadline is None:
             self._wait()
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        self._is_head, self._bytes = False, 0
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -63,7 +80,7 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, or has too long a head; the rest of it is not read, and the connection ends soon."""
-        fix = f"Send at most {_HEAD_BYTES} bytes of a URL and headers; ask for long keys by POST .../lookup."
+        fix = "Send a request of HTTP/1.1; ask for long keys by POST .../lookup."
         answer = refused(Malformed("request", "one of HTTP", msg, fix, code="SERVE-018"))
         head = (
             f"HTTP/1.1 400 Bad Request\r\ncontent-type: {answer.media_type}\r\ncontent-length: {len(answer.body)}\r\n"
@@ -83,8 +100,7 @@ class _Protocol(H11Protocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+        self.transport.close()
 
 
 @contextmanager
@@ -114,7 +130,6 @@ def serving(service: Service, tokens: Tokens, host: str, port: int) -> Iterator[
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_CLOSING_SECONDS,
         limit_concurrency=_CONNECTIONS,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True, name="serve-http")
