@@ -67,9 +67,10 @@ class Run:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         part = _Part(batch, tuple(stored(batch.column(name)) for name in self.keys), batch.column(HAS))
-        for number in range(0, batch.num_rows, _EVERY):
-            self._marks.append(part.key(number))
-            self._at.append((len(self._parts), number))
+        numbers = range(0, batch.num_rows, _EVERY)
+        marked = [map(ordered, column.take(pa.array(numbers)).to_pylist()) for column in part.keys]
+        self._marks += zip(*marked, strict=True)
+        self._at += [(len(self._parts), number) for number in numbers]
         self._parts.append(part)
         self.rows += batch.num_rows
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from floodmark.cli.shell.console import Console
@@ -11,6 +13,9 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.core.errors import SetupError
+
+_SWITCH_SECONDS = 0.0005
+"""Longest time for which Python copies a commit before it answers: a tenth of its own setting."""
 
 
 @click.command()
@@ -45,6 +50,7 @@ def serve(invocation: Invocation, *, outputs: tuple[str, ...], host: str, port: 
     from floodmark.serve.service import Service
     from floodmark.serve.tokens import Tokens, secret_of
 
+    sys.setswitchinterval(_SWITCH_SECONDS)
     secrets = Tokens([secret_of(text) for text in tokens])
     lake = Lake.of(opened.workspace.settings)
     with Scratch() as scratch:
