@@ -12,7 +12,20 @@ from types import ModuleType
 from small_lake import TOTALS
 from streams import PLAIN
 
-from floodmark import Connector, Delivery, DeltaTable, Files, Kafka, Rows, SqlTable, ToFiles, ToKafka, ToSql, ToWebhook
+from floodmark import (
+    Connector,
+    Delivery,
+    DeltaTable,
+    Files,
+    Kafka,
+    Rows,
+    SqlTable,
+    ToFiles,
+    ToKafka,
+    ToRedis,
+    ToSql,
+    ToWebhook,
+)
 from floodmark.spec.assets.delivery import Guarantee, routes
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.debezium import Debezium
@@ -39,6 +52,12 @@ DELIVERIES: tuple[tuple[str, Delivery, Operator, str], ...] = (
         ToSql("sqlite://"),
         TOTALS,
         "tests/embedded/test_deliveries.py::test_a_table_has_the_last_values_after_each_step",
+    ),
+    (
+        "`ToRedis`",
+        ToRedis("redis://x"),
+        TOTALS,
+        "tests/embedded/test_redis.py::test_keys_have_the_last_values_after_each_step",
     ),
     (
         "`ToKafka`",
