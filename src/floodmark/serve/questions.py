@@ -15,7 +15,7 @@ MOST_ROWS = 10_000
 """Most rows of a page."""
 _ROWS = 1_000
 """Rows of a page by default."""
-LONGEST = 65_536
+LONGEST = 32_768
 """Most characters of the parameters of a URL."""
 _PLAIN = ("null", "limit", "format", "as_of", "cursor")
 
