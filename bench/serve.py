@@ -65,7 +65,7 @@ def beside_serve(lake: str, folder: str) -> None:
     sys.setswitchinterval(0.0005)  # as the verb does
     source = data.source(Path(folder))
     workspace = fm.Workspace(sources=[source], operators=[views], settings=fm.Settings(lake=lake, engine="embedded"))
-    with serving(Service(workspace, Lake(lake), Path(folder)), Tokens([]), "127.0.0.1", 0) as url:
+    with serving(Service(workspace, Lake(lake), Path(folder), apart=True), Tokens([]), "127.0.0.1", 0) as url:
         print(url, flush=True)
         time.sleep(1e6)
 
@@ -136,7 +136,9 @@ def asking(kind: str, address: str, keys: str) -> None:
         loop.run_in_executor(None, sys.stdin.read).add_done_callback(lambda _: stop.set())
         return await ask(requests, connect, read, stop)
 
-    print(json.dumps(asyncio.run(run())))
+    begun = time.perf_counter()
+    times = asyncio.run(run())
+    print(json.dumps({"seconds": time.perf_counter() - begun, "times": times}))
 
 
 # ---- the measurement
@@ -227,14 +229,18 @@ def measured(case: str, sail: Sail, logs: Path, events: int) -> dict[str, Any]:
         }
         if client is not None:
             time.sleep(5)
-            times = json.loads(client.communicate("")[0])
-            row |= {"questions": len(times), **{f"{n} ms": v for n, v in quantiles(times).items()}}
+            answered = json.loads(client.communicate("")[0])
+            times = answered["times"]
+            row |= {
+                "questions": len(times),
+                "questions/s": round(len(times) / answered["seconds"]),
+                **{f"{n} ms": v for n, v in quantiles(times).items()},
+            }
         for name, process in (("beside CPU s", child), ("server CPU s", server)):
             if process is not None:
-                seen = psutil.Process(process.pid)
-                used = seen.cpu_times()
-                row[name] = round(used.user + used.system, 1)
-                row[name.replace("CPU s", "MB")] = round(seen.memory_full_info().uss / 1e6)
+                parts = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                row[name] = round(sum(sum(part.cpu_times()[:2]) for part in parts), 1)
+                row[name.replace("CPU s", "MB")] = round(sum(part.memory_full_info().uss for part in parts) / 1e6)
                 process.kill()
                 process.wait()
         return row

@@ -72,9 +72,11 @@ class Asked:
 
 
 @contextmanager
-def asked(workspace: fm.Workspace, lake: Lake, folder: Path, secrets: Sequence[Secret] = ()) -> Iterator[Asked]:
+def asked(
+    workspace: fm.Workspace, lake: Lake, folder: Path, secrets: Sequence[Secret] = (), *, apart: bool = False
+) -> Iterator[Asked]:
     """A service over a lake, at a free port."""
-    service = Service(workspace, lake, folder)
+    service = Service(workspace, lake, folder, apart=apart)
     with serving(service, Tokens(list(secrets)), "127.0.0.1", 0) as url:
         yield Asked(url, service)
 

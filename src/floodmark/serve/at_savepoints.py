@@ -101,7 +101,7 @@ class AtSavepoints:
             got = "another table of that name, made since"
             raise Gone(where, "the table of the savepoint", got, fix, code="SERVE-026")
         try:
-            copy = Copy(readable, self.lake, self.folder / uuid4().hex)
+            copy = Copy(readable.followed, self.lake, self.folder / uuid4().hex)
             snapshot = copy.at(saved.version)
         except (DeltaError, FileNotFoundError) as error:
             got = "files that were removed"

@@ -25,7 +25,7 @@ from floodmark.lake.stream.delivered import Delivered
 from floodmark.lake.table import entries
 from floodmark.lake.table.commits import BoundedRun, MicroBatch, Restored, decode
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.serve.readable import Readable
+from floodmark.serve.readable import Followed
 from floodmark.serve.runs import Run, write
 from floodmark.serve.snapshot import AsOf, Snapshot
 
@@ -43,14 +43,16 @@ class Copy:
     """The copy of one output.
 
     Args:
-        readable: the output.
+        followed: the output.
         lake: of its table.
         folder: for the files of the copy.
+        answers: whether snapshots answer in this process; otherwise another one opens their files, and removes them.
     """
 
-    readable: Readable
+    followed: Followed
     lake: Lake
     folder: Path
+    answers: bool = True
     snapshot: Snapshot | None = field(default=None, init=False)
     """The results as of the last commit that is copied; None before the first. Replaced, never changed."""
     checked_at: int = field(default=0, init=False)
@@ -60,12 +62,12 @@ class Copy:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._log = Log(self.readable.route, self.lake, self.folder)
+        self._log = Log(self.followed.route, self.lake, self.folder)
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of the files: those of the output, and whether there is a result."""
-        return arrow_schema(self.readable.output.schema).append(pa.field(HAS, pa.bool_()))
+        return arrow_schema(self.followed.output.schema).append(pa.field(HAS, pa.bool_()))
 
     def follow(self) -> bool:
         """Copy the next commits, if there are some. Returns False if there are none."""
@@ -91,7 +93,7 @@ class Copy:
         """
         changes = self._log.whole(version)
         run = self._written(changes)
-        return Snapshot(self._as_of(changes.position), (run,) if run else (), self.readable.output.schema.names)
+        return Snapshot(self._as_of(changes.position), (run,) if run else (), self.followed.output.schema.names)
 
     def _next(self) -> Changes | None:
         return self._log.next(self._at)
@@ -105,13 +107,15 @@ class Copy:
     def _take(self, run: Run | None, changes: Changes) -> None:
         old = () if changes.whole or self.snapshot is None else self.snapshot.runs
         runs = self._merged([*([run] if run else ()), *old])
-        self.snapshot = Snapshot(self._as_of(changes.position), tuple(runs), self.readable.output.schema.names)
+        if run is not None and run not in runs and not self.answers:
+            run.file.unlink()  # merged at once: no other process knows of it
+        self.snapshot = Snapshot(self._as_of(changes.position), tuple(runs), self.followed.output.schema.names)
         self._at = changes.position
 
     def _as_of(self, position: Delivered) -> AsOf:
         version, batch = self._written_by(position.version)
         return AsOf(
-            output=self.readable.name,
+            output=self.followed.name,
             table=position.table,
             commit=position.version,
             committed_at=position.at,
@@ -122,7 +126,7 @@ class Copy:
 
     def _written_by(self, commit: int) -> tuple[str, int | None]:
         """(version of the operator, micro-batch) of the last commit that tells of one, up to a version."""
-        path = self.lake.output(self.readable.name)
+        path = self.lake.output(self.followed.name)
         for entry in entries.backwards(path, commit):
             record = decode(entries.commit_info(entry).get("userMetadata"), f"commit {entry.version} of table {path}")
             if isinstance(record, MicroBatch | Restored):
@@ -135,7 +139,7 @@ class Copy:
 
     @property
     def _order(self) -> str:
-        return ", ".join(f"{quoted(name)} NULLS FIRST" for name in self.readable.key_names)
+        return ", ".join(f"{quoted(name)} NULLS FIRST" for name in self.followed.key_names)
 
     def _file(self) -> Path:
         return self.folder / f"{uuid4().hex}.arrow"
@@ -143,12 +147,12 @@ class Copy:
     def _written(self, changes: Changes) -> Run | None:
         """The changes as a run; None for no change."""
         assert changes.columns is not None
-        return self._run(changes.columns(self.schema.names, self.readable.key_names, _READ))
+        return self._run(changes.columns(self.schema.names, self.followed.key_names, _READ))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Run | None:
         file = self._file()
         write(file, self.schema, batches)
-        run = Run(file, self.readable.key_names)
+        run = Run(file, self.followed.key_names, self.answers)
         return run if run.rows else None
 
     def _merged(self, runs: list[Run]) -> list[Run]:
@@ -166,7 +170,7 @@ class Copy:
             for age, run in enumerate(runs):
                 database.register(f"run{age}", run.table)
             union = " UNION ALL ".join(f"SELECT *, {age} AS _age FROM run{age}" for age in range(len(runs)))
-            keys = ", ".join(map(quoted, self.readable.key_names))
+            keys = ", ".join(map(quoted, self.followed.key_names))
             names = ", ".join(map(quoted, self.schema.names))
             query = (
                 f"SELECT {names} FROM (SELECT * FROM ({union}) QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY _age) = 1) "

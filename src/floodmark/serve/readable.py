@@ -16,6 +16,29 @@ from floodmark.spec.windowing.windows import Count
 from floodmark.spec.workspace import Workspace
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An output whose log a copy follows; without code of the user's, so that it can be handed to another process.
+
+    Args:
+        route: the output as a delivery of last values.
+        key_names: names of the key columns.
+    """
+
+    route: Route
+    key_names: tuple[str, ...]
+
+    @property
+    def output(self) -> Output:
+        """The output."""
+        return self.route.output
+
+    @property
+    def name(self) -> str:
+        """Name of its table."""
+        return self.route.output.table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
     """An output that can be asked by key.
@@ -41,10 +64,12 @@ class Readable:
         return tuple(key.name for key in self.keys)
 
     @property
-    def route(self) -> Route:
-        """The output as a delivery of last values, which follows its log."""
+    def followed(self) -> Followed:
+        """What a copy needs to know of it."""
+        stripped = Operator(self.operator.name, (), (), isolation=self.operator.isolation)
         output = replace(self.output, revisable=True)
-        return Route(name=f"serve_{self.name}", operator=self.operator, output=output, delivery=Delivery())
+        route = Route(name=f"serve_{self.name}", operator=stripped, output=output, delivery=Delivery())
+        return Followed(route, self.key_names)
 
 
 def readable(workspace: Workspace) -> dict[str, Readable]:

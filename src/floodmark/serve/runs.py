@@ -42,12 +42,14 @@ class Run:
     """Results of a file, at most one of a key.
 
     Args:
-        file: of the results, which goes with the run.
+        file: of the results.
         keys: names of the key columns, in order.
+        goes: whether the file goes with the run; otherwise another process removes it.
     """
 
     file: Path
     keys: Sequence[str]
+    goes: bool = True
     rows: int = field(init=False, default=0)
     _parts: list[_Part] = field(init=False, default_factory=list)
     _marks: list[Key] = field(init=False, default_factory=list)
@@ -63,7 +65,8 @@ class Run:
                 self._add(batch)
 
     def __del__(self) -> None:
-        self.file.unlink(missing_ok=True)  # what is mapped stays until nothing refers to it
+        if self.goes:
+            self.file.unlink(missing_ok=True)  # what is mapped stays until nothing refers to it
 
     def _add(self, batch: pa.RecordBatch) -> None:
         part = _Part(batch, tuple(stored(batch.column(name)) for name in self.keys), batch.column(HAS))

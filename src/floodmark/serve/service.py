@@ -8,13 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
 
-from floodmark.core.errors import FloodmarkError, described
 from floodmark.lake.folder.paths import Lake
 from floodmark.serve.at_savepoints import AtSavepoints
 from floodmark.serve.copies import Copy
+from floodmark.serve.following import Following, Mirror, Update, pause_of, process
 from floodmark.serve.keyed_state import CommittedState, Stateful, committed, stateful
 from floodmark.serve.keyed_state import named as named_state
 from floodmark.serve.readable import Readable, named, readable
@@ -23,12 +24,10 @@ from floodmark.serve.runs import Key
 from floodmark.serve.snapshot import Snapshot
 from floodmark.spec.workspace import Workspace
 
-_LOOK_SECONDS = 0.1
-"""Seconds between two looks for commits, of tables on a disk."""
-_LOOK_BUCKET_SECONDS = 1.0
-"""As above, of tables in a bucket, where a look is some requests."""
-_RETRY_SECONDS = 5.0
-"""Seconds after which an output whose log could not be read is looked at again."""
+_AGAIN_SECONDS = 1.0
+"""Seconds after which a process that has ended is started again."""
+_LISTEN_SECONDS = 0.2
+"""Longest wait for an update before the service looks whether it is to stop."""
 _CURSOR_SECONDS = 60.0
 _STATE_TRIES = 5
 """Reads of a state whose files its stream replaces meanwhile."""
@@ -63,7 +62,8 @@ class Service:
         lake: of their tables.
         folder: for the files of the copies.
         only: names of the outputs that are copied; all that can be asked by default.
-        say: told what is out of the ordinary, for people.
+        say: called with what is out of the ordinary, for people.
+        apart: whether copies are made in a process of their own, so that they take no time of this one.
     """
 
     workspace: Workspace
@@ -71,13 +71,12 @@ class Service:
     folder: Path
     only: Iterable[str] = ()
     say: Callable[[str], None] = lambda _: None
+    apart: bool = False
     outputs: dict[str, Readable] = field(init=False)
-    copies: dict[str, Copy] = field(init=False)
+    copies: dict[str, Mirror] = field(init=False)
     states: dict[str, Stateful] = field(init=False)
     _at_savepoints: AtSavepoints = field(init=False)
     _committed: dict[str, CommittedState] = field(init=False, default_factory=dict)
-    _failed: dict[str, tuple[float, str]] = field(init=False, default_factory=dict)
-    """Output -> (when it is looked at again, why its log could not be read)."""
     _cursors: OrderedDict[str, Cursor] = field(init=False, default_factory=OrderedDict)
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -85,7 +84,7 @@ class Service:
         self.outputs, self.states = readable(self.workspace), stateful(self.workspace)
         self._at_savepoints = AtSavepoints(self.lake, self.folder / "savepoints")
         chosen = [named(self.workspace, self.outputs, name).name for name in self.only] or list(self.outputs)
-        self.copies = {name: Copy(self.outputs[name], self.lake, self.folder / name) for name in chosen}
+        self.copies = {name: Mirror(self.outputs[name].followed) for name in chosen}
 
     # ---- following
 
@@ -99,31 +98,40 @@ class Service:
         """End the thread after the commit at work."""
         self._stop.set()
 
-    def follow(self) -> bool:
-        """Copy what is new of each output. Returns True if something was."""
-        return sum(self._followed(name, copy) for name, copy in self.copies.items()) > 0
-
     def _follow(self) -> None:
-        pause = _LOOK_SECONDS if self.lake.is_local else _LOOK_BUCKET_SECONDS
+        followed = [mirror.followed for mirror in self.copies.values()]
+        if not self.apart:
+            copies = {one.name: Copy(one, self.lake, self.folder / one.name, answers=False) for one in followed}
+            Following(copies, pause_of(self.lake), self._take, self._stop.wait).run()
+            return
+        number = 0
         while not self._stop.is_set():
-            if not self.follow():
-                self._stop.wait(pause)
+            with process(self.lake, followed, self.folder / f"{number}") as connection:
+                self._listen(connection)
+            if not self._stop.wait(_AGAIN_SECONDS):
+                number += 1
 
-    def _followed(self, name: str, copy: Copy) -> bool:
-        failed = self._failed.get(name)
-        if failed is not None and time.monotonic() < failed[0]:
-            return False
-        try:
-            moved = copy.follow()
-        except Exception as error:  # noqa: BLE001 - the other outputs are followed, and this one again
-            reason = str(error) if isinstance(error, FloodmarkError) else described(error)
-            if failed is None or failed[1] != reason:
-                self.say(f"{name}: not followed: {reason}")
-            self._failed[name] = time.monotonic() + _RETRY_SECONDS, reason
-            return False
-        if self._failed.pop(name, None) is not None:
-            self.say(f"{name}: followed again")
-        return moved
+    def _listen(self, connection: Connection) -> None:
+        """Take updates until the other process ends, or the service stops."""
+        while not self._stop.is_set():
+            try:
+                if connection.poll(_LISTEN_SECONDS):
+                    self._take(connection.recv())
+            except (EOFError, ConnectionResetError):
+                if not self._stop.is_set():
+                    self.say(
+                        "what follows the outputs has ended; it is started again, and answers stay as they are until then"
+                    )
+                return
+
+    def _take(self, update: Update) -> None:
+        mirror = self.copies[update.output]
+        before = mirror.failure
+        mirror.take(update)
+        if update.failure and update.failure != before:
+            self.say(f"{update.output}: not followed: {update.failure}")
+        elif before and not update.failure:
+            self.say(f"{update.output}: followed again")
 
     # ---- answering
 
@@ -154,8 +162,7 @@ class Service:
                 f"output '{name}'", "an output that this service copies", "another one", fix, code="SERVE-012"
             )
         if copy.snapshot is None:
-            failed = self._failed.get(name)
-            got = "no table yet, or one that is being copied" if failed is None else failed[1]
+            got = copy.failure or "no table yet, or one that is being copied"
             fix = "Ask again in a second; if its stream has not begun, start it."
             raise NotReady(f"output '{name}'", "a copy of its results", got, fix, code="SERVE-011")
         return copy.snapshot

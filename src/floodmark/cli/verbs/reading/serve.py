@@ -54,7 +54,7 @@ def serve(invocation: Invocation, *, outputs: tuple[str, ...], host: str, port: 
     secrets = Tokens([secret_of(text) for text in tokens])
     lake = Lake.of(opened.workspace.settings)
     with Scratch() as scratch:
-        service = Service(opened.workspace, lake, scratch, outputs, console.note)
+        service = Service(opened.workspace, lake, scratch, outputs, console.note, apart=True)
         with stopping(console, "the answers at work") as stop, serving(service, secrets, host, port) as address:
             console.say(f"answers at {address}, described there; outputs: {', '.join(service.copies) or 'none'}")
             stop.wait()
