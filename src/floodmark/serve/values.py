@@ -144,7 +144,7 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
         rounded = value.quantize(Decimal(1).scaleb(-scale))
     if rounded != value or len(rounded.as_tuple().digits) > precision:
         raise ValueError(msg)
-    return rounded + 0  # no negative zero
+    return rounded or Decimal(0)  # no negative zero; a sum would round to the digits of the context
 
 
 def _double(text: str) -> float:
@@ -161,10 +161,13 @@ def _double(text: str) -> float:
 def _single(text: str) -> float:
     value = _double(text)
     try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
+        single = float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
+        single = math.inf
+    if math.isinf(single) and not math.isinf(value):
         msg = "a number within the range of the type"
-        raise ValueError(msg) from None
+        raise ValueError(msg)
+    return single
 
 
 def _boolean(text: str) -> bool:
