@@ -40,6 +40,7 @@ def programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return modules
 
 
+@pytest.mark.feature("Q6")
 def test_the_programs_of_the_page_deliver(sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_DATABASE", f"sqlite:///{tmp_path}/shop.db")
     shop, own = programs(tmp_path, monkeypatch)

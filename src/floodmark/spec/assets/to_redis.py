@@ -27,7 +27,7 @@ class ToRedis(Delivery):
         password: where it is, if the URL has none.
 
     Raises:
-        DefinitionError: DEFINITION-410, a setting; 298, a password that is written out.
+        DefinitionError: DEFINITION-410, a setting; 338, no URL; 339, a password that is no reference; 298, one that is written out.
     """
 
     implementation: ClassVar[str] = "floodmark.deliveries.redis:RedisSink"
@@ -41,7 +41,7 @@ class ToRedis(Delivery):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        scheme = dialect_of(self.url, self.password, "ToRedis", code="DEFINITION-410")
+        scheme = dialect_of(self.url, self.password, "ToRedis")
         if scheme not in {"", *SCHEMES}:
             fix = 'For example "redis://cache:6379/0".'
             raise DefinitionError("ToRedis, url", f"a URL of {', '.join(SCHEMES)}", scheme, fix, code="DEFINITION-410")
