@@ -185,10 +185,21 @@ def test_a_token_is_asked_for_and_may_be_withdrawn_or_expire(lake: Lake, tmp_pat
             "b" * 20: (401, "SERVE-006"),
         }
         assert ask.get("/v1/outputs", token="c" * 20)[0] == 200
+        assert [ask.raw(path, token="")[0] for path in ("/", "/openapi.json", "/live")] == [401, 401, 200]
         assert ask.get("/v1/outputs/totals", key("a"), token="a" * 20)[0] == 200
         file.write_text("c" * 20)
         time.sleep(1.2)
         assert ask.get("/v1/outputs", token="a" * 20)[0] == 401
+
+
+def test_a_name_that_another_site_has_made_to_lead_here_is_refused(ask: Asked) -> None:
+    host, port = ask.url[7:].split(":")
+    answers = []
+    for name in ("evil.example.com", f"evil.example.com:{port}", "", f"localhost:{port}", "127.0.0.1"):
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(f"GET /v1/outputs HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+            answers.append(client.recv(100).split()[1])
+    assert answers == [b"401", b"401", b"401", b"200", b"200"]
 
 
 def test_beyond_this_machine_a_token_is_needed(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

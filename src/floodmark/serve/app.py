@@ -65,8 +65,8 @@ class Answers:
         """The application."""
         routes = [
             Route("/live", self._live),
-            Route("/", self._page),
-            Route("/openapi.json", self._openapi),
+            Route("/", self._guarded(self._page)),
+            Route("/openapi.json", self._guarded(self._openapi)),
             Route("/v1/outputs", self._guarded(self._outputs)),
             Route("/v1/outputs/{output}", self._guarded(self._rows)),
             Route("/v1/outputs/{output}/bulk", self._guarded(self._bulk)),
@@ -202,6 +202,7 @@ class Answers:
         async def guarded(request: Request) -> Response:
             try:
                 self.tokens.check(request.headers.get("Authorization"), time.time_ns() // 1_000_000)
+                self.tokens.check_host(request.headers.get("Host", ""))
                 return await handler(request)
             except FloodmarkError as error:
                 return refused(error)

@@ -81,7 +81,7 @@ class Copy:
             run = self._written(changes)
         except FileNotFoundError:  # a clean-up has removed files since they were listed
             self._at = None if self._at is None else replace(self._at, table="")
-            return True
+            return False
         self._take(run, changes)
         return True
 

@@ -58,6 +58,20 @@ class Tokens:
             got = f"one that was valid up to {describe(until)}"
             raise Unauthorized("Authorization", "a token that is valid", got, fix, code="SERVE-006")
 
+    def check_host(self, header: str) -> None:
+        """Refuse a name that another site has made to lead here, where no token is asked for: a browser would show that site the answers.
+
+        Args:
+            header: ``Host`` of the question.
+
+        Raises:
+            Unauthorized: SERVE-031.
+        """
+        host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
+        if not self.secrets and host.strip("[]").lower() not in LOCAL:
+            fix = f"Ask by one of these names: {', '.join(sorted(LOCAL))}; or name a token: floodmark serve --token env:NAME"
+            raise Unauthorized("Host", "a name of this machine's loopback", host[:200], fix, code="SERVE-031")
+
     def prepare(self, host: str) -> None:
         """Refuse to listen where others reach the service, unless there is a token; and a secret without one.
 
