@@ -1,4 +1,4 @@
-# make demo | demo ENGINE=both | up | up SPEED=1day/s | test | test-fast | test-airflow | soak | bench | parity | lint | docs | clean | setup.
+# make demo | demo ENGINE=both | demo KAFKA=host:port | up | up SPEED=1day/s | test | test-fast | test-airflow | soak | bench | parity | lint | docs | clean | setup.
 # Each sets up in .venv what it needs, once (bootstrap.py): demo and up without Java and without Spark.
 .PHONY: demo up test test-fast test-airflow soak bench parity lint docs clean setup
 SHELL := /bin/bash
@@ -18,7 +18,8 @@ $(SETS): requirements.lock pyproject.toml
 
 # whatever the shell says about compiled code: without it each of the demo's processes would compile all that it imports
 demo: $(if $(filter both,$(ENGINE)),.venv/.spark,.venv/.base)
-	env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m demo $(if $(filter both,$(ENGINE)),--with-spark)
+	@$(if $(KAFKA),.venv/bin/python -c "import confluent_kafka" 2>/dev/null || .venv/bin/python -m pip install -q -c requirements.lock confluent-kafka)
+	env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m demo $(if $(filter both,$(ENGINE)),--with-spark) $(if $(KAFKA),--kafka $(KAFKA))
 
 # make up SPEED=1day/s: the year's files arrive while it runs, as fast as that; without SPEED all of them are there
 up: .venv/.dagster

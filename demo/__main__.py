@@ -42,21 +42,36 @@ _ROOT = Path(__file__).resolve().parents[1]
     "--keep", is_flag=True, help="Leave the lakes (0.2 GB) there afterwards; the inbox and the report always stay."
 )
 @click.option("--with-spark", is_flag=True, help="On Spark too, which needs Java 17 or newer.")
+@click.option("--kafka", metavar="HOST:PORT", default="", help="Send the rows through Kafka before they land.")
 @click.option("--open", "open_report", is_flag=True, help="Open the report in a browser.")
 @shared
 @pass_invocation
 def demo(
-    invocation: Invocation, *, days: int | None, folder: Path, keep: bool, with_spark: bool, open_report: bool
+    invocation: Invocation,
+    *,
+    days: int | None,
+    folder: Path,
+    keep: bool,
+    with_spark: bool,
+    open_report: bool,
+    kafka: str,
 ) -> None:
     """A year of New York's departures: bounded, unbounded through a kill, and in DuckDB; all answers must agree. Then two predictors as an experiment."""
     folder = folder.absolute()
     _prepare(folder)
     with _alone(folder):
-        _run(invocation, days, folder, keep=keep, with_spark=with_spark, open_report=open_report)
+        _run(invocation, days, folder, keep=keep, with_spark=with_spark, open_report=open_report, kafka=kafka)
 
 
 def _run(
-    invocation: Invocation, days: int | None, folder: Path, *, keep: bool, with_spark: bool, open_report: bool
+    invocation: Invocation,
+    days: int | None,
+    folder: Path,
+    *,
+    keep: bool,
+    with_spark: bool,
+    open_report: bool,
+    kafka: str,
 ) -> None:
     """Run the demo in a folder that is prepared."""
     console = Console(as_json=invocation.json)
@@ -80,6 +95,7 @@ def _run(
             days=days,
             engines=engines,
             engine=cache(lambda name: computing(opened, console, name)),
+            kafka=kafka,
         )
     finally:
         if not keep:  # also of a demo that failed, such as on a full disk

@@ -51,6 +51,8 @@ def _head(outcome: Outcome) -> Iterator[str]:
     yield f'<h1>floodmark demo: <span class="{"bad" if outcome.problems else "good"}">{verdict}</span></h1>'
     days = "The year 2013" if outcome.days is None else f"The first {outcome.days} days of 2013"
     yield f"<p>{days} of departures from New York, {outcome.rows:,} flights, each landed when it became known.</p>"
+    if outcome.kafka:
+        yield f"<p>The rows went through Kafka at {escape(outcome.kafka)}: a message per line of the files, landed from the topics. DuckDB has read the files.</p>"
     yield from (f"<p>T{killed(engine, one)[1:]}.</p>" for engine, one in outcome.followed.items())
     yield from (f'<p class="bad">{escape(problem)}</p>' for problem in outcome.problems)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
@@ -17,10 +18,12 @@ from demo.oracle import Oracle
 from demo.places import MODES, Places, Progress
 from demo.predictors import Contest, contest
 from demo.tables import commits, final, read, without_stamps
+from demo.topics import from_topic, topics
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator, Output
+from floodmark.spec.rows.source import Source
 from floodmark.spec.values.run import RunResult
 from floodmark.spec.workspace import Engine, Workspace
 
@@ -75,6 +78,7 @@ class Outcome:
     answers: dict[str, pa.Table] = field(default_factory=dict)
     contest: Contest | None = None
     seconds: float = 0.0
+    kafka: str = ""
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -132,6 +136,7 @@ def run_demo(
     days: int | None,
     engines: Sequence[Engine],
     engine: Callable[[Engine], Computing],
+    kafka: str = "",
 ) -> Outcome:
     """Run it.
 
@@ -142,13 +147,17 @@ def run_demo(
         days: the first so many days of flights; the year when None.
         engines: those that compute, each in both modes.
         engine: one of them, or the embedded one, whose session starts when it is needed.
+        kafka: ``host:port`` of a broker, through which the rows of the inbox go before they land; empty for none.
     """
-    begun, outcome = time.monotonic(), Outcome(days=days)
+    begun, outcome = time.monotonic(), Outcome(days=days, kafka=kafka)
     known = [asset for asset in workspace.operator_assets if asset.operator.name in Oracle.OPERATORS]
     workspace = Workspace(sources=workspace.source_assets, operators=known, settings=workspace.settings)
     with progress.step("writing the inbox"):
         write_inbox(places.inbox, days=days)
-    outcome.landed.extend(_land(engine("embedded"), workspace, places, progress))
+    if kafka:
+        outcome.landed.extend(_land_topics(engine("embedded"), workspace, places, progress, kafka))
+    else:
+        outcome.landed.extend(_land(engine("embedded"), workspace.sources, places, progress))
     for name in engines:
         _run_both(workspace, places, progress, outcome, engine(name))
     with progress.step("asking DuckDB, and comparing row by row"):
@@ -193,8 +202,19 @@ def stop_spark() -> None:
         stop_session(spark)
 
 
-def _land(computing: Computing, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
-    for source in workspace.sources:
+def _land_topics(
+    computing: Computing, workspace: Workspace, places: Places, progress: Progress, kafka: str
+) -> list[Landed]:
+    """Land the rows of the inbox from topics of Kafka, into which they are sent first."""
+    with ExitStack() as stack:
+        with progress.step(f"sending the inbox to Kafka at {kafka}"):
+            names = stack.enter_context(topics(places.inbox, kafka))
+        sources = [from_topic(source, names[source.name], kafka) for source in workspace.sources]
+        return list(_land(computing, sources, places, progress))
+
+
+def _land(computing: Computing, sources: Iterable[Source], places: Places, progress: Progress) -> Iterator[Landed]:
+    for source in sources:
         begun = time.monotonic()
         with progress.step(f"landing {source.name}"):
             result = computing.land(source, places.landed, end=True, workspace=places.inbox.parent)

@@ -8,6 +8,7 @@ from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.assets.store import Store
 from floodmark.spec.assets.to_files import ToFiles
 from floodmark.spec.assets.to_kafka import ToKafka
+from floodmark.spec.assets.to_lake import ToLake
 from floodmark.spec.assets.to_redis import ToRedis
 from floodmark.spec.assets.to_sql import ToSql
 from floodmark.spec.assets.to_webhook import ToWebhook
@@ -157,6 +158,7 @@ __all__ = [
     "Timer",
     "ToFiles",
     "ToKafka",
+    "ToLake",
     "ToRedis",
     "ToSql",
     "ToWebhook",

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 from filelock import FileLock
 
+from assets.flights import flights, weather
 from demo.__main__ import demo
 from demo.comparison import Comparison
+from demo.inbox import write_inbox
 from demo.run import Compared, Outcome, lines
+from demo.topics import from_topic, topics
+from floodmark.core.errors import SetupError
+from floodmark.engines.embedded.landing.run import land
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.values.run import RunResult
+from floodmark.spec.values.schema import ROW
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
 
 
 def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:
@@ -78,3 +93,35 @@ def test_a_year_without_late_rows_is_a_problem_and_a_day_is_not() -> None:
         found.lateness = {"hourly": {"late": 2, "refired": 0, "dropped": 2}}
     assert year.problems == ["no refired row in the whole year; the demo proves nothing about them"]
     assert day.problems == []
+
+
+def test_rows_that_went_through_kafka_land_as_those_of_the_files(broker: Broker, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    write_inbox(inbox, days=2)
+    logs: dict[str, list[list[dict[str, object]]]] = {"flights": [], "weather": []}
+    with topics(inbox, broker.servers) as names:
+        for asset in (flights, weather):
+            for number, source in enumerate(
+                (asset.source, from_topic(asset.source, names[asset.source.name], broker.servers))
+            ):
+                lake = Lake(str(tmp_path / f"lake{number}"))
+                assert land(_no_engine, source, lake, end=True, workspace=tmp_path).quarantined == 0
+                rows = (
+                    DeltaTable(lake.log(source.name))
+                    .to_pyarrow_table()
+                    .filter(pc.equal(pc.field("_kind"), ROW))
+                    .sort_by("_sequence")
+                )
+                logs[source.name].append(rows.drop(["_ingest_time", "_sequence"]).to_pylist())
+    for name, (of_files, of_topic) in logs.items():
+        assert of_files, name
+        assert of_topic == of_files, name
+
+
+def test_a_broker_that_is_away_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="SETUP-171"), topics(tmp_path, "127.0.0.1:1"):
+        pass
+
+
+def _no_engine() -> Sail:
+    raise AssertionError

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,7 @@ def test_each_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     )
     for block in blocks(PAGE):
         assert form(reader.do(block)) == form(block.body)
+    declared = re.findall(r"^```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    text = "".join(declared) + "print(shown.deliveries[0].name, summed.deliveries[0].name)"
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "berlin_shown_to_lake berlin_hourly_to_lake\n"

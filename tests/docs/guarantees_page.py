@@ -22,10 +22,12 @@ from floodmark import (
     SqlTable,
     ToFiles,
     ToKafka,
+    ToLake,
     ToRedis,
     ToSql,
     ToWebhook,
 )
+from floodmark.deliveries.sink import Sink
 from floodmark.spec.assets.delivery import Guarantee, routes
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.debezium import Debezium
@@ -82,6 +84,12 @@ DELIVERIES: tuple[tuple[str, Delivery, Operator, str], ...] = (
         ToFiles("x", changes=True),
         TOTALS,
         "tests/embedded/test_deliveries.py::test_files_have_the_results_after_each_step",
+    ),
+    (
+        "`ToLake`",
+        ToLake("x"),
+        TOTALS,
+        "tests/crash/test_supervised_replica.py::test_replicas_are_streams_that_are_killed_started_again_seen_and_stopped",
     ),
     (
         "`ToWebhook`",
@@ -169,12 +177,18 @@ def _delivery(delivery: Delivery, operator: Operator) -> list[str]:
     place = "where it delivers to" if sink.remembers else "in the lake, behind the changes"
     return [
         EFFECTS[delivery.guarantee],
-        "one commit" if sink.commit_by_commit else "the commits that are there, each result once",
+        _has(sink),
         "updated or deleted" if delivery.retracts else "is refused when it is defined (DEFINITION-331)",
         f"{place}, and in the lake where that forgets it" if sink.remembers and sink.forgets else place,
         "the changes after the first start" if delivery.from_now else "all results",
         "is delivered as the difference" if delivery.revocable else "is told as further changes",
     ]
+
+
+def _has(sink: Sink) -> str:
+    if sink.ships:
+        return "the commits that are there, as they are"
+    return "one commit" if sink.commit_by_commit else "the commits that are there, each result once"
 
 
 def _checks() -> list[str]:

@@ -14,7 +14,7 @@ from floodmark import Operator, Source
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.replicas.adoption import adopt_stream
 from floodmark.lake.replicas.carrying import carry
-from floodmark.lake.replicas.replication import Replication, replicate
+from floodmark.lake.replicas.replication import Replication, reaching, replicate
 from floodmark.lake.restore import savepoints
 
 EVENTS: Source = source([])
@@ -23,8 +23,9 @@ EVENTS: Source = source([])
 def ship(stream: Source | Operator, lake: Lake, target: Lake, rename: str = "") -> int:
     """Replicate a source or an operator; returns the number of commits."""
     replication, shipped = Replication.of(stream, lake, target, rename), list[int]()
-    if not replication.begin():
-        return 0
+    with reaching(replication):
+        if not replication.begin():
+            return 0
     replicate(
         [replication],
         until_caught_up=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import Field, ValidationError
 from stored import rows
 
 from floodmark import Ascending, Contract, EventTime, Files, LocalTime, Source, TimeFormat
@@ -234,3 +235,30 @@ def test_settings_of_files_are_checked_where_they_are_written(setting: str, valu
 def test_a_comma_is_not_both_delimiter_and_decimal() -> None:
     with pytest.raises(DefinitionError, match="DEFINITION-153"):
         Files("in", decimal=",")
+
+
+class Bounded(Contract):
+    at: Annotated[EventTime, LocalTime("America/New_York")] = Field(ge=datetime(2009, 1, 1, tzinfo=UTC))
+
+
+class BoundedText(Contract):
+    at: Annotated[EventTime, TimeFormat("%d.%m.%Y"), LocalTime("Europe/Berlin")] = Field(
+        lt=datetime(2009, 1, 1, tzinfo=UTC)
+    )
+
+
+@pytest.mark.parametrize(
+    ("contract", "value", "fits"),
+    [
+        (Bounded, "2008-12-31T18:59:59", False),
+        (Bounded, "2008-12-31T19:00:00", True),
+        (BoundedText, "31.12.2008", True),
+        (BoundedText, "02.01.2009", False),
+    ],
+)
+def test_a_bound_holds_for_the_instant_of_a_local_time(contract: type[Contract], value: str, fits: bool) -> None:
+    if fits:
+        contract.model_validate({"at": value})
+    else:
+        with pytest.raises(ValidationError):
+            contract.model_validate({"at": value})

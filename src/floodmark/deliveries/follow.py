@@ -23,6 +23,7 @@ from floodmark.lake.table.commits import decode, progress_of
 from floodmark.lake.table.files import rows_of
 from floodmark.lake.table.rows import row_schema
 from floodmark.spec.assets.delivery import Route
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Log:
     @property
     def path(self) -> str:
         """Path of the output's table."""
-        return self.lake.output(self.route.output.table)
+        return self.lake.written(self.route.operator, self.route.output.table)
 
     def newest(self) -> int | None:
         """Version of the newest commit; None if there is no table."""
@@ -245,7 +246,8 @@ class Log:
     def _current(self) -> dataset.Dataset | None:
         """The table of last values, where it shows committed values only."""
         current = self.route.output.current
-        if current is None or self.route.operator.isolation != "read_committed":
+        operator = self.route.operator
+        if current is None or not isinstance(operator, Operator) or operator.isolation != "read_committed":
             return None
         try:
             return DeltaTable(self.lake.output(current.table)).to_pyarrow_dataset(schema=self._schema)

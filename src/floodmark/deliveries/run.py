@@ -132,7 +132,7 @@ class _Run:
     def _begin(self) -> None:
         self.sink.prepare()
         noted = delivered.delivered(self.lake, self.route.name)
-        self.at = self.sink.position() if self.sink.remembers else noted
+        self.at = self.sink.position() if self.sink.remembers and not self.sink.ships else noted
         if self.at is None and self.sink.forgets and noted is not None:
             self.at = replace(noted, table="")
         if self.at is None and self.route.delivery.from_now:
@@ -149,6 +149,8 @@ class _Run:
 
     def _deliver_next(self) -> bool:
         """Deliver the next changes, if there are any. Returns False if there are none yet."""
+        if self.sink.ships:
+            return self._ship_next()
         begun = time.monotonic()
         changes = self._changes()
         if changes is None:
@@ -182,6 +184,45 @@ class _Run:
             )
         )
         return True
+
+    def _ship_next(self) -> bool:
+        """Ship the next commits as they are, if there are any. Returns False if there are none yet."""
+        begun, shipped = time.monotonic(), False
+        for shipment in self.sink.ship(self.lake, self.stop):
+            at = self.at or Delivered()
+            if shipment.first > shipment.version:
+                if at.version < shipment.version:  # a delivery was killed before its note
+                    self.at = replace(at, table=shipment.table, version=shipment.version, name=self.route.output.table)
+                    self._note(self.at)
+                continue
+            shipped = True
+            self.at = replace(
+                at,
+                table=shipment.table,
+                version=shipment.version,
+                number=at.number + 1,
+                progress=at.progress if shipment.progress is None else shipment.progress,
+                at=shipment.at,
+                name=self.route.output.table,
+                lake=self.lake.root,
+            )
+            crash.point("delivery.before_note")
+            self._note(self.at)
+            crash.point("delivery.after_note")
+            waiting = max(0, (self.log.newest() or 0) - shipment.version)
+            seconds, begun = time.monotonic() - begun, time.monotonic()
+            self.on_delivery(
+                Delivery(
+                    position=self.at,
+                    rows=shipment.rows,
+                    retractions=0,
+                    seconds=seconds,
+                    waiting=waiting,
+                    whole=shipment.left_out > 0,
+                    taken_back=False,
+                )
+            )
+        return shipped
 
     def _changes(self) -> Changes | None:
         planned = None if self.sink.remembers else delivered.planned(self.lake, self.route.name)

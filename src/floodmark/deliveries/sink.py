@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from floodmark.core.errors import ConnectorError
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.replicas.shipping import Shipment
 from floodmark.lake.stream.delivered import Delivered
 
 if TYPE_CHECKING:
@@ -68,6 +71,8 @@ class Sink(ABC):
     """Whether the sink, though it remembers, may lose the position after a while; all results are then delivered anew, over what is there."""
     commit_by_commit: ClassVar[bool] = False
     """Whether each delivery has the changes of one commit of the output only."""
+    ships: ClassVar[bool] = False
+    """Whether the sink takes the commits of the table as they are, by ``ship``, and no changes of results."""
 
     @property
     def takes_deletes(self) -> bool:
@@ -100,6 +105,19 @@ class Sink(ABC):
             Altered: what it writes to has changed.
             ConnectorError: it does not take these changes.
         """
+
+    def ship(self, lake: Lake, stop: threading.Event) -> Iterator[Shipment]:
+        """Take commits as they are, of a sink that ``ships``: those that it lacks now.
+
+        Args:
+            lake: of the table.
+            stop: set to end after the shipment at work.
+
+        Raises:
+            Away: the sink cannot be reached, or has no room.
+            FloodmarkError: it does not take these commits.
+        """
+        raise NotImplementedError(type(self).__name__)
 
     def close(self) -> None:  # noqa: B027 - not all sinks hold something
         """Let go of connections."""

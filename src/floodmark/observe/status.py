@@ -145,7 +145,7 @@ def _output(
 
 def _delivery(route: Route, lake: Lake, awaits: str | None) -> dict[str, Any]:
     """How far a delivery has got, as the lake was told last."""
-    table = lake.output(route.output.table)
+    table = lake.written(route.operator, route.output.table)
     base: dict[str, Any] = {"kind": "delivery", "name": route.name, "table": table}
     position = delivered(lake, route.name)
     if position is None:

@@ -435,11 +435,11 @@ def delivery_key(route: Route) -> dg.AssetKey:
     return dg.AssetKey(route.name)
 
 
-def delivery_assets(asset: OperatorAsset, route: Route, location: StepWorkspace) -> dg.AssetsDefinition:
+def delivery_assets(asset: OperatorAsset | SourceAsset, route: Route, location: StepWorkspace) -> dg.AssetsDefinition:
     """The asset of a delivery.
 
     Args:
-        asset: of the operator.
+        asset: of the operator or source.
         route: the delivery, as the workspace has it.
         location: the workspace.
     """
@@ -447,7 +447,7 @@ def delivery_assets(asset: OperatorAsset, route: Route, location: StepWorkspace)
     what = {"transaction": "once", "key": "at least once, each under its key", "append": "at least once"}
     spec = dg.AssetSpec(
         delivery_key(route),
-        deps=[output_key(route.output)],
+        deps=[source_key(asset) if isinstance(asset, SourceAsset) else output_key(route.output)],
         description=f"Changes of {route.output.table}, by {kind}: each takes effect {what[route.delivery.guarantee]}.",
         metadata={"guarantee": route.delivery.guarantee},
         group_name=asset.group,

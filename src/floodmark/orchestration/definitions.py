@@ -23,6 +23,7 @@ from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.rollouts import rollout_definitions
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import version_definitions
+from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.rows.contract import event_time_field
 from floodmark.spec.workspace import Workspace
 
@@ -64,9 +65,10 @@ def build_definitions(
             warnings.simplefilter("ignore", category)
         assets = [source_assets(asset, location) for asset in workspace.source_assets]
         assets += [operator_assets(asset, location, tables) for asset in workspace.operator_assets]
+        delivering: list[SourceAsset | OperatorAsset] = [*workspace.source_assets, *workspace.operator_assets]
         assets += [
             delivery_assets(asset, location.workspace.delivery(route.name), location)
-            for asset in workspace.operator_assets
+            for asset in delivering
             for route in asset.deliveries
         ]
         checks = [source_checks(asset, there) for asset in workspace.source_assets]

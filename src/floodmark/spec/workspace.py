@@ -213,6 +213,7 @@ class Workspace:
         run = tuple(_audited(one, audits) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
         names = [*(asset.source.name for asset in landed), *(asset.operator.name for asset in run)]
+        names += [route.name for source in landed for route in source.deliveries]
         names += [route.name for asset in run for route in asset.deliveries]
         ordered = tuple(sorted(run, key=lambda one: order[id(one.operator)]))
         self.__attrs_init__(landed, ordered, settings, check_alerts(alerts, names))
@@ -303,16 +304,14 @@ class Workspace:
     @property
     def deliveries(self) -> tuple[Route, ...]:
         """Every delivery, upstream first."""
-        return tuple(
-            replace(
-                route,
-                operator=asset.operator,
-                output=asset.operator.output(route.output.name),
-                delivery=route.delivery.located(Path(self.settings.folder)),
-            )
+        of_logs = [route for asset in self.source_assets for route in asset.deliveries]
+        of_outputs = [
+            replace(route, operator=asset.operator, output=asset.operator.output(route.output.name))
             for asset in self.operator_assets
             for route in asset.deliveries
-        )
+        ]
+        folder = Path(self.settings.folder)
+        return tuple(replace(route, delivery=route.delivery.located(folder)) for route in (*of_logs, *of_outputs))
 
     def delivery(self, name: str) -> Route:
         """The delivery of that name; DEFINITION-074, which lists all names, if there is none."""

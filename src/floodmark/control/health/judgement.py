@@ -310,7 +310,7 @@ def watch_of(workspace: Workspace, lake: Lake, name: str) -> Watch:
     """
     route = next((one for one in workspace.deliveries if one.name == name), None)
     if route is not None:
-        table = lake.output(route.output.table)
+        table = lake.written(route.operator, route.output.table)
         return Watch(
             table=table,
             inputs=((route.operator.name, table),),

@@ -42,7 +42,7 @@ class Delivering:
 
     @property
     def _path(self) -> str:
-        return self._lake.output(self.route.output.table)
+        return self._lake.written(self.route.operator, self.route.output.table)
 
     def awaits(self) -> str:
         """As ``Job``: the output's table, as its operator may not have run yet."""

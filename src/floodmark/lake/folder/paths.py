@@ -11,7 +11,8 @@ from floodmark.core.errors import CapabilityError, SetupError
 from floodmark.lake.folder.bucket import check_store, is_bucket
 from floodmark.lake.folder.credentials import reach
 from floodmark.lake.folder.storage import folders, read, write
-from floodmark.spec.graph.operator import Input
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.rows.source import Source
 from floodmark.spec.workspace import Settings
 
 QUARANTINE = "__quarantine"
@@ -100,6 +101,10 @@ class Lake:
     def input(self, input_: Input) -> str:
         """Path of the table that an input reads: a log, or an output of another operator."""
         return self.log(input_.table) if input_.upstream is None else self.read(input_.table)
+
+    def written(self, stream: Operator | Source, table: str) -> str:
+        """Path of a table that a stream writes: the log of a source, or an output of an operator."""
+        return self.output(table) if isinstance(stream, Operator) else self.log(table)
 
     def read(self, table: str) -> str:
         """Path from which other operators read an output: in ``upstream`` if set."""

@@ -98,6 +98,14 @@ class Replication:
                 return first.begin()
         return first.begin()
 
+    def reached(self) -> Shipment | None:
+        """A shipment without commits that says up to where the other lake has the first table; None if it has nothing of it."""
+        first = self.tables[0]
+        newest = entries.newest(first.target) if entries.is_table(first.target) else None
+        if newest is None:
+            return None
+        return Shipment(table=entries.id_of(first.source), first=newest + 1, version=newest, rows=0, files=0, size=0)
+
     def ship(self, on_shipment: Callable[[Shipment], None], stop: threading.Event) -> bool:
         """Ship what the tables have now.
 

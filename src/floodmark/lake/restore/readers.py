@@ -97,7 +97,7 @@ def needs(lake: Lake) -> Needs:
             for table, folder in timeline.checkpoint.owed():
                 needed.owed.setdefault(reader.output(table), set()).add(folder)
         for position in all_delivered(reader):
-            if position.table and entries.is_table(path := reader.output(position.name)):
+            if position.table and entries.is_table(path := input_path(reader, position.name)):
                 needed.reads(path, TableVersion(table=position.name, id=position.table, version=position.version))
     return needed
 

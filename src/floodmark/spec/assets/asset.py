@@ -49,6 +49,7 @@ class SourceAsset:
         restart: when its supervised landing is started again after a crash; None: as ``Restart.exponential()``.
         freshness: longest time by which the watermark of its landing may be behind the clock, ms; None: any.
         automation: when Dagster lands by itself: a condition of Dagster's, or None for never.
+        deliveries: other lakes that get a replica of its log, each a stream of its own.
     """
 
     source: Source
@@ -63,6 +64,7 @@ class SourceAsset:
     restart: Restart | None = None
     freshness: int | None = None
     automation: Any = None
+    deliveries: tuple[Route, ...] = ()
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
@@ -189,6 +191,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
     restart: Restart | None = None,
     freshness: str | None = None,
     automation: Any = None,
+    deliver: Iterable[Delivery] = (),
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -207,10 +210,11 @@ def source_asset(  # noqa: PLR0913 - settings by name
         restart: of its supervised landing: ``Restart.fixed("10 seconds", budget=None)``. The default is ``Restart.exponential()``.
         freshness: ``"5 minutes"``: its supervised landing is at fault while its watermark is further behind the clock (docs/dagster.md#health).
         automation: when Dagster lands by itself: one of its conditions, such as ``dagster.AutomationCondition.on_cron("@hourly")``. None: only a person does.
+        deliver: other lakes that get a replica of its log: ``[ToLake("s3://bucket/lake")]``, each a stream of its own.
 
     Raises:
         DefinitionError: DEFINITION-076, no source; 097, another ``incomplete``, a negative wait, a ``poll`` below 10 ms, or no ``Restart``; 001 and 296, a
-            freshness that is no duration or shorter than a minute; 297, of rows without an event time of their own; 301, no automation.
+            freshness that is no duration or shorter than a minute; 297, of rows without an event time of their own; 301, no automation; 332 and 342, a delivery that takes no log.
     """
     expectations = of_contract(check_source(source, "source_asset").contract) if contract_checks else ()
     for expectation in expectations:
@@ -240,6 +244,7 @@ def source_asset(  # noqa: PLR0913 - settings by name
         restart=check_restart(restart, where),
         freshness=check_freshness(freshness, (source,), where),
         automation=automation,
+        deliveries=routes(source, deliver, where),
     )
 
 

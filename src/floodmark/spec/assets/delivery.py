@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -11,7 +11,7 @@ from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.rows.source import check_name
+from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.implementation import implementation_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Delivery:
     """Part of the default name of its stream."""
     guarantee: ClassVar[Guarantee] = "append"
     """What its sink can do."""
+    takes_logs: ClassVar[bool] = False
+    """Whether it may be declared of a source, whose log it then delivers."""
 
     output: str = ""
     name: str = ""
@@ -107,18 +109,18 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A delivery of one output of an operator, which is a stream of its own.
+    """A delivery of one output of an operator, or of the log of a source, which is a stream of its own.
 
     Args:
         name: of the stream.
-        operator: that writes the output.
-        output: whose changes are delivered.
+        operator: the operator that writes the output, or the source that lands into the log.
+        output: whose changes are delivered; of a source its log.
         delivery: where to.
         freshness: as declared, ms; None: any.
     """
 
     name: str
-    operator: Operator
+    operator: Operator | Source
     output: Output
     delivery: Delivery
     freshness: int | None = None
@@ -129,12 +131,12 @@ class Route:
         return () if self.output.current is None else self.output.keys
 
 
-def routes(operator: Operator, deliveries: Iterable[Any], where: str) -> tuple[Route, ...]:
-    """The deliveries of an operator, each with the output that it delivers.
+def routes(operator: Operator | Source, deliveries: Iterable[Any], where: str) -> tuple[Route, ...]:
+    """The deliveries of an operator or a source, each with the output that it delivers.
 
     Raises:
         DefinitionError: DEFINITION-332, no list of deliveries; DEFINITION-333, no such output; DEFINITION-331, an output that the sink cannot take;
-            those of names, restart strategies and freshness.
+            DEFINITION-342, a delivery of a source that takes no logs; those of names, restart strategies and freshness.
     """
     if isinstance(deliveries, Delivery) or not isinstance(deliveries, Iterable):
         got, fix = shown(deliveries), "Put it into brackets: deliver=[...]."
@@ -142,10 +144,12 @@ def routes(operator: Operator, deliveries: Iterable[Any], where: str) -> tuple[R
     return tuple(_route(operator, one, where) for one in deliveries)
 
 
-def _route(operator: Operator, delivery: Any, where: str) -> Route:
+def _route(operator: Operator | Source, delivery: Any, where: str) -> Route:
     if not isinstance(delivery, Delivery):
         fix = 'For example deliver=[ToSql(Env("SHOP_DATABASE"), table="hourly")].'
         raise DefinitionError(f"{where}, deliver", "deliveries", shown(delivery), fix, code="DEFINITION-332")
+    if isinstance(operator, Source):
+        return _route_of_log(operator, delivery, where)
     outputs = {output.name: output for output in operator.outputs}
     output = outputs.get(delivery.output) if delivery.output else operator.outputs[0]
     if output is None:
@@ -154,13 +158,31 @@ def _route(operator: Operator, delivery: Any, where: str) -> Route:
         raise DefinitionError(
             f"{where}, deliver", "one of its outputs", repr(delivery.output), fix, code="DEFINITION-333"
         )
-    name = delivery.name or f"{output.table.replace('__', '_')}_to_{delivery.kind}"
-    check_name(name, f"{where}, deliver")
+    name = _named(delivery, output.table, where)
     if output.revisable and not output.keys:
         fix = "Deliver the output of an operator with a key, such as key_by(...).window(...), which says by which columns a result is one."
         got = f"'{output.table}', whose rows are taken back and have no key"
         raise DefinitionError(f"delivery '{name}'", "results with a key", got, fix, code="DEFINITION-334")
     delivery.check(output, f"delivery '{name}'")
-    check_restart(delivery.restart, f"delivery '{name}'")
-    freshness = check_freshness(delivery.freshness, (), f"delivery '{name}'")
-    return Route(name=name, operator=operator, output=output, delivery=delivery, freshness=freshness)
+    return _checked(Route(name=name, operator=operator, output=output, delivery=delivery))
+
+
+def _route_of_log(source: Source, delivery: Delivery, where: str) -> Route:
+    if not delivery.takes_logs or delivery.output:
+        kind = type(delivery).__name__
+        fix = 'A log is replicated: ToLake("/elsewhere/lake"). Deliver rows of it by an operator: operator_asset(...) takes the delivery.'
+        got = f"{kind}(output={delivery.output!r})" if delivery.output else kind
+        raise DefinitionError(f"{where}, deliver", "a delivery that takes a log", got, fix, code="DEFINITION-342")
+    output = Output(name="", table=source.name, schema=source.schema, revisable=source.revisable)
+    return _checked(Route(name=_named(delivery, source.name, where), operator=source, output=output, delivery=delivery))
+
+
+def _named(delivery: Delivery, table: str, where: str) -> str:
+    name = delivery.name or f"{table.replace('__', '_')}_to_{delivery.kind}"
+    check_name(name, f"{where}, deliver")
+    return name
+
+
+def _checked(route: Route) -> Route:
+    check_restart(route.delivery.restart, f"delivery '{route.name}'")
+    return replace(route, freshness=check_freshness(route.delivery.freshness, (), f"delivery '{route.name}'"))

@@ -35,6 +35,14 @@ def _as_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def _bounds(schema: Any) -> dict[str, Any]:
+    """The bounds of the time within a schema of pydantic's, by their names: ``ge``, ``gt``, ``le``, ``lt``."""
+    inner: dict[str, Any] = dict(schema)
+    while "schema" in inner:
+        inner = dict(inner["schema"])
+    return {name: inner[name] for name in ("ge", "gt", "le", "lt") if name in inner}
+
+
 EventTime = Annotated[datetime, _IsEventTime(), AfterValidator(_as_utc)]
 """The instant a row is about. Without an offset it is UTC; ``Annotated[EventTime, LocalTime("...")]`` says otherwise."""
 
@@ -56,8 +64,10 @@ class LocalTime:
         zone(self.timezone, "LocalTime")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        local = core_schema.no_info_after_validator_function(self.localise, core_schema.datetime_schema())
+        local: CoreSchema = core_schema.no_info_after_validator_function(self.localise, core_schema.datetime_schema())
         before = handler(source)
+        if bounds := _bounds(before):  # of Field(ge=...) behind the annotation, which pydantic applies within it
+            local = core_schema.chain_schema([local, core_schema.datetime_schema(**bounds)])
         # replaces the conversion to UTC; a TimeFormat, if there is one, still parses the text first
         return {**before, "schema": local} if before["type"] == "function-before" else local
 

@@ -1,0 +1,123 @@
+"""The tutorials: whoever pastes their commands sees what the pages show, and the tables have what DuckDB counts in the same files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from console_pages import Reader, blocks, form
+from deltalake import DeltaTable
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+
+ROOT = Path(__file__).parents[2]
+EDITS = """
+    WITH pages AS (SELECT *, meta.dt::TIMESTAMPTZ AS moment FROM read_json('inbox/edits/*.json') WHERE type IN ('edit', 'new'))
+    SELECT wiki, time_bucket(INTERVAL 10 minutes, moment) AS start, count(*), sum(bot::INT), sum(coalesce(length.new, 0) - coalesce(length.old, 0))
+    FROM pages GROUP BY ALL ORDER BY ALL
+"""
+STRETCHES = """
+    WITH people AS (SELECT wiki, "user", meta.dt::TIMESTAMPTZ AS moment FROM read_json('inbox/edits/*.json') WHERE type IN ('edit', 'new') AND NOT bot),
+    begins AS (SELECT *, coalesce(moment - lag(moment) OVER w > INTERVAL 10 minutes, true)::INT AS begins FROM people WINDOW w AS (PARTITION BY wiki, "user" ORDER BY moment)),
+    numbered AS (SELECT *, sum(begins) OVER (PARTITION BY wiki, "user" ORDER BY moment) AS number FROM begins)
+    SELECT wiki, "user", min(moment) AS start, count(*) FROM numbered GROUP BY wiki, "user", number ORDER BY ALL
+"""
+KEPT = """
+    SELECT *, timezone('America/New_York', tpep_dropoff_datetime) AS ended FROM 'inbox/trips/*.parquet'
+    WHERE tpep_dropoff_datetime >= '2009-01-01' AND fare_amount > 0
+"""
+ZONES = f"""
+    SELECT "DOLocationID", time_bucket(INTERVAL 1 hour, ended) AS start, count(*), round(avg(100 * tip_amount / fare_amount) FILTER (payment_type = 1), 6)
+    FROM ({KEPT}) GROUP BY ALL ORDER BY ALL
+"""
+DAYS = f"SELECT timezone('America/New_York', date_trunc('day', tpep_dropoff_datetime)) AS start, count(*), sum(round(fare_amount * 100)::BIGINT) FROM ({KEPT}) GROUP BY ALL ORDER BY ALL"
+
+
+def counted(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    """The answer of DuckDB to a query over the files of a folder."""
+    with duckdb.connect() as engine:
+        engine.execute(f"SET TimeZone = 'UTC'; SET file_search_path = '{folder}'")
+        return engine.sql(query).fetchall()
+
+
+def table(folder: Path, name: str, columns: str) -> list[tuple[Any, ...]]:
+    """The results of an output, ordered."""
+    rows = DeltaTable(str(folder / name)).to_pyarrow_dataset()
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        return engine.register("rows", rows).sql(f"SELECT {columns} FROM rows WHERE _kind = 0 ORDER BY ALL").fetchall()
+
+
+def read(page: str, folder: Path) -> None:
+    """Do what a tutorial says."""
+    shutil.copytree(ROOT / "examples" / page, folder, dirs_exist_ok=True)
+    reader = Reader(
+        folder, {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(folder), "PATH": os.environ["PATH"]}
+    )
+    for block in blocks(ROOT / "docs" / "tutorials" / f"{page}.md"):
+        assert form(reader.do(block)) == form(block.body)
+
+
+@pytest.mark.feature("D11")
+def test_the_tutorial_of_edits_counts_as_duckdb_does(tmp_path: Path) -> None:
+    read("wikipedia", tmp_path)
+    windows = table(tmp_path, "lake/outputs/edits_per_wiki__current", "wiki, window_start, edits, by_bots, bytes")
+    assert windows == counted(tmp_path, EDITS)
+    assert table(tmp_path, "lake/outputs/stretches", 'wiki, "user", window_start, edits') == counted(
+        tmp_path, STRETCHES
+    )
+    assert "<svg" in (tmp_path / "edits.html").read_text("utf-8")
+
+
+@pytest.mark.feature("D11")
+def test_the_tutorial_of_cabs_counts_as_duckdb_does(tmp_path: Path) -> None:
+    read("taxis", tmp_path)
+    assert table(tmp_path, "lake/outputs/hourly_zones", "zone, window_start, trips, round(tip, 6)") == counted(
+        tmp_path, ZONES
+    )
+    assert table(tmp_path, "lake/outputs/daily", "window_start, trips, cents") == counted(tmp_path, DAYS)
+    assert "<svg" in (tmp_path / "cabs.html").read_text("utf-8")
+
+
+@pytest.mark.feature("D11")
+@pytest.mark.parametrize(
+    ("page", "program", "source", "operator", "columns"),
+    [
+        ("wikipedia", "edits.py", "edits", "edits_per_wiki", "wiki, window_start, edits, by_bots, bytes"),
+        pytest.param(
+            "taxis", "trips.py", "trips", "hourly_zones", "zone, window_start, trips, tip", marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_a_tutorial_computes_the_same_from_kafka(
+    broker: Broker, tmp_path: Path, page: str, program: str, source: str, operator: str, columns: str
+) -> None:
+    shutil.copytree(ROOT / "examples" / page, tmp_path, dirs_exist_ok=True)
+
+    def run(*command: str, **variables: str) -> None:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    floodmark = ("-m", "floodmark.cli.main")
+    run(program)
+    run(program, "--kafka", broker.servers)
+    for lake, variables in (("lake", {}), ("from_kafka", {"KAFKA": broker.servers})):
+        run(*floodmark, "land", source, "--lake", lake, **variables)
+        run(*floodmark, "run", operator, "--lake", lake, **variables)
+    files, topic = (table(tmp_path, f"{lake}/outputs/{operator}", columns) for lake in ("lake", "from_kafka"))
+    assert files
+    assert files == topic
