@@ -25,6 +25,8 @@ from floodmark.spec.keyed.state import (
     ValueState,
 )
 from floodmark.spec.keyed.timer import Timer
+from floodmark.spec.patterns.pattern import Pattern, begin
+from floodmark.spec.patterns.skip import no_skip, skip_past_last_event, skip_to_first, skip_to_last, skip_to_next
 from floodmark.spec.rows.connector import Connector, DeltaTable, Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
 from floodmark.spec.rows.debezium import Debezium
@@ -134,6 +136,7 @@ __all__ = [
     "Operator",
     "Outputs",
     "Pane",
+    "Pattern",
     "ProcessFunction",
     "PromoteWhen",
     "Punctuated",
@@ -174,6 +177,7 @@ __all__ = [
     "all_of",
     "any_of",
     "approx_count_distinct",
+    "begin",
     "collect",
     "count",
     "count_distinct",
@@ -186,8 +190,13 @@ __all__ = [
     "median",
     "min",
     "min_by",
+    "no_skip",
     "operator",
     "operator_asset",
+    "skip_past_last_event",
+    "skip_to_first",
+    "skip_to_last",
+    "skip_to_next",
     "source_asset",
     "sql_operator",
     "sql_operators",

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from events import Event, disorder
-from streams import ONCE, PAIRED, VISITS, WATCHED
+from streams import ONCE, PAIRED, PATTERNED, VISITS, WATCHED
 
 from floodmark import Contract, Operator, Stream, Tumbling, operator
 from floodmark.core.errors import ExecutionError
@@ -49,7 +49,7 @@ WHOLE: Operator = operator(_whole, name="whole")
 
 @pytest.mark.feature("K10", "B4")
 @pytest.mark.parametrize("late_rows", ["as_landed", "all"])
-@pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED, WHOLE], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED, PATTERNED, WHOLE], ids=lambda code: code.name)
 def test_portions_of_a_few_rows_are_the_whole(
     sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Operator, late_rows: LateRows
 ) -> None:

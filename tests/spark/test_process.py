@@ -141,7 +141,26 @@ def operators() -> dict[str, fm.Operator]:
     def together(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
         return readings.key_by("sensor").window_join(switches.key_by("device"), fm.Session("15ms"), kind="left")
 
-    return {found.name: found for found in (passing, bounds, near, valid, together, counting)}
+    @fm.operator
+    def rising(readings: fm.Stream[Reading]):
+        pattern = (
+            fm.begin("low").where("value < 10").followed_by("high").where("value > last(low.value) + 5").times(1, 2)
+        )
+        ends = pattern.followed_by("end").where(lambda row, match: row["value"] < match["high"][-1]["value"])
+        matches = readings.key_by("sensor").pattern(ends.within("60ms"), skip=fm.no_skip())
+        return matches.select(n="count(high)", timed_out={"low": "low.value"}, total="sum(value)")
+
+    @fm.operator
+    def opened(readings: fm.Stream[Reading]):
+        return readings.match_recognize(
+            partition_by="sensor",
+            pattern="A B* C?",
+            define={"A": "value < 20", "B": "value between 20 and 40", "C": "value > 40"},
+            measures={"n": "count(*)", "total": "sum(value)", "closed": "count(C) = 1"},
+            within="40ms",
+        )
+
+    return {found.name: found for found in (passing, bounds, near, valid, together, counting, rising, opened)}
 
 
 def landed(seed: int = 3) -> Logs:
@@ -187,6 +206,8 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
     "name",
     [
         pytest.param("bounds", marks=pytest.mark.feature("K9", "X7", "Z3", "I4")),
+        pytest.param("opened", marks=pytest.mark.feature("C1", "Z13")),
+        pytest.param("rising", marks=[pytest.mark.soak, pytest.mark.feature("C1", "C2")]),
         pytest.param("counting", marks=pytest.mark.soak),
         pytest.param("near", marks=[pytest.mark.soak, pytest.mark.feature("J1")]),
         pytest.param("passing", marks=[pytest.mark.soak, pytest.mark.feature("P3", "P6", "X13")]),

@@ -18,9 +18,11 @@ from floodmark import (
     Timer,
     Tumbling,
     ValueState,
+    begin,
     count,
     operator,
     operator_asset,
+    skip_to_last,
     sum,
 )
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -106,6 +108,23 @@ def _judged(events: Stream[Event]) -> Stream:
     return events.filter("value % 3 = 0").with_columns(double="value * 2")
 
 
+def _patterned(events: Stream[Event]) -> Stream:
+    """Matches with conditions over what has matched, and partial matches that time out."""
+    low = (
+        begin("low")
+        .where("value % 7 = 1")
+        .followed_by("high")
+        .where("value > last(low.value) and value % 2 = 0")
+        .times(2)
+    )
+    ends = (
+        low.followed_by("end").where(lambda row, match: row["value"] > match["high"][-1]["value"]).within("40 minutes")
+    )
+    matches = events.key_by("key").pattern(ends, skip=skip_to_last("high"), late="side_output")
+    measures = {"low": "low.value", "highs": "collect(high.value)", "total": "sum(value)"}
+    return matches.select(timed_out={"low": "low.value", "rows": "count()"}, **measures)
+
+
 SMALL = Expectation("column_values_to_be_between", column="double", max_value=400, on_fail="quarantine")
 EVEN = Expectation("column_values_to_not_be_in_set", column="double", value_set=[0], on_fail="warn")
 WINDOWED: Operator = operator(_windowed, name="windowed")
@@ -115,9 +134,10 @@ WATCHED: Operator = operator(_watched, name="watched")
 PAIRED: Operator = operator(_paired, name="paired")
 VISITS: Operator = operator(_visits, name="visits")
 ONCE: Operator = operator(_once, name="once")
+PATTERNED: Operator = operator(_patterned, name="patterned")
 JUDGED: Operator = operator_asset(operator(_judged, name="judged"), expectations=[SMALL, EVEN]).operator
 
-STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, CLOCKED, PLAIN, JUDGED)}
+STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, PATTERNED, CLOCKED, PLAIN, JUDGED)}
 
 
 def check(lake: Lake, code: Operator, log: Log) -> None:

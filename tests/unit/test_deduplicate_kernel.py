@@ -13,8 +13,8 @@ import floodmark as fm
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import END, Interval
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.semantics.kernels.duplicates import DeduplicateKernel
 from floodmark.semantics.kernels.elements import Clip, ProcessStage
+from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel
 from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.directory import NONE

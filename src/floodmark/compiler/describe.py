@@ -77,6 +77,59 @@ def interval(bounds: tuple[int, int] | list[int]) -> str:
     return f"from {describe_span(bounds[0])} to {describe_span(bounds[1])}"
 
 
+def pattern(form: Node) -> str:
+    """``begin(small) next(large) times 2 within 10 minutes``; conditions in brackets."""
+    parts = [_stage(stage) for stage in form["stages"]]
+    return " ".join(parts) + (f" within {describe_span(form['within'])}" if "within" in form else "")
+
+
+def _stage(form: Node) -> str:
+    """A stage with its condition and quantifier: ``next(large [amount > 500]) times 2 optional``."""
+    inside = pattern(form["group"]) if "group" in form else form["name"]
+    text = f"{form['contiguity']}({inside}{_condition(' [', form.get('condition'), ']')})"
+    least, most = form.get("least", 1), form.get("most", 1)
+    if (least, most) != (1, 1):
+        text += f" times {least}" + (" or more" if most is None else f" to {most}" if most != least else "")
+    text += "".join(f" {word}" for word in ("optional", "greedy") if form.get(word))
+    text += f" {form['repetition']}" if "repetition" in form else ""
+    text += _condition(" until [", form.get("until"), "]")
+    return text + (f" within {describe_span(form['gap'])} of the previous row" if "gap" in form else "")
+
+
+def _condition(before: str, form: Any, behind: str) -> str:
+    match form:
+        case None:
+            return ""
+        case [operator, left, right]:
+            return f"{before}{_condition('', left, '')} {operator} {_condition('', right, '')}{behind}"
+        case {"code": code}:
+            return f"{before}code {hex_of(code)[:8]}{behind}"
+        case _:
+            return f"{before}{form}{behind}"
+
+
+def row_pattern(form: Node) -> str:
+    """``A B+ C within 10 minutes, one row per match, then past``."""
+    strategy, labels = form["skip"]
+    where = (
+        f"{strategy} {', '.join(labels)}"
+        if labels
+        else {"past": "past the last row", "next": "at the next row"}[strategy]
+    )
+    within = f" within {describe_span(form['within'])}" if "within" in form else ""
+    return f"{form['pattern']}{within}, rows per match: {form['rows']}, the next match begins {where}"
+
+
+def selected(outputs: Node) -> str:
+    """``first=first(a.amount), n=count(b); timed_out: first=a.amount``."""
+    texts = []
+    for name, form in outputs.items():
+        own = ", ".join(f"{column}={text}" for column, text in form.get("measures", ()))
+        own = own or f"code {hex_of(form['code'])[:8]}"
+        texts.append(f"{name}: {own}" if name else own)
+    return "; ".join(texts)
+
+
 def setting(name: str, value: Any) -> str:
     """A setting of a stateful step as text; empty if the step does not have it."""
     match name, value:

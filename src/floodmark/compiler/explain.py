@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from floodmark.compiler.describe import describe, window
+from floodmark.compiler.describe import describe, pattern, row_pattern, selected, window
 from floodmark.core.time import describe_span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.patterns.matching import PatternMatching
+from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.values.functions import Function
 from floodmark.spec.values.schema import TAG
 from floodmark.spec.windowing.windows import Count, Global
@@ -112,11 +115,39 @@ def _order(step: steps.Stateful) -> str:
 
 def _process(step: steps.KeyedProcess) -> list[str]:
     function = step.function.function
+    if isinstance(function, PatternMatching):
+        return _pattern(step, function)
+    if isinstance(function, RowMatching):
+        return _row_pattern(step, function)
     lines = [f"  per {', '.join(step.keys)}{_order(step)}"]
     for name, state in {**function.states(), **function.broadcast_states()}.items():
         ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
         lines.append(f"  {state.shape} state {name}: {state.kind.text}{ttl}")
     lines += [f"  timer {name}: {timer.time} time" for name, timer in function.timers().items()]
+    return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
+
+
+def _pattern(step: steps.KeyedProcess, function: PatternMatching) -> list[str]:
+    form: Any = function.canonical()["settings"]
+    late = "to the late output" if function.late else "dropped and counted"
+    lines = [f"  per {', '.join(step.keys)}{_order(step)}: {pattern(form['pattern'])}"]
+    lines.append(
+        f"  after a match: {form['skip']['strategy']}; at most {function.most:,} partial matches of a key; late rows are {late}"
+    )
+    lines.append(f"  select {selected(form['outputs'])}")
+    lines.append("  state: the rows of a key since its earliest partial match began, matched again at each start")
+    return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
+
+
+def _row_pattern(step: steps.KeyedProcess, function: RowMatching) -> list[str]:
+    form: Any = function.canonical()["settings"]
+    keys = ", ".join(step.keys) or "all rows together"
+    lines = [f"  per {keys}{_order(step)}: {row_pattern(form)}"]
+    lines += [f"  define {label}: {text}" for label, text in form["define"]]
+    lines += [f"  measure {name}: {text}" for name, text in form["measures"]]
+    lines.append(
+        f"  state: the rows at which the next match may begin, at most {function.most:,} of a key, searched again at each start"
+    )
     return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from floodmark.compiler.describe import aggregate, setting
+from floodmark.compiler.describe import aggregate, pattern, row_pattern, selected, setting
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
 from floodmark.lifecycle.change import Change, Node, Verdict
@@ -51,7 +51,12 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
     if before["step"] == "process":
         step = operator.stateful
         assert isinstance(step, KeyedProcess)
-        yield from _process(where, before["function"], after["function"], step.function.function)
+        names = [side["function"].get("name") for side in (before, after)]
+        of_patterns = _PATTERNS.get(names[0]) if names[0] == names[1] else None
+        if of_patterns is not None:
+            yield from of_patterns(where, before["function"]["settings"], after["function"]["settings"])
+        else:
+            yield from _process(where, before["function"], after["function"], step.function.function)
     if before["step"] == "window_aggregate":
         yield from _aggregates(where, dict(before["aggregates"]), dict(after["aggregates"]))
         yield from _function(where, before.get("function"), after.get("function"))
@@ -107,6 +112,52 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
         texts = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
         yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="forward-only")
+
+
+def _pattern(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of a pattern: the rows of open partial matches are stored as they came, and matched again."""
+    matched = ("pattern", "skip", "sequence")
+    if any(before.get(name) != after.get(name) for name in matched):
+        otherwise = (
+            "Rows of partial matches that are open are stored as they came: they are matched again by the new pattern. Rows that the old "
+            "pattern has given up are gone, and matches that were emitted stay."
+        )
+        verdict, otherwise = _matched_again(before, after, otherwise)
+        texts = [f"pattern {pattern(side['pattern'])}, {side['skip']['strategy']}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
+    if before["outputs"] != after["outputs"]:
+        otherwise = "Matches from now on are selected by the new measures; those already written stay."
+        texts = [f"select {selected(side['outputs'])}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="compatible state")
+
+
+def _row_pattern(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of a row pattern: the rows at which the next match may begin are stored as they came, and searched again."""
+    if before == after:
+        return
+    parts = [name for name in ("define", "measures", "sequence") if before.get(name) != after.get(name)]
+    otherwise = (
+        "Rows at which the next match may begin are stored as they came: the new pattern is searched for among them. Rows that the old "
+        "pattern has passed are gone, and matches that were emitted stay."
+    )
+    texts = [
+        row_pattern(side) + (f"; its {', '.join(parts)} {when}" if parts else "")
+        for side, when in ((before, "as deployed"), (after, "as defined now"))
+    ]
+    verdict, otherwise = _matched_again(before, after, otherwise)
+    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
+
+
+def _matched_again(before: Node, after: Node, otherwise: str) -> tuple[Verdict, str]:
+    """Verdict and consequence of another pattern: a new condition that only an engine computes cannot match rows in state."""
+    unread = [text for text in after.get("engine", ()) if text not in before.get("engine", ())]
+    if unread:
+        return "rebuild", f"Rows that are stored cannot be matched again: only an engine computes {unread[0]!r}."
+    return "compatible state", otherwise
+
+
+_PATTERNS = {"pattern": _pattern, "row_pattern": _row_pattern}
+"""Name of a function that matches rows -> differences of its settings."""
 
 
 def _timers(where: str, old: Node, new: Node) -> Iterator[Change]:

@@ -17,6 +17,7 @@ from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, restated, stateful_changes
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.graph.steps import KEY_GROUPS
+from floodmark.spec.patterns.matching import MASK
 
 Column = tuple[str, str]
 
@@ -413,7 +414,8 @@ def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
     """Compares the stateful step and its upstream steps. All outputs share one stateful step, so the path of any output will do."""
     if was.stateful is not None and now.stateful is not None:
         yield from stateful_changes(was.stateful, now.stateful, operator)
-        yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
+        heads = [_without_masks(path.head) for path in (was, now)]
+        yield from _before_state(f"before '{was.stateful['uid']}'", *heads)
     elif was.stateful is not now.stateful:
         texts = ["without state" if path.stateful is None else "with state" for path in (was, now)]
         otherwise = (
@@ -473,6 +475,14 @@ def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> 
             "and get new ones as the new code does. Their results would be neither."
         )
         yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="forward-only")
+
+
+def _without_masks(nodes: Sequence[Node]) -> list[Node]:
+    """Steps without the columns that hold whether a row fits the conditions of a pattern: these are part of the pattern."""
+    masked = [
+        node["step"] == "project" and any(name.startswith(MASK) for name, *_ in node["columns"]) for node in nodes
+    ]
+    return [node for node, has_masks in zip(nodes, masked, strict=True) if not has_masks]
 
 
 def _without_on_error(node: Node) -> Node:

@@ -21,8 +21,8 @@ from floodmark.engines.frames.packing import Packed, packed_group
 from floodmark.engines.frames.spilled import SpilledStore, StateTooLarge
 from floodmark.semantics.encoding.columns import inside
 from floodmark.semantics.encoding.plain import unpack
-from floodmark.semantics.kernels.duplicates import is_deduplication
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.kernels.functions.duplicates import is_deduplication
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of

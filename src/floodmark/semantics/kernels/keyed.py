@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -306,11 +307,15 @@ class KeyedKernel(ABC):
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
         data = [name for name in table.column_names if name not in {"s", "side"}]
         rows = table.select(data).to_pylist()
-        ranks = [(*self._rank(row.get("row")), order_key(row)) for row in rows]
         times = effective.to_pylist()
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
-        events = table["t"].to_pylist()
-        order = sorted(range(table.num_rows), key=lambda i: (times[i], inputs[i], events[i], ranks[i]))
+        instants = list(zip(times, inputs, table["t"].to_pylist(), strict=True))
+        shared = Counter(instants)
+        ranks = [  # compared where instants are equal alone
+            (*self._rank(row.get("row")), order_key(row)) if shared[instant] > 1 else ()
+            for row, instant in zip(rows, instants, strict=True)
+        ]
+        order = sorted(range(table.num_rows), key=lambda i: (instants[i], ranks[i]))
         return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
 
     def _hold(self, rows: pa.Table, first: int) -> None:

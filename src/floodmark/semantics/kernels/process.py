@@ -301,7 +301,7 @@ class ProcessKernel(KeyedKernel):
         self.ports: list[tuple[Any, Callable[..., Any]]] = [
             (c, getattr(function, f"on_{name}")) for c, name in callbacks
         ]
-        if not self.ports:
+        if not self.ports and hasattr(function, "on_element"):
             self.ports = [((), function.on_element)]
         self.taking_back = function.on_retract if step.function.function.takes_back else None
         self.kinds: list[int] = []

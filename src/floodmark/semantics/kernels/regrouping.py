@@ -21,8 +21,8 @@ from floodmark.semantics.encoding.columns import arrow_type, decode, encode
 from floodmark.semantics.encoding.identity import key_of
 from floodmark.semantics.encoding.plain import pack, unpack
 from floodmark.semantics.kernels.columnar import Stage
-from floodmark.semantics.kernels.duplicates import is_deduplication, marks_of
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.kernels.functions.duplicates import is_deduplication, marks_of
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.process import SHARED
 from floodmark.semantics.kernels.stage import AnyStage

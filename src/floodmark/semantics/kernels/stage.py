@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from floodmark.semantics.kernels.columnar import Stage
-from floodmark.semantics.kernels.duplicates import DeduplicateKernel, is_deduplication
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
+from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.kernels.panes import RecordWindowKernel
@@ -26,6 +27,8 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
         case ElementStage():
             return (SessionKernel if has_final_sessions(stage) else RecordWindowKernel)(stage, store)
         case ProcessStage():
+            if is_pattern(stage):
+                return PatternKernel(stage, store)
             return (DeduplicateKernel if is_deduplication(stage) else ProcessKernel)(stage, store)
         case JoinStage():
             return JoinKernel(stage, store)

@@ -11,7 +11,8 @@ from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.connected import Processes, describe_argument, keyed_stream
+from floodmark.spec.graph.connected import describe_argument, keyed_stream
+from floodmark.spec.graph.patterned import Patterns
 from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, WindowJoin
 from floodmark.spec.keyed.process import Process
@@ -28,7 +29,7 @@ Include = Literal["both", "lower", "upper", "neither"]
 _LONGEST = 1_000 * 366 * 86_400_000
 
 
-class Joins(Processes):
+class Joins(Patterns):
     """Joins; mixed into ``KeyedStream``."""
 
     __slots__ = ()

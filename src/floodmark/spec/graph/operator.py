@@ -20,6 +20,7 @@ from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.process import ProcessFunction
+from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
 from floodmark.spec.rows.criteria import unexpected
@@ -315,6 +316,12 @@ class Operator:
         if windowed is not None and windowed.time == "processing":
             warnings.append(
                 f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
+            )
+        function = windowed.function.function if isinstance(windowed, steps.KeyedProcess) else None
+        if isinstance(function, RowMatching) and function.within is None:
+            warnings.append(
+                f"operator '{self.name}': match_recognize without within: rows wait until the end of a match is certain, at most {function.most:,} of a key. "
+                'Write within="10 minutes" where a match has a greatest length.'
             )
         recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
         if windowed is not None and windowed.order == "arrival" and not windowed.columnar and not recorded:

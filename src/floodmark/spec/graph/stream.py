@@ -216,6 +216,12 @@ class Stream(Builder, Generic[Row_co]):
         """A process function over all rows together, without a key; settings as of ``KeyedStream.process``."""
         return KeyedStream(self, ()).process(function, schema, **settings)
 
+    def match_recognize(self, *, partition_by: str | tuple[str, ...] = (), **clause: Any) -> Stream[Any]:
+        """``MATCH_RECOGNIZE``: the parts of the clause as of ``KeyedStream.match_recognize``, and ``partition_by``, columns; without any, all rows together."""
+        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        keyed = self.key_by(*columns) if columns else KeyedStream(self, ())
+        return keyed.match_recognize(**clause)
+
     def connect(self, other: Broadcast) -> Connected:
         """This stream without a key, and the rows of ``rules.broadcast()``, as the two inputs of one function. See ``KeyedStream.connect``."""
         return KeyedStream(self, ()).connect(other)

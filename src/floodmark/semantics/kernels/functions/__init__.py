@@ -1,0 +1,1 @@
+"""Kernels of floodmark's own process functions: duplicates and patterns."""

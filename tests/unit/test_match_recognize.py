@@ -1,0 +1,282 @@
+"""``MATCH_RECOGNIZE``: matches of standard SQL, against regular expressions over letters; streams, restarts, wrong use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import floodmark as fm
+from floodmark.compiler.explain import explain
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.lifecycle.plan import Deployed, plan
+from floodmark.semantics.patterns.matcher import Event
+from floodmark.semantics.patterns.rows import Recognition, RowMatcher
+from floodmark.spec.graph import steps
+from floodmark.spec.patterns.recognised import RowMatching
+from floodmark.testing import Case
+
+NOON = datetime(2026, 1, 1, 12)
+FALL_AND_RISE: dict[str, Any] = {
+    "pattern": "A B+ C+",
+    "define": {"B": "B.price < PREV(B.price)", "C": "C.price > PREV(C.price)"},
+    "measures": {"first": "A.price", "low": "LAST(B.price)", "high": "LAST(C.price)", "falls": "COUNT(B)"},
+}
+
+
+class Quote(fm.Contract):
+    """A price."""
+
+    at: fm.EventTime
+    symbol: str
+    price: int
+
+
+def quotes(prices: Sequence[int], symbol: str = "x", first: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"at": NOON + timedelta(minutes=first + n), "symbol": symbol, "price": price} for n, price in enumerate(prices)
+    ]
+
+
+def recognised(**clause: Any) -> fm.Operator:
+    @fm.operator(name="quotes_of")
+    def quotes_of(quotes: fm.Stream[Quote]) -> fm.Stream:
+        return quotes.match_recognize(**({"partition_by": "symbol"} | clause))
+
+    return quotes_of
+
+
+def results(prices: Sequence[int], **clause: Any) -> list[dict[str, Any]]:
+    return Case(recognised(**clause)).feed("quotes", quotes(prices)).end().results()
+
+
+@pytest.mark.feature("C1", "X5")
+def test_a_match_is_emitted_once_no_preferred_alternative_can_change_it() -> None:
+    case = Case(recognised(**FALL_AND_RISE)).feed("quotes", quotes([90, 80, 70, 75, 80]))
+    case.watermark(NOON + timedelta(minutes=4)).expect([])
+    case.restart().feed("quotes", quotes([60], first=5)).watermark(NOON + timedelta(minutes=5))
+    case.expect([{"symbol": "x", "first": 90, "low": 70, "high": 80, "falls": 2}])
+    case.feed("quotes", quotes([50, 55], first=6)).restart().end()
+    case.expect([{"symbol": "x", "first": 60, "low": 50, "high": 55, "falls": 1}])
+
+
+def test_all_rows_of_a_match_have_the_measures_up_to_them() -> None:
+    rows = results(
+        [90, 80, 85, 70],
+        **FALL_AND_RISE
+        | {
+            "measures": {
+                "label": "CLASSIFIER()",
+                "n": "MATCH_NUMBER()",
+                "total": "SUM(price)",
+                "end": "FINAL LAST(price)",
+            }
+        },
+        rows_per_match="ALL ROWS PER MATCH WITH UNMATCHED ROWS",
+        order_by="at",
+    )
+    assert [(row["price"], row["label"], row["n"], row["total"], row["end"]) for row in rows] == [
+        (90, "A", 1, 90, 85),
+        (80, "B", 1, 170, 85),
+        (85, "C", 1, 255, 85),
+        (70, None, None, None, None),
+    ]
+    assert list(rows[0]) == ["symbol", "at", "label", "n", "total", "end", "price"]
+
+
+def test_a_match_that_may_go_on_ends_with_its_time() -> None:
+    clause: dict[str, Any] = {
+        "pattern": "A+",
+        "define": {"A": "price > 50"},
+        "measures": {"n": "COUNT(*)"},
+        "within": "3 minutes",
+    }
+    case = Case(recognised(**clause)).feed("quotes", quotes([60, 70, 80, 90]))
+    case.watermark(NOON + timedelta(minutes=3)).expect([{"n": 3}])
+    case.restart().watermark(NOON + timedelta(minutes=5)).expect([])
+    case.watermark(NOON + timedelta(minutes=6)).expect([{"n": 1}])
+
+
+def test_next_reads_a_row_behind_the_match_once_it_is_there() -> None:
+    clause: dict[str, Any] = {
+        "pattern": "A",
+        "define": {"A": "NEXT(price) > price"},
+        "measures": {"price": "price", "then": "NEXT(price, 2)"},
+    }
+    case = Case(recognised(**clause)).feed("quotes", quotes([1, 2])).watermark(NOON + timedelta(minutes=2))
+    case.expect([]).restart().feed("quotes", quotes([0], first=3)).watermark(NOON + timedelta(minutes=3))
+    case.expect([{"price": 1, "then": 0}]).end().expect([])
+
+
+def test_anchors_permutations_and_exclusions() -> None:
+    define = {"A": "price = 1", "B": "price = 2"}
+    count = {"n": "COUNT(*)"}
+    assert len(results([1, 2, 1, 2], pattern="^A B", define=define, measures=count)) == 1
+    assert len(results([1, 2, 1, 2], pattern="A B $", define=define, measures=count)) == 1
+    assert len(results([2, 1, 1, 2], pattern="PERMUTE(A, B)", define=define, measures=count)) == 2
+    rows = results([1, 2], pattern="A {- B -}", define=define, measures=count, rows_per_match="ALL ROWS PER MATCH")
+    assert [row["price"] for row in rows] == [1]
+
+
+# ---- regular expressions as oracle
+
+LETTERS = {"A": "a", "B": "b", "C": "[ab]", "D": "."}
+
+
+def parts(depth: int) -> st.SearchStrategy[tuple[str, str]]:
+    """(row pattern, regular expression) of the same language, preferences included."""
+    leaf = st.sampled_from(sorted(LETTERS)).map(lambda label: (label, LETTERS[label]))
+    if not depth:
+        return leaf
+    inner = parts(depth - 1)
+    quantifiers = st.sampled_from(["", "?", "??", "+", "+?", "*", "*?", "{2}", "{1,2}", "{1,2}?"])
+    several = st.lists(inner, min_size=2, max_size=3)
+    return st.one_of(
+        st.tuples(leaf, quantifiers).map(lambda drawn: (drawn[0][0] + drawn[1], drawn[0][1] + drawn[1])),
+        several.map(
+            lambda drawn: (
+                "(" + " ".join(one for one, _ in drawn) + ")",
+                "(?:" + "".join(two for _, two in drawn) + ")",
+            )
+        ),
+        several.map(
+            lambda drawn: (
+                "(" + " | ".join(one for one, _ in drawn) + ")",
+                "(?:" + "|".join(two for _, two in drawn) + ")",
+            )
+        ),
+    )
+
+
+def spans(pattern: str, text: str, cuts: frozenset[int], skip: str) -> list[int]:
+    """Number of rows of each match."""
+    define = {"A": "symbol = 'a'", "B": "symbol = 'b'", "C": "symbol = 'a' or PREV(symbol, 0) = 'b'"}
+    used = {label: text for label, text in define.items() if label in pattern}
+    step = recognised(
+        pattern=pattern, define=used, measures={"n": "COUNT(*)"}, partition_by=(), after_match_skip=skip
+    ).stateful
+    assert isinstance(step, steps.KeyedProcess)
+    matching = step.function.function
+    assert isinstance(matching, RowMatching)
+    recognition = Recognition(matching)
+    matcher, lengths = RowMatcher(recognition), []
+    for number, letter in enumerate(text):
+        if number in cuts:
+            state = matcher.dump()
+            matcher = RowMatcher(recognition)
+            matcher.load(state.get("rows", ()), state)
+        lengths += matcher.push(Event(number, number, {"symbol": letter, "price": 0, "at": None}))
+    return [outcome.row["n"] for outcome in lengths + matcher.advance(1_000, ended=True) if outcome.row is not None]
+
+
+@pytest.mark.feature("C1")
+@given(parts(2), st.text("abx", max_size=8), st.frozensets(st.integers(0, 7), max_size=3))
+def test_matches_are_those_of_a_regular_expression(drawn: tuple[str, str], text: str, cuts: frozenset[int]) -> None:
+    pattern, expression = drawn
+    compiled = re.compile(expression, re.DOTALL)
+    lengths, start = [], 0
+    while start < len(text):
+        match = compiled.match(text, start)
+        if match is not None:
+            lengths.append(match.end() - start)
+        start += max(lengths[-1], 1) if match is not None else 1
+    assert spans(pattern, text, cuts, "PAST LAST ROW") == lengths
+    each = [match.end() - start for start in range(len(text)) if (match := compiled.match(text, start)) is not None]
+    assert spans(pattern, text, cuts, "TO NEXT ROW") == each
+
+
+def test_a_pattern_of_many_optional_rows_is_not_exponential() -> None:
+    pattern = " ".join(["A?"] * 28 + ["B"])
+    assert spans(pattern, "a" * 40 + "x", frozenset(), "PAST LAST ROW") == []
+
+
+# ---- changes, failures, wrong use
+
+
+@pytest.mark.feature("C3")
+def test_another_pattern_is_searched_for_among_the_rows_that_wait() -> None:
+    before = recognised(**FALL_AND_RISE)
+    falls = {"pattern": "A B+", "define": {"B": "price < PREV(price)"}, "measures": {"low": "LAST(B.price)"}}
+    after = recognised(**falls)
+    deployed = Deployed(
+        version=before.version,
+        fingerprint=before.fingerprint,
+        graph=before.canonical(),
+        tables={output.table: list(output.schema.types.items()) for output in before.outputs},
+    )
+    assert plan(deployed, before).verdict == "no-op"
+    changes = plan(deployed, recognised(**FALL_AND_RISE | {"pattern": "A B+ C"}))
+    assert changes.verdict == "compatible state"
+    assert "searched for among them" in changes.changes[0].otherwise
+    case = Case(before).feed("quotes", quotes([90, 80, 70])).watermark(NOON + timedelta(minutes=2))
+    case.operator, case.run = after, MemoryRun(after, case.run.savepoint())
+    case.feed("quotes", quotes([75], first=3)).end().expect([{"low": 70}])
+
+
+def test_a_step_is_explained_and_warns_of_what_waits() -> None:
+    code = recognised(**FALL_AND_RISE)
+    text = explain(code)[0]
+    assert (
+        "per symbol, in order of event time: A B+ C+, rows per match: one, the next match begins past the last row"
+        in text
+    )
+    assert "define B: B.price < PREV(B.price)" in text
+    assert any("match_recognize without within" in warning for warning in code.warnings)
+    assert not recognised(**FALL_AND_RISE, within="1 hour").warnings
+
+
+def test_a_skip_to_a_variable_without_a_row_and_too_many_rows_stop_the_run() -> None:
+    define = {"A": "price = 1", "B": "price = 2"}
+    with pytest.raises(UserCodeError, match="USER-021 .*a row of 'B' to continue at, got no row"):
+        results([1, 3], pattern="A B?", define=define, measures={"n": "COUNT(*)"}, after_match_skip="TO LAST B")
+    with pytest.raises(UserCodeError, match="USER-021 .*got the first row of the match"):
+        results([1, 3], pattern="A B?", define=define, measures={"n": "COUNT(*)"}, after_match_skip="TO FIRST A")
+    with pytest.raises(UserCodeError, match="USER-020 .*at most 3 waiting rows of a key, got 4"):
+        results([1, 1, 1, 1, 1], pattern="A+", define={"A": "price = 1"}, measures={"n": "COUNT(*)"}, most=3)
+
+
+GOOD: dict[str, Any] = {"pattern": "A B", "define": {"B": "price > 1"}, "measures": {"n": "COUNT(*)"}}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "an open parenthesis": ({"pattern": "A (B"}, r"DEFINITION-430 .*no \) at its place"),
+    "nothing": ({"pattern": " "}, "DEFINITION-430 .*empty pattern is"),
+    "no text": ({"pattern": 5}, "DEFINITION-430"),
+    "another sign": ({"pattern": "A & B"}, "DEFINITION-430 .*& B"),
+    "a quantifier of none": ({"pattern": "A{0,0}"}, "DEFINITION-430"),
+    "numbers the other way": ({"pattern": "A{3,2}"}, "DEFINITION-430"),
+    "a great number": ({"pattern": "A{5000}"}, "DEFINITION-430 .*1,000"),
+    "many permutations": ({"pattern": "PERMUTE(A,B,C,D,E,F,G,H)", "define": {}}, "DEFINITION-430 .*PERMUTE of 8"),
+    "an unknown variable in DEFINE": ({"define": {"BB": "price > 1"}}, "DEFINITION-431 .*Did you mean 'B'|DEFINITION-431 .*Variables: A, B"),
+    "an unknown variable in a condition": ({"define": {"B": "price > C.price"}}, "DEFINITION-422 .*'C'"),
+    "an unknown column": ({"define": {"B": "pirce > 1"}}, "DEFINITION-022 .*Did you mean 'price'"),
+    "no condition": ({"define": {"B": "price"}}, "DEFINITION-024"),
+    "a subset of unknown variables": ({"subset": {"U": ["A", "X"]}}, "DEFINITION-431"),
+    "a subset named as a variable": ({"subset": {"A": ["A", "B"]}}, "DEFINITION-431"),
+    "other rows": ({"rows_per_match": "SOME ROWS"}, "DEFINITION-432"),
+    "another place": ({"after_match_skip": "SOMEWHERE"}, "DEFINITION-432"),
+    "an unknown place": ({"after_match_skip": "TO LAST X"}, "DEFINITION-431"),
+    "unmatched rows and an exclusion": ({"pattern": "A {- B -}", "rows_per_match": "ALL ROWS PER MATCH WITH UNMATCHED ROWS"}, "DEFINITION-432"),
+    "a measure named as a column": ({"measures": {"price": "A.price"}, "rows_per_match": "ALL ROWS PER MATCH"}, "DEFINITION-050"),
+    "an unknown order": ({"order_by": "pirce"}, "DEFINITION-022"),
+    "no time": ({"within": "0 s"}, "DEFINITION-055"),
+    "no number": ({"most": 0}, "DEFINITION-426"),
+    "a measure without a type": ({"measures": {"n": "NULL"}}, "DEFINITION-043"),
+    "no SQL": ({"measures": {"n": "LAST("}}, "DEFINITION-021"),
+    "a measure that is no text": ({"measures": {"n": 5}}, "DEFINITION-020"),
+    "a negative offset": ({"measures": {"n": "PREV(price, -1)"}}, "DEFINITION-422"),
+    "navigation in navigation": ({"measures": {"n": "FIRST(PREV(price))"}}, "DEFINITION-422"),
+    "two variables": ({"measures": {"n": "SUM(A.price + B.price)"}}, "DEFINITION-422 .*A and B"),
+    "a classifier of a column": ({"measures": {"n": "CLASSIFIER(price)"}}, "DEFINITION-422"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG.values(), ids=list(WRONG))
+def test_a_wrong_clause_is_refused_when_it_is_defined(wrong: dict[str, Any], says: str) -> None:
+    make: Callable[[], object] = lambda: recognised(**GOOD | wrong)  # noqa: E731 - one line
+    with pytest.raises(DefinitionError, match=f"(?s){says}"):
+        make()
