@@ -18,7 +18,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -68,7 +67,7 @@ sums = operator_asset(minutely, deliver=[ToKafka("SINK", "SERVERS", restart=AGAI
 
 def workspace(environment: str = "dev") -> Workspace:
     """All of it, each stream in a process of its own."""
-    settings = Settings(lake="lake", engine="embedded", streams="isolated")
+    settings = Settings(lake="lake", engine="ENGINE", streams="isolated")
     return Workspace(sources=[readings], operators=[sums], settings=settings)
 '''
 
@@ -92,17 +91,22 @@ class Pipeline:
             self.broker.kill()
             self.broker.start()
         elif name == "worker":
-            for file in self.fleet.home.rglob("server.json"):
-                with suppress(ProcessLookupError, psutil.Error):
-                    os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
-                    self.kills[name] += 1
-            return
+            until(self._kill_worker, name)
         else:
             driver = self.running(name)
             assert driver.pid is not None
-            os.kill(driver.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(driver.pid, signal.SIGKILL)
             self.running(name, behind=driver.epoch)
         self.kills[name] += 1
+
+    def _kill_worker(self) -> bool:
+        """SIGKILL to Sail's server; False if there is none now."""
+        for file in self.fleet.home.rglob("server.json"):
+            with suppress(ProcessLookupError):
+                os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
+                return True
+        return False
 
     def running(self, name: str, behind: int = -1) -> Driver:
         """The running driver of a stream, of a later epoch."""
@@ -200,15 +204,25 @@ def read(broker: Broker, sink: str) -> dict[tuple[int, int], tuple[int, int]]:
 
 @pytest.mark.feature("D3", "E4", "Z12")
 @pytest.mark.timeout(5400)
-@pytest.mark.parametrize(("count", "rounds"), [(3_000, 1), pytest.param(1_000_000, 10, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("runs_on", "count", "rounds"),
+    [
+        ("embedded", 3_000, 1),
+        pytest.param("embedded", 1_000_000, 10, marks=pytest.mark.soak),
+        pytest.param("spark", 30_000, 2, marks=pytest.mark.soak),
+    ],
+)
 def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
-    broker: Broker, tmp_path: Path, count: int, rounds: int
+    broker: Broker, tmp_path: Path, runs_on: str, count: int, rounds: int
 ) -> None:
     drawn, partitions, step = random.Random(seed_of(f"pipeline of {count}")), 3, LONG_MS // count
     topic, sink = broker.topic(partitions), broker.topic(3)
     unit = max(100, count // 100)
-    code = CODE.replace("TOPIC", topic).replace("SINK", sink).replace("SERVERS", broker.servers)
+    code = (
+        CODE.replace("TOPIC", topic).replace("SINK", sink).replace("SERVERS", broker.servers).replace("ENGINE", runs_on)
+    )
     fleet = fleet_of(tmp_path, code.replace("UNIT", f"{unit}"))
+    victims = [*STREAMS, "broker", *(["worker"] if runs_on == "embedded" else [])]
     pipeline, begun = Pipeline(fleet, broker, topic), time.monotonic()
     pipeline.put(range(count // (rounds + 1)), step, partitions)
     with supervising(fleet):
@@ -221,7 +235,7 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
             numbers = range(number * count // (rounds + 1), (number + 1) * count // (rounds + 1))
             sending = threading.Thread(target=pipeline.put, args=(numbers, step, partitions))
             sending.start()
-            for name in drawn.sample([*STREAMS, "worker", "broker"], 5):
+            for name in drawn.sample(victims, len(victims)):
                 time.sleep(drawn.random())
                 pipeline.kill(name)
             sending.join()
@@ -237,6 +251,7 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
         newest = DeltaTable(path).version
         until(lambda: (at := delivered(fleet.lake, "minutely_to_kafka")) and at.version == newest(), "all delivered")
         assert read(broker, sink) == wanted
+        assert pipeline.kills == dict.fromkeys(victims, rounds)
         seconds = time.monotonic() - begun
         commits = DeltaTable(path).version() + 1
     print(  # noqa: T201 - what it took
