@@ -72,8 +72,9 @@ def lake(tmp_path) -> Lake:
     return Lake(str(tmp_path))
 
 
-@pytest.mark.feature("G2", "I1", "I3")
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.feature("G2", "I1", "I3")), pytest.param(2, marks=pytest.mark.soak)]
+)
 def test_page_rank_is_that_of_networkx(lake, seed):
     edges = drawn(seed)
     graph, expected = graph_of(lake, edges), nx.pagerank(oracle(edges))
@@ -83,8 +84,9 @@ def test_page_rank_is_that_of_networkx(lake, seed):
     assert folders(f"{lake.root}/graphs/ranks") == ["result"], "supersteps are removed once the result is there"
 
 
-@pytest.mark.feature("G2", "I2")
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.feature("G2", "I2")), pytest.param(2, marks=pytest.mark.soak)]
+)
 def test_components_and_shortest_paths_are_those_of_networkx(lake, seed):
     edges = drawn(seed)
     graph, whole = graph_of(lake, edges), oracle(edges)
@@ -159,11 +161,10 @@ def test_generated_graphs_have_the_degrees_that_are_known_of_them(lake):
         assert counts == known, name
 
 
-@pytest.mark.feature("I1", "I3")
 @pytest.mark.parametrize(
     "point",
     [
-        "superstep.before_done:4",
+        pytest.param("superstep.before_done:4", marks=pytest.mark.feature("I1", "I3")),
         *(
             pytest.param(point, marks=pytest.mark.soak)
             for point in ("superstep.after_done:4", "superstep.after_result", "superstep.before_done:1")
