@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -96,7 +97,9 @@ def entries_of(operator: Operator, rows: Mapping[str, Sequence[Mapping[str, Any]
     """Rows of each input with their stamps, in order of event time, each on time."""
     entries: list[Entry] = []
     for read in operator.inputs:
-        time = "observed" if read.table == "weather" else "scheduled"
+        if read.table not in rows:
+            continue
+        time = next(column for column in ("observed", "scheduled", "date_time") if column in rows[read.table][0])
         watermark = -(1 << 40)
         for number, row in enumerate(rows[read.table]):
             at = to_ms(row[time])
@@ -123,4 +126,6 @@ def plain(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_ms(value)
+    if isinstance(value, Decimal):
+        return float(value)
     return float(f"{value:.9e}") if isinstance(value, float) else value

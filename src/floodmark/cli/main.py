@@ -32,6 +32,7 @@ GROUPS = {
         "land": "land",
         "deliver": "land",
         "run": "run",
+        "sql": "sql",
         "status": "workspace",
         "partitions": "partitions",
         "freeze": "partitions",

@@ -66,8 +66,24 @@ def check_statement(text: Text, node: exp.Expr) -> None:
     """Refuse what is no SELECT."""
     if isinstance(node, (exp.Select, exp.Union, exp.Subquery)) and not isinstance(node, (exp.Except, exp.Intersect)):
         return
-    fix = next((fix for kind, fix in _STATEMENTS.items() if isinstance(node, kind)), "Write SELECT ... FROM ...")
-    raise unsayable(text, node, node.key.upper(), fix)
+    raise unsayable(text, node, node.key.upper(), _fix_of(node))
+
+
+def check_query(text: Text, node: exp.Expr) -> None:
+    """Refuse what is no query of tables by their names, where a statement is answered over all rows at once."""
+    if not isinstance(node, exp.Query):
+        raise unsayable(text, node, node.key.upper(), _fix_of(node))
+    for part in node.walk():
+        if isinstance(part, (exp.DML, exp.DDL, exp.Command, exp.Into)):
+            raise unsayable(text, part, part.key.upper(), _fix_of(part))
+        if isinstance(part, exp.Table) and (not isinstance(part.this, exp.Identifier) or part.args.get("db")):
+            raise unsayable(
+                text, part, "another table than those of the lake", "Name a source or an output of an operator."
+            )
+
+
+def _fix_of(node: exp.Expr) -> str:
+    return next((fix for kind, fix in _STATEMENTS.items() if isinstance(node, kind)), "Write SELECT ... FROM ...")
 
 
 def check_clauses(text: Text, node: exp.Expr) -> None:

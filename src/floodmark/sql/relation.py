@@ -16,7 +16,7 @@ from floodmark.sql.text import Replacement, Text
 
 BOUNDS = ("window_start", "window_end", "window_time")
 """Columns that a window adds; the third is the event time of a window's result, a millisecond before its end."""
-WINDOW_TIME = "timestamp_millis(unix_millis(window_end) - 1)"
+WINDOW_TIME = "timestampadd(MILLISECOND, -1, window_end)"
 EVENT_TIME, PROCESSING_TIME = "_event_time", "_processing_time"
 """Names by which every table has its event time and the clock, for windows."""
 

@@ -11,7 +11,6 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.expressions import itself
 from floodmark.sql.dialect import SPAN, FloodmarkDialect
 
 LONGEST_TEXT = 100_000
@@ -93,9 +92,17 @@ def derived_name(text: str) -> str:
     return name if name and not name[0].isdigit() else f"value_{name}".strip("_")
 
 
-def plain(name: str) -> str:
-    """The expression that reads a column."""
-    return itself(name)
+_TAIL = frozenset({TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET})
+
+
+def tail_of(text: Text) -> int:
+    """Where ORDER BY, LIMIT or OFFSET of the whole statement begin; the length of the text if there are none."""
+    depth, ends = 0, len(text.sql)
+    for token in reversed(text.tokens):
+        depth += (token.token_type == TokenType.R_PAREN) - (token.token_type == TokenType.L_PAREN)
+        if depth == 0 and token.token_type in _TAIL:
+            ends = token.start
+    return ends
 
 
 def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:

@@ -1,0 +1,272 @@
+"""The verb sql: a statement over the lake, answered at once; writes nothing."""
+
+# ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.shell.console import Console
+from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.shell.loading import open_workspace
+from floodmark.cli.shell.signals import stopping
+from floodmark.core.errors import FloodmarkError, printable
+from floodmark.core.scratch import Scratch
+from floodmark.spec.values.schema import MARKER, ROW
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from floodmark.engines.embedded.bounded.query import Table
+    from floodmark.engines.embedded.sail.session import Sail
+    from floodmark.lake.folder.paths import Lake
+    from floodmark.spec.graph.operator import Operator
+    from floodmark.spec.workspace import Workspace
+
+_NAME = "statement"
+_OVER_ALL_ROWS = frozenset(
+    {
+        "DEFINITION-382",
+        "DEFINITION-389",
+        "DEFINITION-390",
+        "DEFINITION-391",
+        "DEFINITION-392",
+        "DEFINITION-395",
+        "CAPABILITY-080",
+    }
+)
+"""Refusals of statements that have an answer over the rows there are now, though none over a stream."""
+
+
+@click.command()
+@click.argument("statement")
+@click.option("--unbounded", is_flag=True, help="Follow the tables: print results as they come, until Ctrl-C.")
+@click.option("--until-caught-up", is_flag=True, help="Unbounded: stop when all rows there are now have been read.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "arrow"]),
+    default="table",
+    show_default=True,
+    help="A table; a JSON object or a line of CSV per row; or a stream of Arrow.",
+)
+@click.option(
+    "--lateness", default="0 s", show_default=True, help="Rows at most this late revise the result of a window."
+)
+@shared
+@pass_invocation
+def sql(
+    invocation: Invocation, *, statement: str, unbounded: bool, until_caught_up: bool, form: str, lateness: str
+) -> None:
+    """Answer STATEMENT, a SELECT or a file of one, over the lake's tables. Writes nothing to the lake."""
+    console = Console(as_json=invocation.json)
+    opened = open_workspace(invocation)
+    text = Path(statement).read_text("utf-8") if statement.endswith(".sql") and Path(statement).is_file() else statement
+    printed = _Printed("json" if invocation.json else form)
+    from floodmark.engines.embedded.sail.session import shared as shared_sail
+    from floodmark.lake.folder.paths import Lake
+
+    sail = shared_sail(opened.workspace.settings.memory)
+    sail.begin()
+    asked = _Asked(text, opened.workspace, Lake.of(opened.workspace.settings), sail, lateness)
+    if unbounded or until_caught_up:
+        with stopping(console, "this micro-batch") as stop:
+            asked.follow(printed.rows, until_caught_up=until_caught_up, stop=stop)
+    else:
+        printed.rows(asked.answer())
+    printed.end()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A statement over a lake."""
+
+    text: str
+    workspace: Workspace
+    lake: Lake
+    sail: Sail
+    lateness: str
+
+    def answer(self) -> pa.Table:
+        """The rows of the statement over the rows there are now."""
+        from floodmark.engines.embedded.bounded.query import Table, query
+
+        head, tail = _sorted(self.text)
+        try:
+            operator = self._operator(head)
+        except FloodmarkError as refusal:
+            if refusal.code not in _OVER_ALL_ROWS:
+                raise
+            return query(self.sail, self.text, self._tables())
+        if operator.stateful is None and tail:
+            return query(self.sail, self.text, self._tables())
+        from floodmark.engines.embedded.bounded.run import run_bounded
+
+        with Scratch() as folder:
+            lake = self._beside(folder)
+            run_bounded(self.sail, operator, lake)
+            if tail:
+                table = Table(lake.output(_NAME), operator.outputs[0].schema)
+                return query(self.sail, f"SELECT * FROM {_NAME} {tail}", {_NAME: table})
+            return _results(lake.output(_NAME), operator)
+
+    def follow(self, show: Callable[[pa.Table], None], *, until_caught_up: bool, stop: Any) -> None:
+        """Show the rows of the statement as they come; those that are taken back have the change ``-``."""
+        from floodmark.engines.embedded.unbounded.run import run_unbounded
+
+        operator, last = self._operator(self.text), [-1]
+        with Scratch() as folder:
+            lake = self._beside(folder)
+
+            def on_batch(_: Any) -> None:
+                rows, last[0] = _changes(lake.output(_NAME), operator, last[0])
+                show(rows)
+
+            run_unbounded(self.sail, operator, lake, until_caught_up=until_caught_up, stop=stop, on_batch=on_batch)
+
+    def _operator(self, text: str) -> Operator:
+        from floodmark.sql.operator import sql_operator
+
+        inputs: dict[str, Any] = {source.name: source for source in self.workspace.sources}
+        for operator in self.workspace.operators:
+            inputs |= {output.table: operator[output.name] for output in operator.outputs}
+        return sql_operator(_NAME, text, inputs=inputs, lateness=self.lateness, location="statement")
+
+    def _beside(self, folder: Path) -> Lake:
+        """A lake that reads this one and is written instead of it."""
+        from floodmark.lake.folder.paths import Lake
+
+        return Lake(str(folder), logs=self.lake.logs or self.lake.root, upstream=self.lake.upstream or self.lake.root)
+
+    def _tables(self) -> dict[str, Table]:
+        """The tables that the statement names. Of results that are revised the last values."""
+        from floodmark.core.errors import DefinitionError, closest
+        from floodmark.engines.embedded.bounded.query import Table
+        from floodmark.sql.refusals import check_query
+        from floodmark.sql.statement import tables_of
+        from floodmark.sql.text import parsed
+
+        known: dict[str, Table] = {s.name: Table(self.lake.log(s.name), s.schema) for s in self.workspace.sources}
+        for operator in self.workspace.operators:
+            for output in operator.outputs:
+                last = output.current
+                path = self.lake.read(last.table if last else output.table)
+                known[output.table] = Table(path, output.schema, stamped=last is None)
+        text, tree = parsed(self.text, "statement")
+        check_query(text, tree)
+        read: dict[str, Table] = {}
+        for table in tables_of(tree):
+            if table.name not in known or table.args.get("db") is not None:
+                fix = f"{closest(table.name, known)}Tables: {', '.join(known)}."
+                where, name = text.at(table), ".".join(part.name for part in table.parts)
+                raise DefinitionError(
+                    where, "a source or an operator's output", f"'{name}'", fix, code="DEFINITION-394"
+                )
+            read[table.name] = known[table.name]
+        return read
+
+
+def _sorted(text: str) -> tuple[str, str]:
+    """(statement) -> it without ORDER BY, LIMIT and OFFSET at its end, and these."""
+    from floodmark.sql.text import parsed, tail_of
+
+    read, _ = parsed(text, "statement")
+    at = tail_of(read)
+    return text[:at], text[at:].strip().rstrip(";")
+
+
+def _results(path: str, operator: Operator) -> pa.Table:
+    """The rows of an output, without those that were taken back."""
+    rows, _ = _changes(path, operator, -1)
+    if "change" not in rows.column_names:
+        return rows
+    counts: dict[str, list[Any]] = {}
+    for row in rows.to_pylist():
+        change = row.pop("change")
+        entry = counts.setdefault(repr(row), [row, 0])
+        entry[1] += 1 if change == "+" else -1
+    left = [row for row, count in counts.values() for _ in range(count)]
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(left, schema=rows.drop_columns(["change"]).schema)
+
+
+def _changes(path: str, operator: Operator, last: int) -> tuple[pa.Table, int]:
+    """(output, sequence read so far) -> its rows behind it, with the column ``change`` if rows may be taken back; and the last sequence."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    from deltalake import DeltaTable
+
+    output = operator.outputs[0]
+    wanted = (ds.field("_kind") != MARKER) & (ds.field("_sequence") > last)
+    columns = [*output.schema.names, "_kind", "_sequence"]
+    rows = DeltaTable(path).to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
+    rows = rows.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
+    reached = max(last, pc.max(rows["_sequence"]).as_py() or last)
+    changed = pc.if_else(pc.equal(rows["_kind"], ROW), pa.scalar("+"), pa.scalar("-"))
+    rows = rows.drop_columns(["_kind", "_sequence"])
+    return (rows.add_column(0, "change", changed) if output.revisable else rows), reached
+
+
+@dataclass(slots=True)
+class _Printed:
+    """Rows on stdout, in one format."""
+
+    form: str
+    widths: list[int] = field(default_factory=list)
+    writer: Any = None
+
+    def rows(self, table: pa.Table) -> None:
+        """Print rows; the columns are printed before the first ones."""
+        if self.form == "arrow":
+            self._arrow(table)
+            return
+        if self.form == "json":
+            for row in table.to_pylist():
+                click.echo(json.dumps(row, default=str, ensure_ascii=False))
+            return
+        cells = [[_cell(value) for value in row.values()] for row in table.to_pylist()]
+        if self.form == "csv":
+            self._csv(table.column_names, cells)
+            return
+        for line in self._lines(table.column_names, cells):
+            click.echo(line)
+
+    def end(self) -> None:
+        """End the stream of Arrow."""
+        if self.form == "arrow" and self.writer is not None:
+            self.writer.close()
+
+    def _arrow(self, table: pa.Table) -> None:
+        import pyarrow as pa
+
+        if self.writer is None:
+            self.writer = pa.ipc.new_stream(sys.stdout.buffer, table.schema)
+        self.writer.write_table(table)
+
+    def _csv(self, names: list[str], cells: list[list[str]]) -> None:
+        if self.writer is None:
+            self.writer = csv.writer(sys.stdout, lineterminator="\n")
+            self.writer.writerow(names)
+        self.writer.writerows(cells)
+
+    def _lines(self, names: list[str], cells: list[list[str]]) -> Iterator[str]:
+        first = not self.widths
+        if first:
+            self.widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
+            yield "  ".join(name.ljust(width) for name, width in zip(names, self.widths, strict=True)).rstrip()
+        for row in cells:
+            yield printable("  ".join(cell.ljust(width) for cell, width in zip(row, self.widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

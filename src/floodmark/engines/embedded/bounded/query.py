@@ -1,0 +1,58 @@
+"""A statement of SQL over tables of a lake, at once and as one plan of Sail: what no stream can say, such as ORDER BY over all rows. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from floodmark.core.errors import ExecutionError
+from floodmark.core.scratch import Scratch
+from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
+from floodmark.engines.frames.messages import text_of
+from floodmark.lake.table import entries, ranges
+from floodmark.spec.values.schema import ROW, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to query.
+
+    Args:
+        path: of its folder.
+        schema: columns that the statement sees.
+        stamped: whether its rows have a ``_kind``, by which rows that are no results are left out.
+    """
+
+    path: str
+    schema: Schema
+    stamped: bool = True
+
+
+def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
+    """(statement, name in it -> table) -> its rows.
+
+    Raises:
+        ExecutionError: EXECUTION-080, Sail does not compute the statement.
+    """
+
+    def answered(connection: Connection) -> pa.Table:
+        spark, scratch = connection.spark, Scratch()
+        try:
+            for name, table in tables.items():
+                path, version = ranges.without_floats(table.path, entries.version_of(table.path), scratch.path / name)
+                rows = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+                rows = rows.filter(f"`_kind` = {ROW}") if table.stamped else rows
+                rows.select(*(f"`{column}`" for column in table.schema.names)).createOrReplaceTempView(name)
+            return spark.sql(sql).toArrow()
+        except PySparkException as error:
+            fix = "Correct the statement; functions and types are Spark's, as far as Sail has them."
+            raise ExecutionError(
+                "statement", "one that Sail computes", text_of(error), fix, code="EXECUTION-080"
+            ) from error
+        finally:
+            scratch.remove()
+
+    return on_sail(sail, answered)

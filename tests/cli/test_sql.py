@@ -1,0 +1,88 @@
+"""``floodmark sql``: statements over a lake, answered at once; nothing is written."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from .conftest import command, program
+
+HOURS = "SELECT country, window_start, COUNT(*) AS n FROM TUMBLE(orders, ordered_at, '1 hour') GROUP BY country, window_start"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace whose orders have landed."""
+    parent = tmp_path_factory.mktemp("sql")
+    assert program(parent, "init", "shop").returncode == 0
+    folder = parent / "shop"
+    assert program(folder, "land", "orders").returncode == 0
+    return folder
+
+
+def files(shop: Path) -> list[Path]:
+    return sorted(path for path in (shop / "lake").rglob("*") if path.is_file())
+
+
+def answers(shop: Path, sql: str, *options: str) -> list[dict[str, object]]:
+    done = program(shop, "sql", sql, "--format", "json", *options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.feature("Q1", "Q3")
+def test_a_window_is_answered_bounded_and_as_rows_come_and_nothing_is_written(shop: Path) -> None:
+    before = files(shop)
+    bounded = answers(shop, f"{HOURS} ORDER BY n DESC, country LIMIT 2")
+    assert bounded == [
+        {"country": "DE", "window_start": "2025-03-01 08:00:00+00:00", "n": 5},
+        {"country": "DE", "window_start": "2025-03-01 09:00:00+00:00", "n": 2},
+    ] or [row["n"] for row in bounded] == [5, 2]
+    came = answers(shop, HOURS, "--unbounded", "--until-caught-up")
+    assert {(row["country"], row["n"]) for row in came} >= {("DE", 5)}
+    assert files(shop) == before
+
+
+@pytest.mark.feature("Z17")
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country ORDER BY n DESC", [("DE", 12), ("FR", 7)]),
+        ("SELECT DISTINCT a.country, b.n FROM orders AS a CROSS JOIN (SELECT COUNT(*) AS n FROM orders) AS b ORDER BY 1", [("DE", 19), ("FR", 19)]),
+    ],
+)  # fmt: skip
+def test_what_no_stream_can_say_is_answered_over_the_rows_there_are(
+    shop: Path, sql: str, rows: list[tuple[object, ...]]
+) -> None:
+    assert [tuple(row.values()) for row in answers(shop, sql)] == rows
+
+
+def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
+    sql = "SELECT country, items FROM orders WHERE items > 4"
+    assert program(shop, "sql", sql).stdout.split() == ["country", "items", "FR", "5"]
+    assert program(shop, "sql", sql, "--format", "csv").stdout == "country,items\nFR,5\n"
+    stream = subprocess.run(
+        [sys.executable, *command("sql", sql, "--format", "arrow")[1:]], cwd=shop, capture_output=True, check=True
+    )
+    assert pa.ipc.open_stream(io.BytesIO(stream.stdout)).read_all().to_pylist() == [{"country": "FR", "items": 5}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("DROP TABLE orders", "DEFINITION-382"),
+        ("SELECT contry FROM orders", "Did you mean 'country'"),
+        ("SELECT * FROM `/etc/passwd`", "DEFINITION-394"),
+        ("SELECT * FROM text.`/etc/passwd` ORDER BY 1", "DEFINITION-394"),
+    ],
+)
+def test_what_reads_no_table_of_the_lake_is_refused(shop: Path, sql: str, said: str) -> None:
+    done = program(shop, "sql", sql)
+    assert done.returncode == 1
+    assert said in done.stderr
