@@ -143,8 +143,11 @@ class _Asked:
     def _beside(self, folder: Path) -> Lake:
         """A lake that reads this one and is written instead of it."""
         from floodmark.lake.folder.paths import Lake
+        from floodmark.lake.restore import readers
 
-        return Lake(str(folder), logs=self.lake.logs or self.lake.root, upstream=self.lake.upstream or self.lake.root)
+        beside = Lake(str(folder), logs=self.lake.logs or self.lake.root, upstream=self.lake.upstream or self.lake.root)
+        readers.passing(beside)
+        return beside
 
     def _tables(self) -> dict[str, Table]:
         """The tables that the statement names. Of results that are revised the last values."""
