@@ -30,6 +30,22 @@ QUERIES = {
         f"""SELECT origin, {HOUR}, COUNT(*), AVG(delay), COUNT(*) FILTER (WHERE delay > 30), COUNT(DISTINCT tail),
                   SUM(delay)::DOUBLE / COUNT(*) FROM flights GROUP BY ALL HAVING COUNT(*) > 1""",
     ),
+    "cube": (
+        """SELECT origin, dest AS goes_to, GROUPING(dest) AS whole, GROUPING_ID() AS number, window_start, COUNT(*) AS n, COUNT(origin) AS origins
+           FROM TUMBLE(flights, scheduled, '1 hour') GROUP BY window_start, CUBE (origin, dest) HAVING COUNT(*) > 1""",
+        f"""SELECT origin, dest, GROUPING(dest), GROUPING(origin, dest), w, COUNT(*), COUNT(origin)
+           FROM (SELECT *, {HOUR} AS w FROM flights) GROUP BY w, CUBE (origin, dest) HAVING COUNT(*) > 1""",
+    ),
+    "rollup": (
+        """SELECT upper(origin) AS origin, tail, window_end, SUM(delay) AS total FROM flights
+           GROUP BY TUMBLE(scheduled, INTERVAL '1' HOUR), ROLLUP (upper(origin), tail)""",
+        f"""SELECT origin, tail, w, SUM(delay) FROM (SELECT *, {HOUR} + INTERVAL '1 hour' AS w FROM flights) GROUP BY w, ROLLUP (origin, tail)""",
+    ),
+    "grouping sets": (
+        """SELECT origin, dest, window_start, MAX(delay) AS worst FROM TUMBLE(flights, scheduled, '1 hour')
+           GROUP BY window_start, GROUPING SETS ((origin), (dest), ())""",
+        f"""SELECT origin, dest, w, MAX(delay) FROM (SELECT *, {HOUR} AS w FROM flights) GROUP BY w, GROUPING SETS ((origin), (dest), ())""",
+    ),
     "weather in the hour before": (
         """SELECT f.flight, w.temp FROM flights AS f LEFT JOIN weather AS w
            ON f.origin = w.origin AND w.observed > f.scheduled - INTERVAL '1' HOUR AND w.observed <= f.scheduled""",
@@ -47,7 +63,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.feature("Q1", "Q3", "J6")
+@pytest.mark.feature("Q1", "Q3", "J6", "Z26")
 @pytest.mark.parametrize("case", QUERIES)
 def test_a_statement_gives_the_same_bounded_unbounded_and_in_duckdb(sail: Sail, tmp_path: Path, case: str) -> None:
     sql, question = QUERIES[case]

@@ -48,7 +48,7 @@ def answers(chain: list[Operator], data: dict[str, list[dict[str, Any]]]) -> Cou
     return +counts
 
 
-@pytest.mark.feature("Q3", "Q5")
+@pytest.mark.feature("Q3")
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_of_nexmark_answers_as_duckdb_does_in_both_modes(tmp_path: Path, query: str) -> None:
     data, chain = rows(), operators(query, tmp_path)

@@ -18,7 +18,8 @@ from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import check_single, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
-from floodmark.sql.text import Text, derived_name
+from floodmark.sql.sets import Keys, KeySets, combined, is_set, sets_of
+from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import bound_of, is_window, of_group
 
 Item = tuple[str, exp.Expr]
@@ -34,6 +35,7 @@ class Grouped:
         known: expression over the rows before -> column of the stream.
         measures: aggregate -> column of the stream.
         windowed: whether results have the bounds of a window.
+        sets: of CUBE, ROLLUP and GROUPING SETS; None for one set of keys.
     """
 
     text: Text
@@ -42,11 +44,14 @@ class Grouped:
     known: dict[str, str]
     measures: dict[Builtin, str]
     windowed: bool
+    sets: KeySets | None = None
 
     def read(self, node: exp.Expr) -> str | None:
         """The text in place of a node of SELECT or HAVING; None for its own."""
         if is_aggregate(node):
             return itself(self.measures[measure(self.text, node, self.before)])
+        if self.sets is not None and isinstance(node, (exp.Grouping, exp.GroupingId)):
+            return self._set_of(node, self.sets)
         bound = bound_of(node)
         if not bound and isinstance(node, exp.Column) and node.name.lower() in BOUNDS and self.windowed:
             bound = node.name.lower() if self.before.windowed is not None else ""
@@ -64,6 +69,20 @@ class Grouped:
                 fix = f"Add {node.name} to GROUP BY, or take MAX({node.name}) or FIRST({node.name})."
                 raise DefinitionError(self.text.at(node), "a column of the group", got, fix, code="DEFINITION-391")
         return None
+
+    def _set_of(self, node: exp.Expr, sets: KeySets) -> str:
+        """GROUPING of a key, and GROUPING_ID of all of them."""
+        if isinstance(node, exp.GroupingId) and not node.expressions:
+            return itself(sets.number)
+        rendered = [self.text.of(part, self.before.read(self.text)) for part in node.expressions]
+        unknown = next((text for text in rendered if text not in self.known), None)
+        if unknown is not None or (isinstance(node, exp.Grouping) and len(rendered) != 1):
+            fix = f"Keys: {', '.join(self.known)}. Write GROUPING(key), or GROUPING_ID() for all of them."
+            raise DefinitionError(
+                self.text.at(node), "a key of GROUP BY", self.text.of(node), fix, code="DEFINITION-391"
+            )
+        bits = [sets.left_out(self.known[text]) for text in rendered]
+        return " + ".join(f"{bit} * {1 << (len(bits) - 1 - at)}" for at, bit in enumerate(bits))
 
     def _plain(self, node: exp.Expr) -> bool:
         """Whether an expression reads rows before the window alone."""
@@ -87,7 +106,7 @@ class Grouping:
         self.text, self.select, self.items = text, select, items
         group = select.args.get("group")
         self._check(group)
-        self.relation, self.keys = relation, list[exp.Expr]()
+        self.relation, self.keys, self.sets = relation, list[exp.Expr](), list[list[Keys]]()
         for node in [self._resolved(part) for part in (group.expressions if group else [])]:
             self._add(node)
 
@@ -95,20 +114,16 @@ class Grouping:
         for name in ("cube", "rollup", "grouping_sets", "all", "totals") if group else ():
             value = group.args.get(name) if group else None
             if value:
-                fix = (
-                    "Write an operator per grouping, or UNION ALL of the columns with a column that names the grouping."
-                )
-                raise unsayable(
-                    self.text, value[0] if isinstance(value, list) else self.select, name.upper().replace("_", " "), fix
-                )
+                fix = "Write CUBE (a, b), ROLLUP (a, b) or GROUPING SETS ((a, b), (a), ()) as an element of GROUP BY."
+                what = f"WITH {name.upper()}" if name in {"cube", "rollup"} else name.upper().replace("_", " ")
+                raise unsayable(self.text, value[0] if isinstance(value, list) else self.select, what, fix)
 
     def _resolved(self, node: exp.Expr) -> exp.Expr:
         """The expression of a number or of an alias of SELECT in GROUP BY."""
         if isinstance(node, exp.Literal) and node.is_int and 1 <= int(node.this) <= len(self.items):
             return self.items[int(node.this) - 1][1]
-        if isinstance(node, (exp.Cube, exp.Rollup, exp.GroupingSets, exp.Tuple)):
-            fix = "Write an operator per grouping, or UNION ALL of the columns with a column that names the grouping."
-            raise unsayable(self.text, node, node.key.upper(), fix)
+        if isinstance(node, exp.Tuple):
+            raise unsayable(self.text, node, "columns in parentheses", "Write GROUP BY a, b.")
         if isinstance(node, exp.Column) and len(node.parts) == 1 and self.relation.find(self.text, node) is None:
             return next((value for name, value in self.items if name == node.name), node)
         return node
@@ -120,6 +135,8 @@ class Grouping:
                 fix = "Keep one of them; write a second operator for the second window."
                 raise unsayable(self.text, node, "a second window", fix)
             self.relation = replace(relation, windowed=of_group(self.text, node, relation))
+        elif is_set(node):
+            self.sets.append(sets_of(node))
         elif not (isinstance(node, exp.Column) and node.name.lower() in BOUNDS and relation.windowed is not None):
             self.keys.append(node)
 
@@ -141,12 +158,13 @@ class Grouping:
             fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
             raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
         check_single(text, self.select, relation.stream, "an aggregate", next(iter(relation.tables), ""))
-        stream, keys, known = self._keyed(relation)
+        key_sets = self._key_sets(relation) if self.sets else None
+        stream, keys, known = self._keyed(relation) if key_sets is None else self._in_sets(relation, key_sets)
         measures = self._measures(relation, {*keys, *BOUNDS[:2]})
         named: dict[str, Any] = {name: aggregate for aggregate, name in measures.items()}
         if windowed is None:
             stream = stream.key_by(*keys).rolling(**named) if keys else stream.rolling(**named)
-            return Grouped(text, relation, stream, known, measures, windowed=False)
+            return Grouped(text, relation, stream, known, measures, windowed=False, sets=key_sets)
         if windowed.partition and set(windowed.partition) != set(keys):
             fix = f"Write PARTITION BY {', '.join(keys)}, or leave it out: the columns of GROUP BY divide the sessions."
             got = f"PARTITION BY {', '.join(windowed.partition)}, GROUP BY {', '.join(keys)}"
@@ -163,8 +181,37 @@ class Grouping:
             else stream.window(windowed.window, **settings)
         )
         return Grouped(
-            text, relation, held.aggregate(**named), known, measures, windowed=bounded_in_time(windowed.window)
+            text,
+            relation,
+            held.aggregate(**named),
+            known,
+            measures,
+            windowed=bounded_in_time(windowed.window),
+            sets=key_sets,
         )
+
+    def _key_sets(self, relation: Relation) -> KeySets:
+        """The sets of keys, each key with a column of its own, as aggregates read the columns that the keys are of."""
+        text, taken = self.text, [*relation.stream.schema.names, *BOUNDS]
+        keys: dict[str, str] = {}
+        names: dict[str, str] = {}
+
+        def name_of(node: exp.Expr) -> str:
+            rendered = relation.scalar(text, node)
+            if rendered not in names:
+                name = new_name(f"{derived_name(rendered)}_key", [*taken, *keys])
+                names[rendered], keys[name] = name, rendered
+            return names[rendered]
+
+        parts: list[list[tuple[str, ...]]] = [[(name_of(node),)] for node in self.keys]
+        parts += [[tuple(name_of(node) for node in chosen) for chosen in sets] for sets in self.sets]
+        number = new_name("grouping_id", [*taken, *keys])
+        return KeySets(keys=keys, sets=tuple(combined(text, self.select, parts)), number=number)
+
+    def _in_sets(self, relation: Relation, sets: KeySets) -> tuple[Stream[Any], list[str], dict[str, str]]:
+        """As ``_keyed``, for sets of keys."""
+        known = {rendered: key for key, rendered in sets.keys.items()}
+        return sets.rows(relation.stream), [*sets.keys, sets.number], known
 
     def _keyed(self, relation: Relation) -> tuple[Stream[Any], list[str], dict[str, str]]:
         """The stream with a column per key, the keys, and expression -> key."""
@@ -190,9 +237,7 @@ class Grouping:
             (name for name, value in self.items if SPAN in value.meta and self._same(value, rendered, relation)), ""
         )
         name = alias or derived_name(rendered)
-        while name in relation.stream.schema or name in BOUNDS:
-            name = f"{name}_key"
-        return name
+        return new_name(name, [*relation.stream.schema.names, *BOUNDS], "key")
 
     def _same(self, node: exp.Expr, rendered: str, relation: Relation) -> bool:
         if any(is_aggregate(part) or bound_of(part) for part in node.walk()):

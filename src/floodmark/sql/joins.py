@@ -15,7 +15,7 @@ from floodmark.spec.graph.stream import Stream
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import check_expression, check_single, unsayable
 from floodmark.sql.relation import BOUNDS, Name, Relation
-from floodmark.sql.text import Text
+from floodmark.sql.text import Text, new_name
 from floodmark.sql.windows import duration, length
 
 _KINDS = {
@@ -241,7 +241,7 @@ class Joiner:
         copies: dict[str, str] = {}
         for name in key_columns if missing else ():
             if name in wanted and name not in self.using:
-                copies[name] = _new(f"{(side.tables or ['side'])[0]}_{name}", columns)
+                copies[name] = new_name(f"{(side.tables or ['side'])[0]}_{name}", columns)
         stream: Stream[Any] = side.stream
         if tuple(columns) != stream.schema.names or copies:
             expressions: dict[str, Any] = {name: itself(name) for name in columns} | {
@@ -380,9 +380,3 @@ def _narrowed(known: _Conditions, bound: tuple[str, timedelta] | None) -> None:
         known.lower = difference if known.lower is None else max(known.lower, difference)
     else:
         known.upper = difference if known.upper is None else min(known.upper, difference)
-
-
-def _new(name: str, taken: list[str]) -> str:
-    while name in taken:
-        name = f"{name}_2"
-    return name

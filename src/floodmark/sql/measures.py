@@ -41,6 +41,8 @@ _NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
+    if isinstance(node, (exp.Grouping, exp.GroupingId)):
+        return False
     return isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -90,6 +90,13 @@ def derived_name(text: str) -> str:
     """(text of an expression) -> a name for its column: ``AVG(dep_delay)`` -> ``avg_dep_delay``."""
     name = re.sub(r"\W+", "_", text.lower()).strip("_")[:60].strip("_")
     return name if name and not name[0].isdigit() else f"value_{name}".strip("_")
+
+
+def new_name(name: str, taken: Sequence[str], suffix: str = "2") -> str:
+    """The name, with a suffix as often as it takes to be none of those that are taken."""
+    while name in taken:
+        name = f"{name}_{suffix}"
+    return name
 
 
 _TAIL = frozenset({TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET})

@@ -43,8 +43,8 @@ def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
         try:
             for name, table in tables.items():
                 path, version = ranges.without_floats(table.path, entries.version_of(table.path), scratch.path / name)
-                rows = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
-                rows = rows.filter(f"`_kind` = {ROW}") if table.stamped else rows
+                stored = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+                rows = stored.filter(f"`_kind` = {ROW}" if table.stamped else "true")
                 rows.select(*(f"`{column}`" for column in table.schema.names)).createOrReplaceTempView(name)
             return spark.sql(sql).toArrow()
         except PySparkException as error:
