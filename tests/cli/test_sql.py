@@ -86,3 +86,22 @@ def test_what_reads_no_table_of_the_lake_is_refused(shop: Path, sql: str, said: 
     done = program(shop, "sql", sql)
     assert done.returncode == 1
     assert said in done.stderr
+
+
+def test_a_workspace_of_sql_files_computes_what_that_of_python_does(tmp_path: Path) -> None:
+    assert program(tmp_path, "init", "stated", "--sql").returncode == 0
+    folder = tmp_path / "stated"
+    explained = program(folder, "explain", "hourly_sales", "--json")
+    assert explained.returncode == 0, explained.stderr
+    assert program(tmp_path, "init", "shop").returncode == 0
+    fluent = json.loads(program(tmp_path / "shop", "explain", "hourly_sales", "--json").stdout)
+    assert json.loads(explained.stdout)["fingerprint"] == fluent["fingerprint"]
+    assert program(folder, "land", "orders").returncode == 0
+    done = program(folder, "run", "hourly_sales", "good_hours", "--unbounded", "--until-caught-up")
+    assert done.returncode == 0, done.stderr
+    assert answers(folder, "SELECT country, orders FROM good_hours ORDER BY 2 DESC LIMIT 1")[0]["country"] == "DE"
+    (folder / "operators" / "hourly_sales.sql").write_text("SELECT country, itms FROM orders", "utf-8")
+    wrong = program(folder, "validate")
+    assert wrong.returncode == 1
+    assert "hourly_sales.sql, line 1, column 17" in wrong.stderr
+    assert "Did you mean 'items'?" in wrong.stderr

@@ -23,12 +23,13 @@ BOUND = "1 hour"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
+def scaffold(folder: Path, looked: Looked | None, *, sql: bool = False) -> list[Path]:
     """Write a workspace: the sample shop, or a workspace over inspected data.
 
     Args:
         folder: a new or empty folder.
         looked: the result of inspecting data; None for the sample shop.
+        sql: the operators of the sample shop are files of SQL.
 
     Returns:
         The files written, relative to the folder.
@@ -44,7 +45,8 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
     values = {"name": printable(folder.name), "project": _project(folder.name)} | (
         {} if looked is None else _values(looked)
     )
-    written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
+    sample = ("sample", "sql" if sql else "shop")
+    written = [_write(kind, folder, values) for kind in ("common", *(sample if looked is None else ("data",)))]
     return sorted(path for paths in written for path in paths)
 
 

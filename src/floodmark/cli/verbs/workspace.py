@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     type=click.Choice([".", ","]),
     help="Sign between whole and fraction in --from, where numbers such as 1,000 can be read in two ways.",
 )
+@click.option("--sql", is_flag=True, help="Write the operators of the sample as files of SQL.")
 @shared
 @pass_invocation
 def init(
@@ -67,12 +68,17 @@ def init(
     time_formats: tuple[str, ...],
     pattern: str | None,
     decimal: str | None,
+    *,
+    sql: bool,
 ) -> None:
     """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.new.scaffold import BOUND, scaffold, wait_for
 
     if not name:
         msg = "NAME is empty; the workspace's folder needs one"
+        raise click.UsageError(msg)
+    if sql and data is not None:
+        msg = "--sql writes the sample, and --from a workspace over data: give one of them"
         raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
     folder = current_folder() / name
@@ -83,7 +89,7 @@ def init(
 
         with console.step(f"looking at {data}"):
             looked = look(data, time_formats, decimal, pattern)
-    files = scaffold(folder, looked)
+    files = scaffold(folder, looked, sql=sql)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
     tried = None
