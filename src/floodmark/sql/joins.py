@@ -116,7 +116,10 @@ class Joiner:
                     fix,
                     code="DEFINITION-392",
                 )
-            known.keys.append((left[0], right[0]))
+            if name in BOUNDS and not left[0].text and not right[0].text:
+                known.window.add(name)
+            else:
+                known.keys.append((left[0], right[0]))
         for condition in conditions:
             check_expression(self.text, condition)
             if not (self._is_key(condition, known) or self._is_time(condition, known)):
@@ -261,6 +264,8 @@ class Joiner:
                 if not isinstance(column, exp.Count) and (not table or table in side.tables):
                     return everything
             for column in part.find_all(exp.Column):
+                if len(column.parts) == 1 and column.name in self.using:
+                    continue  # a key, or a bound of the window
                 located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None
                 if located is not None and located[0] in side.names:
                     wanted.add(located[0].column)

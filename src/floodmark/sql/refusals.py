@@ -111,7 +111,7 @@ def check_expression(text: Text, node: exp.Expr) -> None:
                 "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) WHERE rn = 1."
             )
             raise unsayable(text, part, "OVER", fix)
-        if isinstance(part, (exp.Query, exp.Exists)):
+        if isinstance(part, exp.Query):
             fix = (
                 "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT."
             )

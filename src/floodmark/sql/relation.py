@@ -138,6 +138,8 @@ class Relation:
                 fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
                 got = f"'{name.name}' of a window that is not aggregated"
                 raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
+            if last is node.parts[0] and name.text == itself(last.name):
+                return None
             behind = "".join(f".{itself(part.name)}" for part in node.parts[node.parts.index(last) + 1 :])
             return f"{name.text}{behind}"
 

@@ -47,8 +47,8 @@ class Text:
         parts: list[str] = []
         before = begin
         for token in self.tokens:
-            if token.start < begin or token.end >= end:
-                continue
+            if token.start < max(begin, before) or token.end >= end:
+                continue  # sqlglot makes several tokens of `10L`, all of them at one place
             inside = next(((low, high, text) for low, high, text in replaced if low <= token.start < high), None)
             if inside is not None and token.start != inside[0]:
                 before = token.end + 1
