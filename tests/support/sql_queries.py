@@ -1,11 +1,10 @@
-"""One text, both modes: statements on both engines, bounded and unbounded in commits, against DuckDB's answer to the same question."""
+"""Statements with the same questions for DuckDB, and the check that both modes of an engine answer them alike."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from sql_tables import TABLES, Flight, Weather, flights, log_of, oracle, plain, weather
 
 from floodmark import sql_operator
@@ -96,17 +95,3 @@ def check(engine: Computing, folder: Path, case: str) -> None:
     assert results() == expected
     engine.run_bounded(operator, lake, Interval(), force=True)
     assert results() == expected
-
-
-@pytest.mark.feature("Q1", "Q3", "J6", "Z26")
-@pytest.mark.parametrize("case", QUERIES)
-def test_a_statement_gives_the_same_bounded_unbounded_and_in_duckdb(
-    engine: Computing, tmp_path: Path, case: str
-) -> None:
-    check(engine, tmp_path, case)
-
-
-@pytest.mark.feature("Q3")
-@pytest.mark.engines("spark")
-def test_a_statement_gives_the_same_on_spark(engine: Computing, tmp_path: Path) -> None:
-    check(engine, tmp_path, "cube")

@@ -1,0 +1,20 @@
+"""One text, both engines: statements on Spark, unbounded in commits and bounded, against DuckDB's answer to the same question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_queries import QUERIES, check
+
+from floodmark.control.processes.engine import Computing
+
+ALWAYS = "cube"
+"""The statement of every run; the others run in ``make soak``."""
+
+
+@pytest.mark.feature("Q3")
+@pytest.mark.engines("spark")
+@pytest.mark.parametrize("case", [ALWAYS, *(pytest.param(n, marks=pytest.mark.soak) for n in QUERIES if n != ALWAYS)])
+def test_a_statement_gives_the_same_on_spark(engine: Computing, tmp_path: Path, case: str) -> None:
+    check(engine, tmp_path, case)
