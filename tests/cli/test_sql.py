@@ -80,6 +80,8 @@ def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
         ("SELECT contry FROM orders", "Did you mean 'country'"),
         ("SELECT * FROM `/etc/passwd`", "DEFINITION-394"),
         ("SELECT * FROM text.`/etc/passwd` ORDER BY 1", "DEFINITION-394"),
+        ("SELECT * FROM hourly_sales ORDER BY 1", "EXECUTION-081"),
+        ("SELECT bogus FROM orders GROUP BY bogus", "EXECUTION-080"),
     ],
 )
 def test_what_reads_no_table_of_the_lake_is_refused(shop: Path, sql: str, said: str) -> None:

@@ -35,8 +35,12 @@ def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
     """(statement, name in it -> table) -> its rows.
 
     Raises:
-        ExecutionError: EXECUTION-080, Sail does not compute the statement.
+        ExecutionError: EXECUTION-080, Sail does not compute the statement; EXECUTION-081, a table is not there yet.
     """
+    for name, table in tables.items():
+        if not entries.is_table(table.path):
+            fix = f"Fill it first: floodmark land {name}, or if it is an operator's: floodmark run {name}"
+            raise ExecutionError(f"table '{name}'", f"a Delta table at {table.path}", "none", fix, code="EXECUTION-081")
 
     def answered(connection: Connection) -> pa.Table:
         spark, scratch = connection.spark, Scratch()
