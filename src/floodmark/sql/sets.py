@@ -80,8 +80,8 @@ class KeySets:
 
     def left_out(self, key: str) -> str:
         """The expression of GROUPING(key): 1 for rows whose set leaves the key out."""
-        place = len(self.keys) - 1 - list(self.keys).index(key)
-        return f"(({itself(self.number)} DIV {1 << place}) % 2)"
+        bit = len(self.keys) - 1 - list(self.keys).index(key)
+        return f"(({itself(self.number)} DIV {1 << bit}) % 2)"
 
 
 def combined(text: Text, node: exp.Expr, parts: list[list[tuple[str, ...]]]) -> Iterator[frozenset[str]]:
