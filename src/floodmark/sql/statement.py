@@ -288,6 +288,14 @@ class Statement:
     def _grouped(
         self, node: exp.Select, relation: Relation, items: list[Item], emit: str, *, distinct: bool
     ) -> Relation:
+        star = next((value for _, value in items if "star" in value.meta), None)
+        if star is not None:
+            raise unsayable(
+                self.text,
+                node,
+                "* beside GROUP BY or DISTINCT",
+                "Name the columns: keys, bounds of the window, aggregates.",
+            )
         if distinct:
             self._check_distinct(node, relation, items)
         grouping = Grouping(self.text, node, relation, items)
@@ -339,9 +347,6 @@ class Statement:
 
     def _over_group(self, value: exp.Expr, grouped: Grouped) -> str:
         check_expression(self.text, value)
-        whole = value.meta.get("whole")
-        if whole is not None:
-            return str(whole)
         return Relation(stream=grouped.stream, names=()).scalar(self.text, value, grouped.read)
 
     def _check_distinct(self, node: exp.Select, relation: Relation, items: list[Item]) -> None:
@@ -377,6 +382,7 @@ def _is_bound(value: exp.Expr, relation: Relation) -> bool:
 def _column_node(name: Name) -> exp.Column:
     """A node that stands for a column of ``*``, which has no text of its own."""
     node = exp.column(name.name, table=name.table or None, quoted=True)
+    node.meta["star"] = True
     if name.text:
         node.meta["whole"] = name.text
     return node
