@@ -64,6 +64,17 @@ QUERIES = {
         "SELECT origin, flight, temp FROM flights AS f LEFT JOIN weather FOR SYSTEM_TIME AS OF f.scheduled AS w USING (origin)",
         "SELECT f.origin, flight, temp FROM flights AS f ASOF LEFT JOIN weather AS w ON f.origin = w.origin AND f.scheduled >= w.observed",
     ),
+    "last of the hour if late": (
+        """SELECT flight, origin, delay FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight DESC) AS rn
+           FROM TUMBLE(flights, scheduled, '1 hour')) WHERE rn = 1 AND delay > 10""",
+        f"""SELECT flight, origin, delay FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {HOUR}, origin ORDER BY flight DESC) AS rn
+           FROM flights) WHERE rn = 1 AND delay > 10""",
+    ),
+    "last late one of the hour": (
+        """SELECT flight, origin, delay FROM TUMBLE(flights, scheduled, '1 hour') WHERE delay > 10
+           QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight DESC) = 1""",
+        f"""SELECT flight, origin, delay FROM flights WHERE delay > 10 QUALIFY ROW_NUMBER() OVER (PARTITION BY {HOUR}, origin ORDER BY flight DESC) = 1""",
+    ),
     "both tables": (
         "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
         "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",

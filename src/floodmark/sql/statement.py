@@ -121,9 +121,14 @@ class Statement:
         if emit == FINAL and self.options.lateness not in {"0 s", ""}:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
             raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)
-        relation = self._filtered(relation, node, where)
+        if (
+            rank is None or node.args.get("qualify") is not None
+        ):  # QUALIFY is behind WHERE, and WHERE behind the subquery that ranks
+            relation = self._filtered(relation, node, where)
+            where = []
         if rank is not None:
             relation = ranked_rows(text, node, relation, rank, emit, self.options)
+            relation = self._filtered(relation, node, where)
         items = list(self._items(node, relation))
         aggregated = any(
             is_aggregate(part) for _, value in items for part in value.walk() if not value.find(exp.Window)
@@ -237,14 +242,10 @@ class Statement:
                 continue
             if isinstance(expression, exp.Alias):
                 name_text = expression.alias
-            elif isinstance(value, exp.Column):
+            elif isinstance(value, exp.Column) or isinstance(value, exp.Dot):
                 name_text = bound_of(value) or value.name
             else:
-                name_text = (
-                    bound_of(value) or derived_name(self.text.of(value))
-                    if not isinstance(value, exp.Dot)
-                    else bound_of(value) or value.name
-                )
+                name_text = bound_of(value) or derived_name(self.text.of(value))
             yield name_text, value
 
     def _projected(self, relation: Relation, items: list[Item]) -> Relation:
@@ -260,7 +261,10 @@ class Statement:
             check_expression(self.text, value)
             located = relation.find(self.text, value) if isinstance(value, exp.Column) else None
             if located is not None and not located[0].text:
-                bounds.append(replace(located[0], name=name, table=""))
+                if name != located[0].name:
+                    fix = f"Select {located[0].name} by its name, and rename it behind the aggregate or the join."
+                    raise unsayable(self.text, value, f"'{name}' for {located[0].name} of a window", fix)
+                bounds.append(replace(located[0], table=""))
                 continue
             rendered = relation.scalar(self.text, value) if not value.meta.get("whole") else str(value.meta["whole"])
             columns.append((name, rendered))
