@@ -242,7 +242,7 @@ class Statement:
                 continue
             if isinstance(expression, exp.Alias):
                 name_text = expression.alias
-            elif isinstance(value, exp.Column) or isinstance(value, exp.Dot):
+            elif isinstance(value, (exp.Column, exp.Dot)):
                 name_text = bound_of(value) or value.name
             else:
                 name_text = bound_of(value) or derived_name(self.text.of(value))
