@@ -204,6 +204,8 @@ REFUSED = {
     "SELECT delay FROM flights f JOIN weather w ON f.origin = w.origin AND w.observed BETWEEN f.scheduled - INTERVAL '1' HOUR AND f.scheduled": r"column 8: .*'delay', which several tables have. Write f.delay or w.delay",
     "SELECT origin, COUNT(*) FROM flights GROUP BY origin": r"DEFINITION-390 .*GROUP BY window\(ts, '1 hour'\).*EMIT CHANGES.*floodmark sql",
     "SELECT COUNT(*) FROM flights": "DEFINITION-390",
+    f"SELECT origin, COUNT(*) AS n FROM {HOURS} GROUP BY origin": "DEFINITION-390 .*Add window_start, window_end to GROUP BY",
+    f"SELECT COUNT(*) AS n FROM {HOURS}": "DEFINITION-390 .*Add window_start",
     "SELECT origin FROM flights; SELECT dest FROM flights": "DEFINITION-380 .*2 statements",
     f"SELECT dest, COUNT(*) AS n FROM {HOURS} GROUP BY origin, window_start": r"'dest', which is neither in GROUP BY",
     "SELECT window_start, COUNT(*) AS n FROM TUMBLE(flights, delay, '1 hour') GROUP BY window_start": r"DEFINITION-387 .*column 57.*'delay'.*Write DESCRIPTOR\(scheduled\)",

@@ -107,6 +107,7 @@ class Grouping:
         group = select.args.get("group")
         self._check(group)
         self.relation, self.keys, self.sets = relation, list[exp.Expr](), list[list[Keys]]()
+        self.by_window = bool(select.args.get("distinct"))
         for node in [self._resolved(part) for part in (group.expressions if group else [])]:
             self._add(node)
 
@@ -135,9 +136,12 @@ class Grouping:
                 fix = "Keep one of them; write a second operator for the second window."
                 raise unsayable(self.text, node, "a second window", fix)
             self.relation = replace(relation, windowed=of_group(self.text, node, relation))
+            self.by_window = True
         elif is_set(node):
             self.sets.append(sets_of(node))
-        elif not (isinstance(node, exp.Column) and node.name.lower() in BOUNDS and relation.windowed is not None):
+        elif isinstance(node, exp.Column) and node.name.lower() in BOUNDS and relation.windowed is not None:
+            self.by_window = True
+        else:
             self.keys.append(node)
 
     def grouped(self, emit: str, options: Options) -> Grouped:
@@ -154,6 +158,11 @@ class Grouping:
             raise DefinitionError(
                 text.at(at), "an aggregate with a window", "one without an end", fix, code="DEFINITION-390"
             )
+        if windowed is not None and not self.by_window:
+            fix = "Add window_start, window_end to GROUP BY; or read the table without its window."
+            at = self.select.args.get("group") or self.select
+            got = "one over the rows of all windows"
+            raise DefinitionError(text.at(at), "an aggregate of each window", got, fix, code="DEFINITION-390")
         if windowed is not None and emit == CHANGES:
             fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
             raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
