@@ -139,8 +139,9 @@ class Joiner:
         if left.name in BOUNDS and right.name == left.name and windows and not left.text and not right.text:
             known.window.add(left.name)
             return True
-        if not left.column or not right.column:
-            return False
+        used = {name.column for pair in known.keys for name in pair}
+        if not left.column or not right.column or left.column in used or right.column in used:
+            return False  # a second equality of one column is another condition
         known.keys.append((left, right))
         return True
 

@@ -124,6 +124,19 @@ def check_expression(text: Text, node: exp.Expr) -> None:
             )
 
 
+def check_joins(text: Text, second: exp.Expr, name: str) -> None:
+    """Refuse a second join in one FROM.
+
+    Raises:
+        CapabilityError: CAPABILITY-081.
+    """
+    fix = (
+        "Write two operators: operators/first.sql with the first join, which selects the columns that the second one needs, and the second join "
+        f"FROM first in {name}."
+    )
+    raise CapabilityError(text.at(second), "one join in a statement", "a second one", fix, code="CAPABILITY-081")
+
+
 def check_single(text: Text, node: exp.Expr, stream: Stream, what: str, alias: str) -> None:
     """Refuse a second stateful step in one statement.
 

@@ -18,7 +18,7 @@ from floodmark.sql.joins import Joiner, conjuncts
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
-from floodmark.sql.refusals import check_clauses, check_expression, check_statement, unsayable
+from floodmark.sql.refusals import check_clauses, check_expression, check_joins, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
 from floodmark.sql.text import Text, derived_name
 from floodmark.sql.windows import bound_of, of_table
@@ -148,6 +148,8 @@ class Statement:
         conditions = list(conjuncts(where))
         joins = [*(node.args.get("joins") or ()), *(source.args.get("joins") or ())]
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
+        if len(joins) > 1:
+            check_joins(self.text, joins[1], self.text.where)
         for join in joins:
             right = self._table(join.this, tables, joined=True)
             for alias in set(right.tables) & set(relation.tables):
