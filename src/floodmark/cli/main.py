@@ -32,7 +32,7 @@ GROUPS = {
         "land": "land",
         "deliver": "land",
         "run": "run",
-        "sql": "sql",
+        "sql": "run",
         "status": "workspace",
         "partitions": "partitions",
         "freeze": "partitions",

@@ -1,17 +1,18 @@
-"""``floodmark run``: one operator, or all, bounded over an interval or unbounded until stopped."""
+"""``floodmark run``: one operator, or all, bounded over an interval or unbounded until stopped; and ``floodmark sql``: a statement, which writes nothing."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
+from floodmark.cli.shell.loading import LoadedWorkspace, open_workspace, opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.core.cores import limited
@@ -312,3 +313,44 @@ def _say(console: Console, result: RunResult) -> None:
     console.say(
         f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s"
     )
+
+
+@click.command()
+@click.argument("statement")
+@click.option("--unbounded", is_flag=True, help="Follow the tables: print results as they come, until Ctrl-C.")
+@click.option("--until-caught-up", is_flag=True, help="Unbounded: stop when all rows there are now have been read.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "arrow"]),
+    default="table",
+    show_default=True,
+    help="A table; a JSON object or a line of CSV per row; or a stream of Arrow.",
+)
+@click.option(
+    "--lateness", default="0 s", show_default=True, help="Rows at most this late revise the result of a window."
+)
+@shared
+@pass_invocation
+def sql(
+    invocation: Invocation, *, statement: str, unbounded: bool, until_caught_up: bool, form: str, lateness: str
+) -> None:
+    """Answer STATEMENT, a SELECT or a file of one, over the lake's tables. Writes nothing to the lake."""
+    console = Console(as_json=invocation.json)
+    opened = open_workspace(invocation)
+    text = Path(statement).read_text("utf-8") if statement.endswith(".sql") and Path(statement).is_file() else statement
+    from floodmark.cli.asking.question import Question
+    from floodmark.cli.asking.rows import Printed
+    from floodmark.engines.embedded.sail.session import shared as shared_sail
+    from floodmark.lake.folder.paths import Lake
+
+    printed = Printed("json" if invocation.json else form)
+    sail = shared_sail(opened.workspace.settings.memory)
+    sail.begin()
+    asked = Question(text, opened.workspace, Lake.of(opened.workspace.settings), sail, lateness)
+    if unbounded or until_caught_up:
+        with stopping(console, "this micro-batch") as stop:
+            asked.follow(printed.rows, until_caught_up=until_caught_up, stop=stop)
+    else:
+        printed.rows(asked.answer())
+    printed.end()

@@ -1,24 +1,15 @@
-"""The verb sql: a statement over the lake, answered at once; writes nothing."""
+"""A statement over a lake: its rows over all that is there, or as rows come. Nothing is written to the lake."""
 
 # ruff: noqa: PLC0415 - modules that are slow to import are imported on first use
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from floodmark.cli.shell.console import Console
-from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import open_workspace
-from floodmark.cli.shell.signals import stopping
-from floodmark.core.errors import FloodmarkError, printable
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.scratch import Scratch
 from floodmark.spec.values.schema import MARKER, ROW
 
@@ -46,47 +37,8 @@ _OVER_ALL_ROWS = frozenset(
 """Refusals of statements that have an answer over the rows there are now, though none over a stream."""
 
 
-@click.command()
-@click.argument("statement")
-@click.option("--unbounded", is_flag=True, help="Follow the tables: print results as they come, until Ctrl-C.")
-@click.option("--until-caught-up", is_flag=True, help="Unbounded: stop when all rows there are now have been read.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv", "arrow"]),
-    default="table",
-    show_default=True,
-    help="A table; a JSON object or a line of CSV per row; or a stream of Arrow.",
-)
-@click.option(
-    "--lateness", default="0 s", show_default=True, help="Rows at most this late revise the result of a window."
-)
-@shared
-@pass_invocation
-def sql(
-    invocation: Invocation, *, statement: str, unbounded: bool, until_caught_up: bool, form: str, lateness: str
-) -> None:
-    """Answer STATEMENT, a SELECT or a file of one, over the lake's tables. Writes nothing to the lake."""
-    console = Console(as_json=invocation.json)
-    opened = open_workspace(invocation)
-    text = Path(statement).read_text("utf-8") if statement.endswith(".sql") and Path(statement).is_file() else statement
-    printed = _Printed("json" if invocation.json else form)
-    from floodmark.engines.embedded.sail.session import shared as shared_sail
-    from floodmark.lake.folder.paths import Lake
-
-    sail = shared_sail(opened.workspace.settings.memory)
-    sail.begin()
-    asked = _Asked(text, opened.workspace, Lake.of(opened.workspace.settings), sail, lateness)
-    if unbounded or until_caught_up:
-        with stopping(console, "this micro-batch") as stop:
-            asked.follow(printed.rows, until_caught_up=until_caught_up, stop=stop)
-    else:
-        printed.rows(asked.answer())
-    printed.end()
-
-
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Question:
     """A statement over a lake."""
 
     text: str
@@ -218,58 +170,3 @@ def _changes(path: str, operator: Operator, last: int) -> tuple[pa.Table, int]:
     changed = pc.if_else(pc.equal(rows["_kind"], ROW), pa.scalar("+"), pa.scalar("-"))
     rows = rows.drop_columns(["_kind", "_sequence"])
     return (rows.add_column(0, "change", changed) if output.revisable else rows), reached
-
-
-@dataclass(slots=True)
-class _Printed:
-    """Rows on stdout, in one format."""
-
-    form: str
-    widths: list[int] = field(default_factory=list)
-    writer: Any = None
-
-    def rows(self, table: pa.Table) -> None:
-        """Print rows; the columns are printed before the first ones."""
-        if self.form == "arrow":
-            self._arrow(table)
-            return
-        if self.form == "json":
-            for row in table.to_pylist():
-                click.echo(json.dumps(row, default=str, ensure_ascii=False))
-            return
-        cells = [[_cell(value) for value in row.values()] for row in table.to_pylist()]
-        if self.form == "csv":
-            self._csv(table.column_names, cells)
-            return
-        for line in self._lines(table.column_names, cells):
-            click.echo(line)
-
-    def end(self) -> None:
-        """End the stream of Arrow."""
-        if self.form == "arrow" and self.writer is not None:
-            self.writer.close()
-
-    def _arrow(self, table: pa.Table) -> None:
-        import pyarrow as pa
-
-        if self.writer is None:
-            self.writer = pa.ipc.new_stream(sys.stdout.buffer, table.schema)
-        self.writer.write_table(table)
-
-    def _csv(self, names: list[str], cells: list[list[str]]) -> None:
-        if self.writer is None:
-            self.writer = csv.writer(sys.stdout, lineterminator="\n")
-            self.writer.writerow(names)
-        self.writer.writerows(cells)
-
-    def _lines(self, names: list[str], cells: list[list[str]]) -> Iterator[str]:
-        first = not self.widths
-        if first:
-            self.widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
-            yield "  ".join(name.ljust(width) for name, width in zip(names, self.widths, strict=True)).rstrip()
-        for row in cells:
-            yield printable("  ".join(cell.ljust(width) for cell, width in zip(row, self.widths, strict=True)).rstrip())
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""A statement over the lake's tables, answered at once, and its rows on stdout."""
