@@ -225,6 +225,8 @@ REFUSED = {
     "SELECT origin FROM `flights; DROP TABLE x`": "DEFINITION-394",
     "SELECT origin FROM flights WHERE origin IN (SELECT origin FROM weather)": "LEFT SEMI JOIN",
     "SELECT f.origin FROM flights f JOIN weather w ON f.origin = w.origin": "DEFINITION-392 .*Say how far apart",
+    "SELECT o.größe FROM flights f JOIN weather w ON f.origin = w.origin AND w.observed = f.scheduled JOIN odd o ON o.at = f.scheduled": r"CAPABILITY-081 .*column 103.*FROM first in operator 'x'",
+    "SELECT f.origin FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND f.dest = w.origin AND w.observed BETWEEN f.scheduled AND f.scheduled + INTERVAL '1' HOUR": "another condition than keys and times",
     "SELECT f.origin FROM flights f CROSS JOIN weather w": r"a join with a key.*f.scheduled = w.observed",
     "SELECT f.origin FROM flights f JOIN weather w ON f.origin = w.origin AND w.observed > f.scheduled": "one bound of the time",
     "SELECT f.origin FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND f.delay > 3 AND w.observed = f.scheduled": "another condition than keys and times in a left join",
