@@ -95,7 +95,7 @@ def test_the_scaffolds_own_tests_pass(shop: Path) -> None:
 
 def test_the_samples_late_rows_are_late() -> None:
     """30 minutes of bound, an hour of lateness: one order refires its hour, two come too late for it."""
-    inbox = Path(__file__).parents[2] / "src/floodmark/cli/new/template/shop/inbox/orders"
+    inbox = Path(__file__).parents[2] / "src/floodmark/cli/new/template/sample/inbox/orders"
     newest, late = "", []
     for file in sorted(inbox.iterdir()):
         for row in csv.DictReader(file.read_text().splitlines()):
