@@ -330,26 +330,23 @@ class Statement:
             over = Relation(stream=stream, names=())
             stream = stream.filter(over.scalar(self.text, having.this, replacement), on_error=self.options.on_error)
         self._check_names([name for name, _ in columns])
-        self._check_identity(node, grouped, dict(columns))
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        self._check_identity(node, stream)
         return Relation(stream=stream, names=names_of(columns))
 
-    def _check_identity(self, node: exp.Select, grouped: Grouped, columns: dict[str, str]) -> None:
+    def _check_identity(self, node: exp.Select, result: Stream[Any]) -> None:
         """Refuse a result that is revised and holds a part of the columns that identify its rows.
 
         Raises:
             DefinitionError: DEFINITION-399.
         """
-        step = next(step for step in steps.walk(grouped.stream.step) if isinstance(step, steps.STATEFUL))
-        plain = {name for name in step.identity if columns.get(name) == itself(name)}
-        keys = set(step.keys)
-        whole = keys <= plain and (not grouped.windowed or bool(plain - keys))
-        if step.revises and plain and not whole:
-            missing = [name for name in (*step.keys, *(BOUNDS[:1] if grouped.windowed else ())) if name not in plain]
-            fix = f"Select {', '.join(missing)} too, by that name: the table of last values has a row for each of them."
+        step, handed = steps.handed_on(result.step)
+        if step is not None and step.revises and handed and (lacking := step.lacking(handed)):
+            missing = ", ".join(lacking)
+            fix = f"Select {missing} too, by that name: the table of last values has a row for each of them."
             expected = "the columns that identify a result, which a later row may replace"
-            raise DefinitionError(self.text.at(node), expected, f"no {', '.join(missing)}", fix, code="DEFINITION-399")
+            raise DefinitionError(self.text.at(node), expected, f"no {missing}", fix, code="DEFINITION-399")
 
     def _over_group(self, value: exp.Expr, grouped: Grouped) -> str:
         check_expression(self.text, value)

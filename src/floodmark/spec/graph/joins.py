@@ -190,7 +190,7 @@ class Joins(Patterns):
         fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
         columns = columns_of(schema, where, fix).columns
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
-        head = {*self.keys, "window_start", "window_end"}
+        head = {*self.keys, *steps.BOUNDS}
         value_columns = tuple(c for c in columns if c.name not in head)
         checked = Function.of(function, where)
         return self._grouped(

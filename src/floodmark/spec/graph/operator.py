@@ -151,7 +151,8 @@ class Operator:
         written, step, output = [], self.stateful, partial(Output, partitions=self.partitions)
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
-            key = tuple(n for n in result.schema.names if step and n in step.identity)
+            known = steps.key_of(result) if step else ()
+            key = tuple(n for n in result.schema.names if n in known)
             revisable = step.revises if step else incoming
             written.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
         sides: list[tuple[Side, str, Schema, bool]] = []
@@ -313,6 +314,12 @@ class Operator:
                 f"operator '{self.name}': {type(windowed.window).__name__}() keeps every row of every key for ever. "
                 'Give it an evictor (KeepLast, KeepWithin), a Purging trigger or accumulation="discarding"; or use aggregates, which keep one value.'
             )
+        warnings += [
+            f"operator '{self.name}': rows of '{output.table}' replace earlier ones, and it lacks what identifies them: {lost}. "
+            "No table of last values is kept of it, and nothing can be delivered by key. Select these columns unchanged."
+            for output in self.outputs
+            if (lost := self._lost(output))
+        ]
         if windowed is not None and windowed.time == "processing":
             warnings.append(
                 f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
@@ -329,6 +336,13 @@ class Operator:
                 f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
             )
         return tuple(warnings)
+
+    def _lost(self, output: Output) -> str:
+        """The columns that would identify the rows of a result, and are not in it as the stateful step made them; empty if there is nothing to identify."""
+        if output.side is not None or not output.revisable or output.keys:
+            return ""
+        step, handed = steps.handed_on(dict(self.results)[output.name])
+        return "" if step is None else ", ".join(step.lacking(handed))
 
     @cached_property
     def followed(self) -> Followed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 from floodmark.core.code import Code
 from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, digest, renamed
 from floodmark.core.time import describe_span
+from floodmark.spec.expressions.expression import itself
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.values.functions import Function
 from floodmark.spec.values.schema import Schema
@@ -25,6 +26,7 @@ from floodmark.spec.windowing.windows import (
     Tumbling,
     Window,
     WindowAssigner,
+    bounded_in_time,
     describe_window,
 )
 
@@ -38,6 +40,8 @@ RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
 PARENT = renamed("of")
+BOUNDS = ("window_start", "window_end")
+"""Columns of a window's results, where windows have bounds in time."""
 KEY_GROUPS = 128
 """Key groups of a new stream whose operator does not declare a number, as in Flink."""
 MOST_KEY_GROUPS = 1 << 15
@@ -316,6 +320,10 @@ class _Keyed(_OfOne):
         """The columns that identify a result; empty if results have no key."""
         return ()
 
+    def lacking(self, names: Collection[str]) -> tuple[str, ...]:
+        """What of ``identity`` some columns lack to identify a result."""
+        return tuple(name for name in self.identity if name not in names)
+
     @property
     def broadcast(self) -> int | None:
         """The tag of the broadcast input; None if there is none."""
@@ -363,7 +371,14 @@ class WindowAggregate(_Keyed):
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty if results have no key."""
-        return (*self.keys, "window_start", "window_end") if self.function is None or self.reduces else ()
+        bounds = BOUNDS if bounded_in_time(self.window) else ()
+        return (*self.keys, *bounds) if self.function is None or self.reduces else ()
+
+    def lacking(self, names: Collection[str]) -> tuple[str, ...]:
+        """As of ``_Keyed``: windows of one key differ in each of their bounds, except those of an assigner of the user's."""
+        if isinstance(self.window, WindowAssigner):
+            return super().lacking(names)
+        return super().lacking({*names, *(BOUNDS[1:] if set(BOUNDS).isdisjoint(names) else BOUNDS)})
 
     @property
     def revises(self) -> bool:
@@ -415,7 +430,7 @@ class WindowAggregate(_Keyed):
     @property
     def own_columns(self) -> tuple[str, ...]:
         """The columns that are no keys and no bounds of the window."""
-        return tuple(n for n in self.schema.names if n not in {*self.keys, "window_start", "window_end"})
+        return tuple(n for n in self.schema.names if n not in {*self.keys, *BOUNDS})
 
     def canonical(self) -> dict[str, Any]:
         """As ``Declared.canonical``; the function with the schema of its rows."""
@@ -596,6 +611,30 @@ def bounds(step: WindowAggregate) -> tuple[str, ...]:
     """The Spark SQL expressions that decide which rows are in a window: the gap of sessions, the distance of an evictor."""
     gap = [step.window.gap] if isinstance(step.window, Session) and isinstance(step.window.gap, str) else []
     return (*gap, *([step.evictor.distance] if isinstance(step.evictor, KeepNear) else []))
+
+
+def key_of(result: Step) -> tuple[str, ...]:
+    """The columns that identify a row of a result; none if the steps behind the stateful one do not hand on enough of its ``identity``."""
+    step, handed = handed_on(result)
+    return handed if step is not None and not step.lacking(handed) else ()
+
+
+def handed_on(result: Step) -> tuple[Stateful | None, tuple[str, ...]]:
+    """The stateful step of a result, and those columns of its ``identity`` that are in the result as it made them.
+
+    None and no columns where rows are made anew behind it: by a Python function, or beside the rows of other streams.
+    """
+    step, unchanged = result, list[set[str]]()
+    while not isinstance(step, STATEFUL):
+        match step:
+            case Project():
+                unchanged.append({name for name, text in step.columns if text == itself(name)})
+            case Filter() | Expect():
+                pass
+            case _:
+                return None, ()
+        step = step.parent
+    return step, tuple(name for name in step.identity if all(name in names for names in unchanged))
 
 
 def walk(step: Step, until: Step | None = None) -> Iterator[Step]:

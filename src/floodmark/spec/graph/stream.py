@@ -382,7 +382,7 @@ def _check_settings(value: object, where: str) -> None:
 
 
 def _check_keys(keys: tuple[str, ...], window: Window, where: str) -> None:
-    bounds = ("window_start", "window_end") if bounded_in_time(window) else ()
+    bounds = steps.BOUNDS if bounded_in_time(window) else ()
     for key in keys:
         if key.lower() in bounds:
             fix = f'Give it another name first: .with_columns(of_{key}="{itself(key)}").key_by("of_{key}").'
@@ -497,7 +497,7 @@ class WindowedStream(Builder):
         return self._step(uid, [*head, *own], **settings)
 
     def _head(self) -> list[Column]:
-        bounds = ("window_start", "window_end") if bounded_in_time(self.window) else ()
+        bounds = steps.BOUNDS if bounded_in_time(self.window) else ()
         key_columns = [self.keyed.stream.schema[key] for key in self.keyed.keys]
         return key_columns + [Column(name=name, type="timestamp", nullable=False) for name in bounds]
 
