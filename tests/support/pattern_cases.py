@@ -18,7 +18,9 @@ from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.skip import Skip
 from floodmark.spec.rows.contract import schema
 
-CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "patterns" / "flink.yaml").read_text("utf-8"))
+CASES: list[dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "cases" / "patterns" / "flink.yaml").read_text("utf-8")
+)
 CONTIGUITY = ("begin", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
 MANY = 100_000
 
