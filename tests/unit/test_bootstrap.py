@@ -174,7 +174,7 @@ def test_java_that_is_missing_is_said_where_it_may_not_be_installed(clone: Clone
     assert bootstrap.is_complete("base")
 
 
-def test_root_gets_java_chromium_and_mariadb_from_debian(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_gets_java_chromium_and_servers_from_debian(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap.os, "geteuid", lambda: 0)
     clone.programs.add("apt-get")
     clone.failing = "find_java"
@@ -182,7 +182,7 @@ def test_root_gets_java_chromium_and_mariadb_from_debian(clone: Clone, monkeypat
     installed = [
         command.split()[-1] for command in clone.commands if command.startswith("apt-get") and "install" in command
     ]
-    assert installed == ["openjdk-17-jre-headless", "chromium", "mariadb-server-core"]
+    assert installed == ["openjdk-17-jre-headless", "chromium", "mariadb-server-core", "redis-server"]
     assert (clone.venv / ".browser").exists()
 
 

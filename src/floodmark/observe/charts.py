@@ -10,7 +10,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 96, 12, 28
 _COLOURS = ("#1f5f99", "#c2571a", "#3c7d3f", "#7a4a9e")
 _TICKS = 4
 _LABELS = 8
-_BOX_WIDTH, _BOX_HEIGHT, _APART, _BELOW = 190, 46, 56, 16
+_BOX_WIDTH, _BOX_HEIGHT, _APART, _BELOW = 224, 46, 56, 16
+_LETTERS = 28
+"""Most letters in a box: as wide as it in a wide font, such as DejaVu Sans."""
 _KINDS = {"input": "#e4eef7", "output": "#e6f2e6", "stateful": "#f7ecdf"}
 """Kind of a node -> colour of its box."""
 _HEAD = (
@@ -196,5 +198,4 @@ def graph(nodes: Sequence[Mapping[str, str]], edges: Sequence[Sequence[str]], no
 
 
 def _shortened(label: str) -> str:
-    most = 28
-    return label if len(label) <= most else f"{label[: most - 1]}…"
+    return label if len(label) <= _LETTERS else f"{label[: _LETTERS - 1]}…"
