@@ -30,7 +30,7 @@ from zlib import crc32
 
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
-GROUPS = ("crash+lifecycle", "spark", "orchestration", "cli", "embedded", "unit", "property", "docs")
+GROUPS = ("crash+lifecycle", "spark", "orchestration", "embedded", "cli", "unit", "property", "docs")
 """The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last. Folders joined by ``+`` share one Java, which is warm
 for the second one: to start and warm up Java costs half a minute of processor time."""
 NOTHING_COLLECTED = 5
