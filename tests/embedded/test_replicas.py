@@ -222,9 +222,12 @@ def test_what_the_home_has_merged_and_removed_before_it_was_shipped_arrives_with
         put(tmp_path, home, 23)
 
 
-@pytest.mark.feature("D7", "Z31")
 @pytest.mark.parametrize(
-    "point", [*_ALWAYS_ADOPTING, *(pytest.param(point, marks=pytest.mark.soak) for point in _ADOPTING)]
+    "point",
+    [
+        *(pytest.param(point, marks=pytest.mark.feature("D7", "Z31")) for point in _ALWAYS_ADOPTING),
+        *(pytest.param(point, marks=pytest.mark.soak) for point in _ADOPTING),
+    ],
 )
 def test_a_stream_resumes_elsewhere_from_a_carried_savepoint_with_equal_rows(
     sail: Sail, tmp_path: Path, point: str
