@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,9 +14,17 @@ from floodmark.spec.graph.stream import WindowedStream
 
 
 class Loud(Contract):
-    """A result as a function writes it."""
+    """A part of a result, as a function writes it."""
 
     key: str
+    n: int
+
+
+class Whole(Contract):
+    """All that identifies a result, as a function writes it."""
+
+    key: str
+    window_start: datetime
     n: int
 
 
@@ -47,7 +56,8 @@ WHOLE = ("key", "window_start", "window_end")
         (lambda result: result.with_columns(key="upper(key)"), (), "key"),
         (lambda result: result.with_columns(window_start="window_start", window_end="window_start"), WHOLE[:2], ""),
         (lambda result: result.select("window_start", "n").with_columns(key="'all'"), (), "key"),
-        (lambda result: result.flat_map(_loud, schema=Loud), (), None),
+        (lambda result: result.flat_map(_loud, schema=Loud), (), "window_start"),
+        (lambda result: result.flat_map(_loud, schema=Whole), WHOLE[:2], ""),
         (lambda result: result.union(result.with_columns(n="-n")), (), None),
     ],
 )

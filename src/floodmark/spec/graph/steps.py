@@ -622,13 +622,16 @@ def key_of(result: Step) -> tuple[str, ...]:
 def handed_on(result: Step) -> tuple[Stateful | None, tuple[str, ...]]:
     """The stateful step of a result, and those columns of its ``identity`` that are in the result as it made them.
 
-    None and no columns where rows are made anew behind it: by a Python function, or beside the rows of other streams.
+    A Python function hands on those that its contract has, by their names: what it makes of them is not known. None and no columns where
+    rows of other streams stand beside those of the step.
     """
     step, unchanged = result, list[set[str]]()
     while not isinstance(step, STATEFUL):
         match step:
             case Project():
                 unchanged.append({name for name, text in step.columns if text == itself(name)})
+            case FlatMap():
+                unchanged.append(set(step.schema.names))
             case Filter() | Expect():
                 pass
             case _:
