@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from typing import Any
 
 from floodmark.core.time import to_ms
@@ -118,28 +119,16 @@ def _strict(function: Callable[..., Any], parts: Sequence[Value]) -> Value:
 # ---- logic
 
 
-def _and(parts: Sequence[Value]) -> Value:
+def _connective(parts: Sequence[Value], *, decisive: bool) -> Value:
+    """AND and OR: ``decisive`` on either side is the answer whatever the other side is; else null on either side is null."""
     left, right = parts
 
     def value(row: Row) -> Any:
         a = left(row)
-        if a is False:
-            return False
+        if a is decisive:
+            return decisive
         b = right(row)
-        return False if b is False else None if a is None or b is None else True
-
-    return value
-
-
-def _or(parts: Sequence[Value]) -> Value:
-    left, right = parts
-
-    def value(row: Row) -> Any:
-        a = left(row)
-        if a is True:
-            return True
-        b = right(row)
-        return True if b is True else None if a is None or b is None else False
+        return decisive if b is decisive else None if a is None or b is None else not decisive
 
     return value
 
@@ -203,8 +192,8 @@ def _nullif(parts: Sequence[Value]) -> Value:
 
 
 _LOGIC: Mapping[str, Callable[[Sequence[Value]], Value]] = {
-    "and": _and,
-    "or": _or,
+    "and": partial(_connective, decisive=False),
+    "or": partial(_connective, decisive=True),
     "in": _member,
     "<=>": _same,
     "isnull": lambda parts: lambda row: parts[0](row) is None,

@@ -52,13 +52,7 @@ def row_term(text: object, variables: Mapping[str, tuple[str, ...]], schema: Sch
         raise DefinitionError(
             where, "a SQL expression", f"{text!r} ({error.got})", fix, code="DEFINITION-021"
         ) from None
-    reader = _RowReader(text, variables, schema, where)
-    rewritten = reader.rewritten(node)
-    columns = reader.columns | {f"_r{number}": part.type for number, part in enumerate(reader.references)}
-    tree = reader.typed(rewritten, columns)
-    if what := uninterpreted(tree):
-        raise reader.beyond(what)
-    return Term(text, tree, tuple(reader.references))
+    return _RowReader(text, variables, schema, where).term(node)
 
 
 def _plain_calls(text: str) -> str:
@@ -94,7 +88,7 @@ class _RowReader(TermReader):
     def __init__(self, text: str, variables: Mapping[str, tuple[str, ...]], schema: Schema, where: str) -> None:
         super().__init__(text, tuple(variables), schema, where)
         self.variables = variables
-        self.columns = schema.types | {CLASSIFIER: "string", MATCH_NUMBER: "bigint"}
+        self.columns |= {CLASSIFIER: "string", MATCH_NUMBER: "bigint"}
 
     def rewritten(self, node: Node) -> Node:
         """The node with a column in place of each reference."""

@@ -184,13 +184,7 @@ def term(text: object, stages: Sequence[str], schema: Schema, where: str) -> Ter
         raise DefinitionError(
             where, "a Spark SQL expression", f"{text!r} ({error.got})", error.fix, code="DEFINITION-021"
         ) from None
-    reader = TermReader(text, stages, schema, where)
-    rewritten = reader.rewritten(node)
-    columns = schema.types | {f"_r{number}": part.type for number, part in enumerate(reader.references)}
-    tree = reader.typed(rewritten, columns)
-    if what := uninterpreted(tree):
-        raise reader.beyond(what)
-    return Term(text, tree, tuple(reader.references))
+    return TermReader(text, stages, schema, where).term(node)
 
 
 class TermReader:
@@ -198,7 +192,20 @@ class TermReader:
 
     def __init__(self, text: str, stages: Sequence[str], schema: Schema, where: str) -> None:
         self.text, self.stages, self.schema, self.where = text, stages, schema, where
+        self.columns = schema.types
         self.references: list[Reference] = []
+
+    def term(self, node: Node) -> Term:
+        """The expression with its references, typed.
+
+        Raises:
+            DefinitionError: DEFINITION-423, a function that is not computed by row; those of ``rewritten`` and ``typed``.
+        """
+        rewritten = self.rewritten(node)
+        tree = self.typed(rewritten, self.columns | {f"_r{n}": part.type for n, part in enumerate(self.references)})
+        if what := uninterpreted(tree):
+            raise self.beyond(what)
+        return Term(self.text, tree, tuple(self.references))
 
     def rewritten(self, node: Node) -> Node:
         """The node with a column in place of each reference."""
