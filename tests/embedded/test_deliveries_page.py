@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from contextlib import closing
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_programs import module_of
 
 from floodmark import Workspace
 from floodmark.deliveries.run import deliver
@@ -26,18 +25,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "deliveries.md"
 
 def programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The modules that the programs of the page are."""
-    modules = []
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
-        file = folder / f"deliveries_page_{number}.py"
-        file.write_text(code)
-        spec = spec_from_file_location(file.stem, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, file.stem, module)
-        spec.loader.exec_module(module)
-        modules.append(module)
-    return modules
+    codes = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [module_of(folder / f"deliveries_page_{n}.py", code, monkeypatch) for n, code in enumerate(codes)]
 
 
 @pytest.mark.feature("Q6")

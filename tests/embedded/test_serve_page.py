@@ -6,8 +6,6 @@ import io
 import json
 import re
 import shlex
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from asked import Asked, asked
 from click.testing import CliRunner
+from page_programs import module_of
 
 from floodmark.cli.main import cli
 from floodmark.engines.embedded.landing.run import land
@@ -31,15 +30,7 @@ ADDRESS = "http://127.0.0.1:9465"
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module that the program of the page is."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    file = folder / "serve_page.py"
-    file.write_text(code)
-    spec = spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, file.stem, module)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(folder / "serve_page.py", code, monkeypatch)
 
 
 def commands() -> list[str]:

@@ -97,3 +97,8 @@ def key(name: str | None) -> list[tuple[str, str]]:
     """Parameters of a key of the small lake."""
     own = ("null", "key") if name is None else ("key.key", name)
     return [own, ("key.window_start", INSTANT), ("key.window_end", INSTANT)]
+
+
+def totals(answer: dict[str, list[dict[str, int]]]) -> list[tuple[object, int]]:
+    """(key, total) of each row."""
+    return [(one["key"], one["total"]) for one in answer["rows"]]

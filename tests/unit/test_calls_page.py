@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 from events import START
+from page_programs import module_of
 
 from floodmark.testing import IN_MEMORY
 
@@ -18,15 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module that the programs of the page are together."""
-    file = folder / "calls_page.py"
-    file.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)))
-    spec = spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, file.stem, module)
-    spec.loader.exec_module(module)
-    return module
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    return module_of(folder / "calls_page.py", code, monkeypatch)
 
 
 def test_the_programs_of_the_page_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

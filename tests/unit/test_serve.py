@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import small_lake
-from asked import Asked, asked, key, small
+from asked import Asked, asked, key, small, totals
 from deltalake import DeltaTable
 from small_lake import row
 
@@ -35,11 +35,6 @@ def ask(lake: Lake, tmp_path: Path) -> Iterator[Asked]:
     with asked(small(tmp_path), lake, tmp_path / "copies") as service:
         service.until("totals", 1)
         yield service
-
-
-def totals(answer: dict[str, list[dict[str, int]]]) -> list[tuple[object, int]]:
-    """(key, total) of each row."""
-    return [(one["key"], one["total"]) for one in answer["rows"]]
 
 
 # ---- answers
