@@ -60,6 +60,19 @@ QUERIES = {
         f"""SELECT origin, window_start, f.flight, w.temp FROM (SELECT *, {HOUR} AS window_start FROM flights) AS f
            FULL JOIN (SELECT *, time_bucket(INTERVAL '1 hour', observed) AS window_start FROM weather) AS w USING (origin, window_start)""",
     ),
+    "weather of the hour of a missing flight": (
+        """SELECT f.window_start, w.window_start AS hour, window_start AS begin, f.flight, w.temp FROM (SELECT * FROM TUMBLE(flights, scheduled, '1 hour')) AS f
+           FULL JOIN (SELECT * FROM TUMBLE(weather, observed, '1 hour')) AS w USING (origin, window_start, window_end)""",
+        f"""SELECT f.window_start, w.window_start, COALESCE(f.window_start, w.window_start), f.flight, w.temp FROM (SELECT *, {HOUR} AS window_start FROM flights) AS f
+           FULL JOIN (SELECT *, time_bucket(INTERVAL '1 hour', observed) AS window_start FROM weather) AS w USING (origin, window_start)""",
+    ),
+    "weather as of the departure if warm": (
+        """SELECT f.flight, w.origin, w.temp FROM flights AS f LEFT JOIN weather FOR SYSTEM_TIME AS OF f.scheduled AS w
+           ON f.origin = w.origin AND w.temp > 25 AND f.delay < w.temp""",
+        """SELECT flight, CASE WHEN warm THEN place END, CASE WHEN warm THEN temp END FROM (
+           SELECT f.flight, w.origin AS place, w.temp, w.temp > 25 AND f.delay < w.temp AS warm
+           FROM flights AS f ASOF LEFT JOIN weather AS w ON f.origin = w.origin AND f.scheduled >= w.observed)""",
+    ),
     "weather at once": (
         "SELECT origin, flight, temp FROM flights AS f LEFT JOIN weather FOR SYSTEM_TIME AS OF f.scheduled AS w USING (origin)",
         "SELECT f.origin, flight, temp FROM flights AS f ASOF LEFT JOIN weather AS w ON f.origin = w.origin AND f.scheduled >= w.observed",

@@ -14,6 +14,7 @@ import operators.flights
 import operators.weather
 from floodmark import (
     BoundedOutOfOrderness,
+    Contract,
     Files,
     Session,
     Sliding,
@@ -219,7 +220,7 @@ REFUSED = {
     "SELEC origin FROM flights": "DEFINITION-381 .*column 14.*'FROM'",
     "SELECT origin + FROM flights": "an operand is missing",
     "DROP TABLE flights": "DROP. Tables are written by operators alone",
-    "INSERT INTO x SELECT * FROM flights": "INSERT. The result of an operator is the table of its name",
+    "INSERT INTO y SELECT * FROM flights": "INSERT into 'y'. The result of this operator is the table x",
     "SELECT origin FROM fligths": "DEFINITION-394 .*'fligths'. Did you mean 'flights'",
     "SELECT origin FROM main.flights": "'main.flights'",
     "SELECT origin FROM `flights; DROP TABLE x`": "DEFINITION-394",
@@ -350,3 +351,50 @@ def test_files_of_a_folder_read_each_other_and_the_sources_by_name(tmp_path: Pat
 def test_a_folder_that_is_wrong_says_which_file_and_line(tmp_path: Path, files: dict[str, str], said: str) -> None:
     with pytest.raises(FloodmarkError, match=said):
         sql_operators(written(tmp_path, files), **TABLES)  # type: ignore[arg-type]
+
+
+class Arrival(Contract, event_time="ingestion"):
+    """A row without a time of its own."""
+
+    k: int
+    v: int
+
+
+@pytest.mark.feature("Q2")
+def test_another_name_of_the_clock_is_the_clock_where_a_time_is_asked_for() -> None:
+    clocked = "(SELECT *, PROCTIME() AS now FROM flights)"
+    by_name = f"SELECT origin, window_start, COUNT(*) AS n FROM TUMBLE({clocked}, now, '1 hour') GROUP BY origin, window_start"
+    assert stated(by_name) == stated(by_name.replace(clocked, "flights").replace("now", "_processing_time"))
+    latest = "SELECT flight, tail FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY now {0}) AS rn FROM {1} AS f) WHERE rn = 1 EMIT CHANGES"
+    assert stated(latest.format("DESC", clocked)) == stated(
+        latest.format("DESC", "flights").replace("now", "_processing_time")
+    )
+    assert stated(latest.format("", clocked)) != stated(latest.format("DESC", clocked))
+    assert stated(f"SELECT * FROM {clocked} AS f") == stated("SELECT * FROM flights AS f")
+    assert "which a replay cannot read again" in refusal(f"SELECT now FROM {clocked} AS f WHERE now IS NOT NULL")
+
+
+@pytest.mark.feature("Q2", "J4")
+def test_the_clock_of_rows_that_have_the_time_of_their_landing_is_that_time() -> None:
+    clocked = "(SELECT *, PROCTIME() AS now FROM {0})"
+    sql = f"SELECT a.k, a.v, b.v AS w FROM {clocked.format('a')} AS a JOIN b FOR SYSTEM_TIME AS OF a.now AS b ON a.k = b.k"
+    joined = sql_operator("x", sql, inputs={"a": Arrival, "b": Arrival})
+
+    @operator(name="x")
+    def fluent(a: Stream[Arrival], b: Stream[Arrival]) -> Stream:
+        return a.key_by("k").temporal_join(b.key_by("k"), prefix="b_").select(k="k", v="v", w="b_v")
+
+    assert joined == fluent
+    with pytest.raises(FloodmarkError, match="DEFINITION-392"):
+        sql_operator(
+            "x", sql.replace("a.k", "a.`order`").replace("a.v", "a.at"), inputs={"a": TABLES["odd"], "b": Arrival}
+        )
+
+
+def test_insert_into_is_the_select_of_the_operator_of_that_name() -> None:
+    assert stated("INSERT INTO x SELECT origin, dest FROM flights") == stated("SELECT origin, dest FROM flights")
+    renamed = stated("INSERT INTO x (here, there) SELECT origin, dest FROM flights WHERE delay > 1")
+    assert renamed.outputs[0].schema.names == ("here", "there")
+    assert "write INSERT INTO x SELECT" in refusal("INSERT INTO y SELECT origin FROM flights")
+    assert "2 different names of columns" in refusal("INSERT INTO x (here) SELECT origin, dest FROM flights")
+    assert "INSERT" in refusal("INSERT OVERWRITE x SELECT origin FROM flights")

@@ -206,15 +206,14 @@ class Joiner:
             fix = f"Write an equality of two columns: ON {self._example()}. {_BOUNDED}"
             raise DefinitionError(text.at(table), "a join with a key", "none", fix, code="DEFINITION-392")
         rest_of_right, behind = self._others()
-        left = self._side_of(
-            self.left, [pair[0] for pair in known.keys], behind, missing=self.kind in {"right", "full"}
-        )
+        read = [*behind, *self.conditions.other]
+        left = self._side_of(self.left, [pair[0] for pair in known.keys], read, missing=self.kind in {"right", "full"})
         right_relation = self.right
         for condition in rest_of_right:
             filtered = right_relation.stream.filter(right_relation.scalar(text, condition))
             right_relation = replace(right_relation, stream=filtered)
         right = self._side_of(
-            right_relation, [pair[1] for pair in known.keys], behind, missing=self.kind in {"left", "full"}
+            right_relation, [pair[1] for pair in known.keys], read, missing=self.kind in {"left", "full"}
         )
         return self._stream(left, right, options), behind
 
@@ -226,6 +225,8 @@ class Joiner:
         """Conditions over the right's columns alone, for a filter before an outer join; and those for a filter behind the join."""
         if self.kind == "inner":
             return [], [*self.conditions.other, *self.where]
+        if self.version is not None:
+            return [], self.where  # the version that is valid is judged, and no older one is in its place
         before = []
         for condition in self.conditions.other:
             sides = {self._side(column)[0] for column in condition.find_all(exp.Column)}
@@ -247,16 +248,24 @@ class Joiner:
             if name in wanted and name not in self.using:
                 copies[name] = new_name(f"{(side.tables or ['side'])[0]}_{name}", columns)
         stream: Stream[Any] = side.stream
-        if tuple(columns) != stream.schema.names or copies:
+        present = new_name("present", columns) if missing and self._reads_bounds(side) else ""
+        if tuple(columns) != stream.schema.names or copies or present:
             expressions: dict[str, Any] = {name: itself(name) for name in columns} | {
                 new: itself(name) for name, new in copies.items()
             }
-            stream = stream.select(**expressions)
-        return _Side(side, stream, tuple(key_columns), copies)
+            stream = stream.select(**expressions | ({present: "true"} if present else {}))
+        return _Side(side, stream, tuple(key_columns), copies, present)
+
+    def _reads_bounds(self, side: Relation) -> bool:
+        """Whether the statement reads the bounds of this side's window by the side's name: they are null where the side has no row."""
+        columns = [column for part in self.read for column in part.find_all(exp.Column)]
+        return side.windowed is not None and any(
+            column.table in side.tables and column.name.lower() in BOUNDS for column in columns
+        )
 
     def _wanted(self, side: Relation, behind: list[exp.Expr]) -> set[str]:
         """The columns of a side's stream that the statement reads behind the join."""
-        everything = {name.column for name in side.names}
+        everything = {name.column for name in side.names if name.column}
         wanted: set[str] = set()
         for part in (*self.read, *behind):
             for star in part.find_all(exp.Star):
@@ -268,7 +277,7 @@ class Joiner:
                 if len(column.parts) == 1 and column.name in self.using:
                     continue  # a key, or a bound of the window
                 located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None
-                if located is not None and located[0] in side.names:
+                if located is not None and located[0].column and located[0] in side.names:
                     wanted.add(located[0].column)
         return wanted
 
@@ -286,7 +295,13 @@ class Joiner:
         if self.version is not None:
             stream = self._temporal(keyed, other, settings, options)
         elif known.window:
-            stream, bounds = self._windowed(keyed, other, settings, options)
+            stream = self._windowed(keyed, other, settings, options)
+            own = [
+                Name(table="", name=name, column=name, text=name)
+                for name in BOUNDS[:2]
+                if left.present or right.present
+            ]
+            bounds = (*own, *_bounds_of(left, ""), *(() if semi else _bounds_of(right, prefix)))
         elif known.lower is None or known.upper is None:
             got = "none" if known.lower is None and known.upper is None else "one bound of the time between two rows"
             raise DefinitionError(
@@ -314,7 +329,25 @@ class Joiner:
             if n.name not in merged or n.table in left.relation.tables
         ]
         names = [replace(n, column=_key(left, n), text=itself(_key(left, n))) if n.name in merged else n for n in names]
-        return Relation(stream=stream, names=(*names, *bounds))
+        relation = Relation(
+            stream=stream, names=(*names, *bounds), landed=left.relation.landed and self.version is not None
+        )
+        if self.version is None or self.kind == "inner" or not known.other:
+            return relation
+        return self._judged(
+            relation,
+            {name.column for name in names if name.table in right.relation.tables} - {*left.stream.schema.names},
+        )
+
+    def _judged(self, relation: Relation, columns: set[str]) -> Relation:
+        """The rows with null in the columns of a version for which another condition does not hold."""
+        condition = " AND ".join(f"({relation.scalar(self.text, node)})" for node in self.conditions.other)
+        judged: dict[str, Any] = {
+            name: f"CASE WHEN {condition} THEN {itself(name)} END"
+            for name in relation.stream.schema.names
+            if name in columns
+        }
+        return replace(relation, stream=relation.stream.with_columns(**judged))
 
     def _temporal(self, keyed: Any, other: Any, settings: dict[str, Any], options: Options) -> Stream[Any]:
         moment = self.version.expression
@@ -339,9 +372,7 @@ class Joiner:
         result: Stream[Any] = keyed.temporal_join(other, allowed_lateness=options.lateness, **settings)
         return result
 
-    def _windowed(
-        self, keyed: Any, other: Any, settings: dict[str, Any], options: Options
-    ) -> tuple[Stream[Any], tuple[Name, ...]]:
+    def _windowed(self, keyed: Any, other: Any, settings: dict[str, Any], options: Options) -> Stream[Any]:
         left, right = self.left.windowed, self.right.windowed
         if (
             left is None
@@ -359,19 +390,28 @@ class Joiner:
                 code="DEFINITION-392",
             )
         stream: Stream[Any] = keyed.window_join(other, left.window, allowed_lateness=options.lateness, **settings)
-        tables = [*self.left.tables, *self.right.tables]
-        bounds = [Name(table=table, name=name, column=name, text=name) for table in tables for name in BOUNDS[:2]]
-        return stream, tuple(bounds)
+        return stream
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A side of a join: its names, its stream with the columns that are read, the keys, and key -> its copy."""
+    """A side of a join: its names, its stream with the columns that are read, the keys, key -> its copy, and a column that is null where the side has no row."""
 
     relation: Relation
     stream: Stream[Any]
     keys: tuple[str, ...]
     copies: dict[str, str]
+    present: str = ""
+
+
+def _bounds_of(side: _Side, prefix: str) -> Iterator[Name]:
+    """The bounds of a join's window by the names of a side's tables."""
+    for table in side.relation.tables:
+        for name in BOUNDS[:2]:
+            if side.present:
+                yield Name(table=table, name=name, text=f"CASE WHEN {itself(prefix + side.present)} THEN {name} END")
+            else:
+                yield Name(table=table, name=name, column=name, text=name)
 
 
 def _key(side: _Side, name: Name) -> str:

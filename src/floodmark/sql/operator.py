@@ -38,7 +38,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
 
     Args:
         name: of the operator, and of the table of its result.
-        sql: one SELECT, in Spark's SQL with windows as table functions.
+        sql: one SELECT, in Spark's SQL with windows as table functions; ``INSERT INTO name SELECT ...`` is the same with the operator's name.
         inputs: table of the statement -> a source, the contract of the source of that name, an operator or one of its outputs.
         lateness: rows at most this late still revise the result of a window, as ``allowed_lateness``.
         late: what happens to later rows: ``"drop"`` or ``"side_output"``.
@@ -62,6 +62,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         ...     inputs={"flights": Flight},
         ... )
     """
+    from floodmark.sql.insertion import inserted, named
     from floodmark.sql.refusals import check_statement
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
@@ -75,6 +76,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         frame = sys._getframe(1)  # noqa: SLF001 - the caller's line
         location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     text, tree = parsed(sql, where)
+    tree, renamed = inserted(text, tree, name)
     check_statement(text, tree)
     known = {table: _definition(bound) for table, bound in (inputs or {}).items()}
     bindings: dict[str, Any] = {}
@@ -93,7 +95,8 @@ def sql_operator(  # noqa: PLR0913 - settings by name
 
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
-        return statement.stream(tables)
+        stream = statement.stream(tables)
+        return named(text, tree, stream, renamed) if renamed else stream
 
     return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)
 

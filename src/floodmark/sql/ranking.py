@@ -11,13 +11,13 @@ from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
-from floodmark.spec.windowing.aggregates import max_by, min_by
+from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import check_single, unsayable
-from floodmark.sql.relation import BOUNDS, EVENT_TIME, PROCESSING_TIME, Name, Ranked, Relation
+from floodmark.sql.relation import BOUNDS, EVENT_TIME, Name, Ranked, Relation
 from floodmark.sql.text import Text
-from floodmark.sql.windows import function_name
+from floodmark.sql.windows import is_clock
 
 _WAYS = (
     'Keep the first of a day by the header line `-- within: 1 day` (or within="1 day"), with ORDER BY the event time; or the first or last so far, '
@@ -47,14 +47,11 @@ def ranked_of(text: Text, name: str, node: exp.Window, relation: Relation) -> Ra
             "Order by the event time, or by a column without nulls.",
         )
     column = by[0].this
-    clocked = function_name(column) == "PROCTIME" or (
-        isinstance(column, exp.Column) and column.name.lower() == PROCESSING_TIME
-    )
-    if clocked:
+    located = relation.find(text, column) if isinstance(column, exp.Column) else None
+    if is_clock(column, located):
         return Ranked(
             name=name, keys=tuple(keys), windowed=windowed, by="", time=False, last=bool(by[0].args.get("desc"))
         )
-    located = relation.find(text, column) if isinstance(column, exp.Column) else None
     if located is None or not located[0].column:
         raise unsayable(
             text,
@@ -130,11 +127,12 @@ def ranked_rows(
     relation = replace(relation, ranked=None)
     stream, schema = relation.stream, relation.stream.schema
     pick = max_by if ranked.last else min_by
-    picked: dict[str, Any] = (
-        {name: pick(itself(name), itself(ranked.by)) for name in schema.names if name not in ranked.keys}
-        if ranked.by
-        else {}
-    )
+    arrived = last if ranked.last else first
+    picked: dict[str, Any] = {
+        name: pick(itself(name), itself(ranked.by)) if ranked.by else arrived(itself(name))
+        for name in schema.names
+        if name not in ranked.keys
+    }
     if ranked.windowed and relation.windowed is not None and picked:
         keyed = stream.key_by(*ranked.keys) if ranked.keys else stream
         settings: dict[str, Any] = {"late": options.late, "on_error": options.on_error}

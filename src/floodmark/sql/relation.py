@@ -31,6 +31,7 @@ class Name:
         text: the expression that reads it from the stream; empty for a column of a window that is not computed yet.
         column: the column of the stream that it is; empty if it is computed.
         time: True if it holds the event time.
+        clock: True if it is the clock, ``PROCTIME()``, under a name; of rows whose event time is that of their landing it is that time too.
     """
 
     table: str
@@ -38,6 +39,7 @@ class Name:
     text: str
     column: str = ""
     time: bool = False
+    clock: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,8 @@ class Relation:
     ranked: Ranked | None = None
     separate: bool = False
     """Whether tables have streams of their own, so that columns of one name are different columns."""
+    landed: bool = False
+    """Whether the event time of the rows is that of their landing."""
 
     def renamed(self, alias: str) -> Relation:
         """The relation under an alias."""
@@ -109,6 +113,8 @@ class Relation:
                 raise DefinitionError(text.at(column), f"a column of {table}", got, fix, code="DEFINITION-383")
             return match[0], parts[1]
         match = _matching(self.names, parts[0].name)
+        if parts[0].name in BOUNDS:  # of a join's window, however it is read by the name of a side
+            match = [name for name in match if name.column == name.name] or match
         if len({(name.table if self.separate else "", name.text or name.table) for name in match}) > 1:
             forms = " or ".join(f"{name.table}.{name.name}" for name in match)
             got = f"'{parts[0].name}', which several tables have"
@@ -134,6 +140,13 @@ class Relation:
             if located is None:
                 return None
             name, last = located
+            if name.clock:
+                fix = (
+                    "Say it where a time is asked for: DESCRIPTOR(proc_time), ORDER BY proc_time, FOR SYSTEM_TIME AS OF t.proc_time; the time at which a row "
+                    'came is a column of a contract: class T(Contract, event_time="ingestion").'
+                )
+                got = f"'{name.name}', the clock, which a replay cannot read again"
+                raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
             if not name.text:
                 fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
                 got = f"'{name.name}' of a window that is not aggregated"

@@ -21,7 +21,7 @@ from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
 from floodmark.sql.refusals import check_clauses, check_expression, check_joins, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
 from floodmark.sql.text import Text, derived_name
-from floodmark.sql.windows import bound_of, of_table
+from floodmark.sql.windows import bound_of, is_clock, of_table
 
 Tables = Mapping[str, Relation]
 """Name of an input or of a WITH -> its rows."""
@@ -262,6 +262,9 @@ class Statement:
                 continue
             check_expression(self.text, value)
             located = relation.find(self.text, value) if isinstance(value, exp.Column) else None
+            if is_clock(value, located):
+                bounds.append(Name(table="", name=name, text="", time=relation.landed, clock=True))
+                continue
             if located is not None and not located[0].text:
                 if name != located[0].name:
                     fix = f"Select {located[0].name} by its name, and rename it behind the aggregate or the join."
@@ -276,7 +279,13 @@ class Statement:
         stream = relation.stream
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
-        return Relation(stream=stream, names=(*names, *bounds), windowed=relation.windowed, ranked=ranked)
+        return Relation(
+            stream=stream,
+            names=(*names, *bounds),
+            windowed=relation.windowed,
+            ranked=ranked,
+            landed=relation.landed,
+        )
 
     def _check_names(self, names: list[str]) -> None:
         if "on_error" in names:
@@ -368,7 +377,7 @@ def _starred(names: list[Name]) -> Iterator[Item]:
     """The columns of ``*``, each once; one whose name another table has comes by its name behind the join."""
     taken: set[str] = set()
     for name in names:
-        if name.name == BOUNDS[2] and name.text == WINDOW_TIME:
+        if name.clock or (name.name == BOUNDS[2] and name.text == WINDOW_TIME):
             continue
         label = name.name if name.name not in taken else name.column
         if label not in taken:

@@ -20,13 +20,15 @@ Bound = Binding | Contracts
 def relation_of(read: Input, bound: Bound, stream: Stream) -> Relation:
     """The rows of an input with the names of its columns, and ``window_time`` for the results of a window."""
     times, windowed = _times(bound)
+    contract = bound.contract if isinstance(bound, Source) else bound
+    landed = isinstance(contract, type) and contract.floodmark_ingestion_time
     names = [
         Name(table=read.name, name=name, text=itself(name), column=name, time=name in times)
         for name in read.schema.names
     ]
     if windowed and BOUNDS[1] in read.schema and BOUNDS[2] not in read.schema:
         names.append(Name(table=read.name, name=BOUNDS[2], text=WINDOW_TIME, time=True))
-    return Relation(stream=stream, names=tuple(names))
+    return Relation(stream=stream, names=tuple(names), landed=landed)
 
 
 def _times(bound: Bound) -> tuple[set[str], bool]:

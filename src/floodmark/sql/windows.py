@@ -12,7 +12,7 @@ from floodmark.core.time import span
 from floodmark.spec.windowing.windows import Calendar, Session, Sliding, Tumbling, Window
 from floodmark.sql.dialect import WindowTable
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import EVENT_TIME, PROCESSING_TIME, Relation, Windowed
+from floodmark.sql.relation import EVENT_TIME, PROCESSING_TIME, Name, Relation, Windowed
 from floodmark.sql.text import Text
 
 _GROUPS = {"TUMBLE": "TUMBLE", "HOP": "HOP", "SESSION": "SESSION", "CALENDAR": "CALENDAR", "CUMULATE": "CUMULATE"}
@@ -140,17 +140,26 @@ def _clocked(text: Text, node: exp.Expr, relation: Relation) -> bool:
     """Whether the time of a window is the clock's; a column that is neither event time nor clock is refused."""
     column = node.expressions[0] if function_name(node) == "DESCRIPTOR" and node.expressions else node
     name = column.name if isinstance(column, exp.Column) else function_name(column)
-    if name.lower() in {PROCESSING_TIME, "proctime"}:
-        return True
     if name.lower() == EVENT_TIME:
         return False
     located = relation.find(text, column) if isinstance(column, exp.Column) else None
+    if is_clock(column, located):
+        return True
     if located is not None and located[0].time:
         return False
     times = [known.name for known in relation.names if known.time] or [EVENT_TIME]
     fix = f"Write DESCRIPTOR({times[0]}); DESCRIPTOR({PROCESSING_TIME}) for the clock. Another time becomes the event time in the contract of a source: at: EventTime."
     got = f"'{text.of(column)}', which is {'no column' if located is None and isinstance(column, exp.Column) else 'another column'}"
     raise DefinitionError(text.at(column), "the column of event time in a window", got, fix, code="DEFINITION-387")
+
+
+def is_clock(node: exp.Expr, located: tuple[Name, exp.Expr] | None) -> bool:
+    """(expression, the column that it is) -> whether it is the clock: ``PROCTIME()``, ``_processing_time``, or another name of these."""
+    if located is not None:
+        return located[0].clock
+    return function_name(node) == "PROCTIME" or (
+        isinstance(node, exp.Column) and node.name.lower() in {PROCESSING_TIME, "proctime"}
+    )
 
 
 def _column(text: Text, node: exp.Expr, relation: Relation) -> str:

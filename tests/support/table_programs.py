@@ -1,0 +1,330 @@
+"""Flink's table programs (``tests/cases/sql``): tables with rows before and after a savepoint, a statement, and the changes of its sink.
+
+Of a program only what defines its tables is translated: the event time and how far its watermark is behind become a contract and a log, a column of the clock and a
+table whose rows change a WITH before the statement. ``verdicts.yaml`` says of each program what becomes of it here.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import yaml
+from pydantic import Field, create_model
+
+from floodmark import BoundedOutOfOrderness, Contract, DeltaTable, EventTime, Operator, Source, sql_operator
+from floodmark.core import types as types_of
+from floodmark.core.time import to_ms
+from floodmark.core.types import Type
+from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, TICK
+from floodmark.testing.log import Log
+
+FOLDER = Path(__file__).parents[1] / "cases" / "sql"
+PHASES = ("before", "after")
+ARRIVAL = {"before": to_ms(datetime(2030, 1, 1, tzinfo=UTC)), "after": to_ms(datetime(2030, 1, 1, 1, tzinfo=UTC))}
+"""When the rows of a phase come, by the clock: one a millisecond, table after table."""
+TABLE_MS = 1_000
+"""Between the first rows of two tables, ms."""
+QUIET = 60_000
+"""How long after the first row of a phase the clock stands at its end, ms."""
+ARRIVED = "arrived"
+"""Event time of a table whose rows change, which has none of its own."""
+
+Rows = Counter[tuple[Any, ...]]
+"""Values -> how many such rows there are."""
+
+
+def _programs() -> dict[str, dict[str, Any]]:
+    texts = [path.read_text("utf-8") for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "verdicts"]
+    return {case["name"]: case for text in texts for case in yaml.safe_load(text)}
+
+
+PROGRAMS: dict[str, dict[str, Any]] = _programs()
+VERDICTS: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "verdicts.yaml").read_text("utf-8"))
+
+
+def _annotation(kind: Type, name: str) -> Any:
+    """The type of a contract's field."""
+    match kind.name:
+        case "decimal":
+            return Annotated[Decimal, Field(max_digits=kind.precision, decimal_places=kind.scale)]
+        case "array":
+            return list[_annotation(kind.inner[0], name)]  # type: ignore[misc]
+        case "map":
+            key, value = (_annotation(inner, name) for inner in kind.inner)
+            return dict[key, value]  # type: ignore[valid-type]
+        case "struct":
+            fields: dict[str, Any] = {
+                part: (_annotation(inner, part) | None, ...) for part, inner in zip(kind.names, kind.inner, strict=True)
+            }
+            return create_model(f"Row_{name}", **fields)
+        case _:
+            return kind.python
+
+
+class Table:
+    """A table of a program.
+
+    Args:
+        name: in the statement.
+        definition: its columns, what is computed, event time, key and rows.
+        number: which of the program's tables it is.
+    """
+
+    def __init__(self, name: str, definition: Mapping[str, Any], number: int) -> None:
+        self.name, self.definition, self.number = name, definition, number
+        self.types = {column: types_of.parse(kind) for column, kind in definition["columns"].items()}
+        self.computed: dict[str, list[str]] = definition.get("computed", {})
+        self.time: str | None = definition.get("time")
+        self.changes: str | None = definition.get("changes")
+        self.key: list[str] = definition.get("key", [])
+
+    @cached_property
+    def contract(self) -> type[Contract]:
+        """What its rows are."""
+        fields: dict[str, Any] = {
+            name: (_annotation(kind, name), ...) if name in self.key else (_annotation(kind, name) | None, None)
+            for name, kind in self.types.items()
+            if name != self.time
+        }
+        fields |= {name: (datetime | None, None) for name in self.computed if name != self.time}
+        if self.time or self.changes:
+            fields[self.time or ARRIVED] = (EventTime, ...)
+        settings: dict[str, Any] = {} if self.time or self.changes else {"event_time": "ingestion"}
+        return create_model(f"Rows_{self.name}", __base__=Contract, __cls_kwargs__=settings, **fields)
+
+    @property
+    def input(self) -> str:
+        """The name of the operator's input."""
+        return self.name if self.view is None else f"{self.name.lower()}_rows"
+
+    @property
+    def view(self) -> str | None:
+        """What the statement's table is, where it is not the input: with the clock, without what only the contract needs."""
+        clock = self.definition.get("clock")
+        hidden = self.changes is not None and self.time is None
+        if clock is None and not hidden:
+            return None
+        columns = [f"`{name}`" for name in (*self.types, *self.computed)]
+        columns += [f"{ARRIVED if hidden else 'PROCTIME()'} AS {clock}"] if clock else []
+        return f"`{self.name}` AS (SELECT {', '.join(columns)} FROM {self.name.lower()}_rows)"
+
+    @property
+    def bound(self) -> Any:
+        """What the operator's input reads."""
+        if self.changes is None:
+            return self.contract
+        table = DeltaTable(f"tables/{self.name}", read="changes")
+        return Source(
+            self.input.lower(), contract=self.contract, connector=table, watermark=BoundedOutOfOrderness("0 s")
+        )
+
+    def write(self, log: Log, phase: str, state: dict[Any, dict[str, Any]]) -> None:
+        """The rows of a phase.
+
+        Args:
+            log: of the table.
+            phase: ``before`` or ``after`` the savepoint.
+            state: key -> the row that it has, of a table whose rows replace each other.
+        """
+        log.tick(ARRIVAL[phase])
+        for number, row in enumerate(self.definition.get(phase, ())):
+            kind, values = self._row(row)
+            arrival = ARRIVAL[phase] + self.number * TABLE_MS + number
+            for sign, changed in self._changes(
+                kind, values | ({ARRIVED: _utc(arrival)} if self.changes and not self.time else {}), state
+            ):
+                at = to_ms(changed[self.time]) if self.time else arrival
+                log.row(changed, at, sign)
+                behind = self.definition["behind"] if self.time else 0
+                log.watermark = max(log.watermark, at - behind)
+        if not self.time:
+            log.watermark = max(log.watermark, ARRIVAL[phase] + QUIET)
+        log.move(log.watermark)
+        log.tick(ARRIVAL[phase] + QUIET)
+
+    def _row(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        kind, row = (row[0], row[1:]) if self.changes else ("+I", row)
+        values = {name: _value(value, kind) for value, (name, kind) in zip(row, self.types.items(), strict=True)}
+        for name, (how, column) in self.computed.items():
+            values[name] = _moment(how, values[column])
+        return kind, values
+
+    def _changes(
+        self, kind: str, values: dict[str, Any], state: dict[Any, dict[str, Any]]
+    ) -> Iterable[tuple[int, dict[str, Any]]]:
+        """The rows that come and those that are taken back."""
+        if self.changes != "upsert":
+            yield (ROW if kind in {"+I", "+U"} else RETRACTION), values
+            return
+        key = tuple(values[name] for name in self.key)
+        last = state.pop(key, None)
+        if last is not None:
+            yield RETRACTION, last
+        if kind != "-D":
+            state[key] = values
+            yield ROW, values
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _moment(how: str, value: Any) -> datetime | None:
+    """A time that is computed of a text, or of a number of seconds or milliseconds."""
+    if value is None:
+        return None
+    if how == "text":
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
+    return _utc(value * {"s": 1000, "ms": 1}[how])
+
+
+def _value(value: Any, kind: Type) -> Any:
+    """A value of a case as a column holds it."""
+    if value is None:
+        return None
+    match kind.name:
+        case "timestamp":
+            return _utc(value["ms"]) if isinstance(value, dict) else datetime.fromisoformat(value).replace(tzinfo=UTC)
+        case "decimal":
+            return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+        case "struct":
+            return {name: _value(part, inner) for name, part, inner in zip(kind.names, value, kind.inner, strict=True)}
+        case "map":
+            return [(_value(k, kind.inner[0]), _value(v, kind.inner[1])) for k, v in value["map"]]
+        case "array":
+            return [_value(part, kind.inner[0]) for part in value]
+        case _:
+            return value
+
+
+def plain(value: Any) -> Any:
+    """A value for comparison: numbers to six digits, times in ms."""
+    match value:
+        case bool():
+            return str(value)
+        case datetime():
+            return f"{to_ms(value)} ms"
+        case int() | float() | Decimal():
+            return round(float(value), 6)
+        case list() | tuple():
+            return tuple(plain(part) for part in value)
+        case dict():
+            return tuple(plain(part) for part in value.values())
+        case _:
+            return value
+
+
+class Program:
+    """A table program.
+
+    Args:
+        name: of the program.
+        emit: whether ``EMIT CHANGES`` is added to its statement.
+    """
+
+    def __init__(self, name: str, *, emit: bool = False) -> None:
+        self.case = PROGRAMS[name]
+        tables = self.case.get("tables", {}).items()
+        self.tables = [Table(table, definition, number) for number, (table, definition) in enumerate(tables)]
+        self.emit = emit
+
+    @property
+    def sql(self) -> str:
+        """The statement with what stands for the definitions of its tables."""
+        insert, rest = re.match(r"(?is)(insert\s+into\s+`?\w+`?\s*(?:\([^)]*\))?)\s*(.*)$", self.case["sql"]).groups()  # type: ignore[union-attr]
+        views = [view for table in self.tables if (view := table.view)]
+        for view in self.case.get("views", ()):
+            name, text = re.match(r"(?is)CREATE VIEW (\w+) AS (.*)$", view).groups()  # type: ignore[union-attr]
+            views.append(f"{name} AS ({text})")
+        if views and rest[:4].upper() == "WITH":
+            rest = f"WITH {', '.join(views)}, {rest[4:]}"
+        elif views:
+            rest = f"WITH {', '.join(views)} {rest}"
+        return f"{insert} {rest} EMIT CHANGES" if self.emit else f"{insert} {rest}"
+
+    @cached_property
+    def operator(self) -> Operator:
+        """The statement as an operator."""
+        sink = re.match(r"(?i)insert\s+into\s+`?(\w+)", self.case["sql"])
+        return sql_operator(sink[1].lower(), self.sql, inputs={table.input: table.bound for table in self.tables})  # type: ignore[index]
+
+    def logs(self) -> tuple[dict[str, Log], dict[str, int]]:
+        """(the log of each input, how many of its entries come before the savepoint)."""
+        logs: dict[str, Log] = {}
+        cuts: dict[str, int] = {}
+        schemas = {read.name: read.schema for read in self.operator.inputs}
+        for table in self.tables:
+            if table.input not in schemas:
+                continue
+            log, state = Log(schemas[table.input]), dict[Any, dict[str, Any]]()
+            table.write(log, "before", state)
+            cuts[table.input] = len(log.entries)
+            table.write(log, "after", state)
+            log.end()
+            logs[table.input] = log
+        return logs, cuts
+
+    def expected(self) -> list[Rows]:
+        """The rows of the sink before the savepoint and at the end."""
+        sink = self.case["sink"]
+        types = [types_of.parse(kind) for kind in sink["columns"].values()]
+        key = [list(sink["columns"]).index(name) for name in sink.get("key", ())]
+        rows: list[tuple[Any, ...]] = []
+        told: list[Rows] = []
+        for phase in PHASES:
+            for kind, *values in sink.get(phase, ()):
+                row = tuple(plain(_value(value, known)) for value, known in zip(values, types, strict=True))
+                if key:
+                    rows = [other for other in rows if [other[n] for n in key] != [row[n] for n in key]]
+                if kind in {"+I", "+U"}:
+                    rows.append(row)
+                elif not key and row in rows:
+                    rows.remove(row)
+            told.append(Rows(rows))
+        return told
+
+    def unbounded(self) -> list[Rows]:
+        """The rows before the savepoint, and at the end of a run that resumes from the savepoint."""
+        logs, cuts = self.logs()
+        run = MemoryRun(self.operator)
+        before = run.batch({name: log.table(0, cuts[name]) for name, log in logs.items()})[""]
+        savepoint: Savepoint = pickle.loads(pickle.dumps(run.savepoint()))
+        after = MemoryRun(self.operator, savepoint).batch({n: log.table(cuts[n]) for n, log in logs.items()})[""]
+        return [self.net([before]), self.net([before, after])]
+
+    def bounded(self) -> Rows:
+        """The rows of a bounded run over everything."""
+        logs, _ = self.logs()
+        return self.net([MemoryRun(self.operator).batch({name: log.table() for name, log in logs.items()})[""]])
+
+    def net(self, tables: Iterable[pa.Table]) -> Rows:
+        """The rows that are not taken back."""
+        names = self.operator.outputs[0].schema.names
+        rows = Rows()
+        for table in tables:
+            for row in table.to_pylist():
+                if row["_kind"] not in {MARKER, TICK}:
+                    rows[tuple(plain(row[name]) for name in names)] += 1 if row["_kind"] == ROW else -1
+        return Rows({row: count for row, count in rows.items() if count})
+
+    def differences(self) -> list[str]:
+        """What is not as in Flink, for people; empty if nothing is."""
+        expected = self.expected()
+        told = [*self.unbounded(), self.bounded()]
+        moments = ("before the savepoint", "at the end", "in the bounded run")
+        lines: list[str] = []
+        for when, rows, wanted in zip(moments, told, [*expected, expected[-1]], strict=True):
+            if rows != wanted:
+                lacks, more = list((wanted - rows).elements())[:3], list((rows - wanted).elements())[:3]
+                lines.append(f"{when}: lacks {lacks}, has {more}")
+        return lines
