@@ -15,6 +15,7 @@ from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
+from floodmark.spec.keyed.model import ModelState
 from floodmark.spec.keyed.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
 from floodmark.spec.keyed.state import (
     AggregatingState,
@@ -133,6 +134,7 @@ __all__ = [
     "LocalTime",
     "MapState",
     "Meter",
+    "ModelState",
     "Operator",
     "Outputs",
     "Pane",

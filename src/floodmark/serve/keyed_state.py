@@ -30,6 +30,7 @@ from floodmark.serve.runs import Key
 from floodmark.serve.values import KeyColumn, key_columns, plain_key, python_value
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import KeyedProcess
+from floodmark.spec.keyed.model import ModelState
 from floodmark.spec.keyed.state import AggregatingState, State
 from floodmark.spec.workspace import Workspace
 
@@ -303,4 +304,6 @@ def _value(raw: Any, form: Mapping[str, Any], declared: State | None, watermark:
     if form["state"] == "map":
         return [[key, bare(item)] for key, item in raw.items()]
     value = bare(raw)
+    if isinstance(declared, ModelState):
+        return declared.readable(value) if is_same else {"model": form["type"], "bytes": len(value)}
     return declared.aggregate.result(value) if is_same and isinstance(declared, AggregatingState) else value

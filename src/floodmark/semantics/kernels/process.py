@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
+from floodmark.core.errors import StateError, UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.encoding.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.encoding.plain import pack, unpack
@@ -26,6 +26,7 @@ from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.metric import Metric, Part
+from floodmark.spec.keyed.model import ModelState
 from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import State, evolution
 from floodmark.spec.values.schema import RETRACTION, ROW, Schema
@@ -133,6 +134,7 @@ class Runner:
         self.settings = {name: (value, _image(value)) for name, value in settings.items()}
         self.own = [(name, self.cells[name]) for name in self.states]
         self.mortal = [(name, state, state.ttl) for name, state in self.states.items() if state.ttl is not None]
+        self.models = [(name, state) for name, state in self.states.items() if isinstance(state, ModelState)]
 
     def close(self) -> None:
         """Call the function's ``close``; refuse settings that a callback has changed: USER-004."""
@@ -338,6 +340,10 @@ class ProcessKernel(KeyedKernel):
             }
             self._keep_shared(pack((shared_states, self.layout)) if shared_states else b"")
         for key_state in self.keys.values():
+            for name, state in self.runner.models:
+                if name in key_state.states:
+                    with user_code_boundary(self._about(key_state), "Its model cannot be stored."):
+                        key_state.states[name] = state.stored(key_state.states[name])
             key_state.entry.value = self.layout, key_state.stamp, key_state.states, key_state.timers, key_state.latest
 
     def _keep_shared(self, states: bytes) -> None:
@@ -457,7 +463,7 @@ class ProcessKernel(KeyedKernel):
         try:
             for made in callback(own_row, self.context) or ():
                 self._emit(made)
-        except UserCodeError:
+        except (UserCodeError, StateError):
             raise
         except Exception as error:
             raise user_error(error, self.name, f"The row was {own_row}.") from error

@@ -11,6 +11,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
 from floodmark.spec.expressions import check
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.learned import learn
 from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import DELETED, Deduplicate, History
 from floodmark.spec.keyed.process import (
@@ -163,6 +164,43 @@ class Processes(Builder):
         return processed(
             keyed, self.stream.step, (), Process.of(function, ProcessFunction, where), schema, where, **settings
         )
+
+    def learn(
+        self,
+        model: object,
+        *,
+        features: tuple[str, ...],
+        target: str | None = None,
+        prediction: str = "prediction",
+        uid: str | None = None,
+        order: steps.Order | None = None,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """Every row with the prediction of its key's model, which then learns from the row: an online model, row by row.
+
+        Example: ``flights.key_by("carrier").learn(StandardScaler() | LinearRegression(), features=("distance", "hour"), target="delay")``
+
+        Args:
+            model: of river's interface, or a ``ModelState`` with its bound and its migration. Each key begins with a clone of it.
+            features: columns that the model is given: numbers, booleans, texts.
+            target: column that it learns to predict. A row whose target is null is predicted and not learned from. None for models that learn
+                without labels: detectors of anomalies, whose score is the prediction, and clusterings.
+            prediction: name of the new column: of the target's type for a classifier, else ``double``, of a clustering ``bigint``.
+            uid: names the state of this step; by default the operator's name.
+            order: as of ``process``.
+            on_error: what a feature that is null, NaN or infinite does, or an exception of the model: ``"stop"`` ends the run, ``"quarantine"``
+                moves the row to ``<operator>__quarantine``, and the model learns nothing from it.
+
+        Shape: the keys, the other columns, the prediction, and ``learned``: from how many rows the model had learned before it predicted.
+        State: the model and its number of rows per key, for ever. Time: a prediction has the stamps of its row. Rows are in the order of ``process``;
+            the model depends on their order, so bounded and unbounded runs give the same predictions and cuts change none.
+        Source: river, prequential evaluation.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 055, 056, 440..443.
+        """
+        settings: dict[str, Any] = {"uid": uid, "order": order, "on_error": on_error}
+        return learn(keyed_stream(self), model, features, target, prediction, settings)
 
     def deduplicate(
         self, within: str | timedelta, *, uid: str | None = None, order: steps.Order | None = None

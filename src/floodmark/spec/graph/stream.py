@@ -216,6 +216,10 @@ class Stream(Builder, Generic[Row_co]):
         """A process function over all rows together, without a key; settings as of ``KeyedStream.process``."""
         return KeyedStream(self, ()).process(function, schema, **settings)
 
+    def learn(self, model: object, **settings: Any) -> Stream[Any]:
+        """One model that learns from all rows together, without a key; settings as of ``KeyedStream.learn``."""
+        return KeyedStream(self, ()).learn(model, **settings)
+
     def match_recognize(self, *, partition_by: str | tuple[str, ...] = (), **clause: Any) -> Stream[Any]:
         """``MATCH_RECOGNIZE``: the parts of the clause as of ``KeyedStream.match_recognize``, and ``partition_by``, columns; without any, all rows together."""
         columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
