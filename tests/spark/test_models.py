@@ -11,6 +11,7 @@ from learned import learning, looped
 from floodmark.testing import Run
 
 
+@pytest.mark.spark
 @pytest.mark.feature("M2")
 def test_models_of_keys_predict_as_they_do_alone_through_a_restart() -> None:
     rows = [{"at": START + timedelta(minutes=n), "key": "ab"[n * n % 3 % 2], "value": n} for n in range(60)]

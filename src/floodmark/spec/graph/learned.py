@@ -51,9 +51,8 @@ def learn(
     own = [schema[key] for key in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
     columns = Schema((*own, Column(name=prediction, type=type_), Column(name=LEARNED, type="bigint", nullable=False)))
     function = Learning(state, method, tuple(features), target, prediction, type_)
-    return keyed._then(
-        settings["uid"], keyed.stream.step, columns, function=Process(function), order=order, on_error=on_error
-    )  # noqa: SLF001 - its other half
+    process: dict[str, Any] = {"function": Process(function), "order": order, "on_error": on_error}
+    return keyed._then(settings["uid"], keyed.stream.step, columns, **process)  # noqa: SLF001 - its other half
 
 
 def _predicts(last: Any, schema: Schema, target: str | None, where: str) -> tuple[str, str]:
