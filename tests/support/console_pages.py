@@ -90,6 +90,10 @@ class Reader:
         folders = [str(Path(sys.executable).parent), self.environment.get("PATH", "")]
         self.environment |= {"PATH": os.pathsep.join(filter(None, folders)), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
 
+    def enter(self, folder: str) -> None:
+        """Go to a folder below the one in which the reader is."""
+        self._at /= folder
+
     def do(self, block: Block) -> str:
         """Do what a block says; its body with what is printed now.
 
@@ -115,7 +119,7 @@ class Reader:
 
     def _printed(self, command: str) -> str:
         if command.startswith("cd "):
-            self._at /= command.removeprefix("cd ")
+            self.enter(command.removeprefix("cd "))
             return ""
         done = subprocess.run(
             [self._shell, "-c", command],
