@@ -1,6 +1,6 @@
 """Pages of recipes: each section with commands starts from a copy of the folder that the page's first block has made.
 
-    python tests/support/recipes.py docs/cookbook.md     # write what the commands print now into the page
+python tests/support/recipes.py docs/cookbook.md     # write what the commands print now into the page
 """
 
 from __future__ import annotations
