@@ -1,4 +1,4 @@
-"""Flink's table programs (``tests/cases/sql``): tables with rows before and after a savepoint, a statement, and the changes of its sink.
+"""Table programs (``tests/cases/sql``, ``tests/cases/patterns/sql_*``): tables with rows before and after a savepoint, a statement, and the changes of its sink.
 
 Of a program only what defines its tables is translated: the event time and how far its watermark is behind become a contract and a log, a column of the clock and a
 table whose rows change a WITH before the statement. ``verdicts.yaml`` says of each program what becomes of it here.
@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pytest
 import yaml
 from pydantic import Field, create_model
 
 from floodmark import BoundedOutOfOrderness, Contract, DeltaTable, EventTime, Operator, Source, sql_operator
 from floodmark.core import types as types_of
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import to_ms
 from floodmark.core.types import Type
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, TICK
 from floodmark.testing.log import Log
 
-FOLDER = Path(__file__).parents[1] / "cases" / "sql"
+FOLDER = Path(__file__).parents[1] / "cases"
 PHASES = ("before", "after")
 ARRIVAL = {"before": to_ms(datetime(2030, 1, 1, tzinfo=UTC)), "after": to_ms(datetime(2030, 1, 1, 1, tzinfo=UTC))}
 """When the rows of a phase come, by the clock: one a millisecond, table after table."""
@@ -43,13 +45,39 @@ Rows = Counter[tuple[Any, ...]]
 """Values -> how many such rows there are."""
 
 
-def _programs() -> dict[str, dict[str, Any]]:
-    texts = [path.read_text("utf-8") for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "verdicts"]
-    return {case["name"]: case for text in texts for case in yaml.safe_load(text)}
+class Suite:
+    """Programs with their verdicts.
 
+    Args:
+        folder: below ``tests/cases``.
+        files: pattern of the names of their files.
+    """
 
-PROGRAMS: dict[str, dict[str, Any]] = _programs()
-VERDICTS: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "verdicts.yaml").read_text("utf-8"))
+    def __init__(self, folder: str, files: str) -> None:
+        paths = [path for path in sorted((FOLDER / folder).glob(files)) if path.stem != "verdicts"]
+        self.programs: dict[str, dict[str, Any]] = {
+            case["name"]: case for path in paths for case in yaml.safe_load(path.read_text("utf-8"))
+        }
+        self.verdicts: dict[str, dict[str, Any]] = yaml.safe_load(
+            (FOLDER / folder / "verdicts.yaml").read_text("utf-8")
+        )
+
+    def program(self, name: str, *, emit: bool | None = None) -> Program:
+        """A program, with ``EMIT CHANGES`` behind its statement as its verdict says or as wanted."""
+        return Program(
+            self.programs[name], emit=bool(self.verdicts.get(name, {}).get("emit")) if emit is None else emit
+        )
+
+    def check(self, name: str) -> None:
+        """Fail unless a program gives what its verdict says."""
+        verdict, program = self.verdicts[name], self.program(name)
+        if "code" in verdict:
+            with pytest.raises(FloodmarkError) as raised:
+                program.differences()
+            assert raised.value.code == verdict["code"]
+            return
+        differences = program.differences()
+        assert bool(differences) == (verdict["verdict"] == "different"), differences
 
 
 def _annotation(kind: Type, name: str) -> Any:
@@ -228,12 +256,14 @@ class Program:
     """A table program.
 
     Args:
-        name: of the program.
+        case: of a file.
         emit: whether ``EMIT CHANGES`` is added to its statement.
     """
 
-    def __init__(self, name: str, *, emit: bool = False) -> None:
-        self.case = PROGRAMS[name]
+    def __init__(self, case: Mapping[str, Any], *, emit: bool = False) -> None:
+        self.case = case
+        insert = re.match(r"(?is)(insert\s+into\s+`?(\w+)`?\s*(?:\([^)]*\))?)\s*(.*)$", case["sql"])
+        self.insert, self.name, self.select = insert.groups() if insert else ("", "result", case["sql"])
         tables = self.case.get("tables", {}).items()
         self.tables = [Table(table, definition, number) for number, (table, definition) in enumerate(tables)]
         self.emit = emit
@@ -241,7 +271,7 @@ class Program:
     @property
     def sql(self) -> str:
         """The statement with what stands for the definitions of its tables."""
-        insert, rest = re.match(r"(?is)(insert\s+into\s+`?\w+`?\s*(?:\([^)]*\))?)\s*(.*)$", self.case["sql"]).groups()  # type: ignore[union-attr]
+        rest = self.select
         views = [view for table in self.tables if (view := table.view)]
         for view in self.case.get("views", ()):
             name, text = re.match(r"(?is)CREATE VIEW (\w+) AS (.*)$", view).groups()  # type: ignore[union-attr]
@@ -250,13 +280,12 @@ class Program:
             rest = f"WITH {', '.join(views)}, {rest[4:]}"
         elif views:
             rest = f"WITH {', '.join(views)} {rest}"
-        return f"{insert} {rest} EMIT CHANGES" if self.emit else f"{insert} {rest}"
+        return f"{self.insert} {rest} EMIT CHANGES" if self.emit else f"{self.insert} {rest}"
 
     @cached_property
     def operator(self) -> Operator:
         """The statement as an operator."""
-        sink = re.match(r"(?i)insert\s+into\s+`?(\w+)", self.case["sql"])
-        return sql_operator(sink[1].lower(), self.sql, inputs={table.input: table.bound for table in self.tables})  # type: ignore[index]
+        return sql_operator(self.name.lower(), self.sql, inputs={table.input: table.bound for table in self.tables})
 
     def logs(self) -> tuple[dict[str, Log], dict[str, int]]:
         """(the log of each input, how many of its entries come before the savepoint)."""
@@ -275,7 +304,9 @@ class Program:
         return logs, cuts
 
     def expected(self) -> list[Rows]:
-        """The rows of the sink before the savepoint and at the end."""
+        """The rows of the sink before the savepoint and at the end; those at the end alone where a case says no more."""
+        if "end" in self.case:
+            return [Rows(tuple(map(plain, row)) for row in self.case["end"])]
         sink = self.case["sink"]
         types = [types_of.parse(kind) for kind in sink["columns"].values()]
         key = [list(sink["columns"]).index(name) for name in sink.get("key", ())]
@@ -319,11 +350,13 @@ class Program:
 
     def differences(self) -> list[str]:
         """What is not as in Flink, for people; empty if nothing is."""
+        before, after = self.unbounded()
         expected = self.expected()
-        told = [*self.unbounded(), self.bounded()]
-        moments = ("before the savepoint", "at the end", "in the bounded run")
+        moments = [("at the end", after, expected[-1]), ("in the bounded run", self.bounded(), expected[-1])]
+        if len(expected) == len(PHASES):
+            moments.insert(0, ("before the savepoint", before, expected[0]))
         lines: list[str] = []
-        for when, rows, wanted in zip(moments, told, [*expected, expected[-1]], strict=True):
+        for when, rows, wanted in moments:
             if rows != wanted:
                 lacks, more = list((wanted - rows).elements())[:3], list((rows - wanted).elements())[:3]
                 lines.append(f"{when}: lacks {lacks}, has {more}")

@@ -398,3 +398,58 @@ def test_insert_into_is_the_select_of_the_operator_of_that_name() -> None:
     assert "write INSERT INTO x SELECT" in refusal("INSERT INTO y SELECT origin FROM flights")
     assert "2 different names of columns" in refusal("INSERT INTO x (here) SELECT origin, dest FROM flights")
     assert "INSERT" in refusal("INSERT OVERWRITE x SELECT origin FROM flights")
+
+
+FALLS = """SELECT m.origin, low, m.falls FROM flights AS f MATCH_RECOGNIZE (
+    PARTITION BY origin ORDER BY scheduled, flight DESC
+    MEASURES A.delay AS first, LAST(B.delay) AS low, COUNT(B) AS falls
+    ONE ROW PER MATCH AFTER MATCH SKIP TO LAST C
+    PATTERN (A B+ C+ D{2,}? $) WITHIN INTERVAL '1' HOUR
+    SUBSET U = (A, B)
+    DEFINE B AS delay < PREV(delay), C AS B.delay IN (1, 2) OR delay > PREV(U.delay, 2)
+) AS m WHERE falls > 1"""
+
+
+@pytest.mark.feature("C1", "Q3")
+def test_match_recognize_has_the_version_of_its_fluent_form() -> None:
+    @operator(name="x")
+    def fluent(flights: Stream[Flight]) -> Stream:
+        found = flights.match_recognize(
+            partition_by="origin",
+            order_by=("flight DESC",),
+            measures={"first": "A.delay", "low": "LAST(B.delay)", "falls": "COUNT(B)"},
+            after_match_skip="TO LAST C",
+            pattern="A B+ C+ D{2,}? $",
+            within="1 hour",
+            subset={"U": ["A", "B"]},
+            define={"B": "delay < PREV(delay)", "C": "B.delay IN (1, 2) OR delay > PREV(U.delay, 2)"},
+        )
+        return found.filter("falls > 1").select(origin="origin", low="low", falls="falls")
+
+    assert stated(FALLS) == fluent
+    rows = "SELECT * FROM (SELECT * FROM flights WHERE delay > 0) MATCH_RECOGNIZE (ORDER BY scheduled ALL ROWS PER MATCH PATTERN (A+) DEFINE A AS delay < 9)"
+    assert stated(f"{rows} AS m").outputs[0].schema.names == stated("SELECT * FROM flights").outputs[0].schema.names
+    assert "one step with state" in refusal(f"SELECT COUNT(*) AS n FROM {rows[14:]} AS m EMIT CHANGES")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("scheduled, flight", "flight", "DEFINITION-387 .*line 2, column 34.*'flight' DESC.*Write ORDER BY scheduled"),
+        ("PARTITION BY origin", "PARTITION BY orign", "DEFINITION-388 .*Did you mean 'origin'"),
+        ("PATTERN (A B+ C+ D{2,}? $)", "", "Expecting PATTERN"),
+        ("PATTERN (A", "PATTERN (A (", "DEFINITION-381"),
+        ("$)", "%)", "DEFINITION-430"),
+        ("SUBSET", "SUPERSET", "DEFINITION-381 .*SUPERSET"),
+        ("ONE ROW", "ONE LINE", "Expecting an expression AS a name"),
+        ("TO LAST C", "TO C, D", "DEFINITION-43"),
+        ("COUNT(B) AS falls", "COUNT(B)", "Expecting an expression AS a name"),
+        ("DEFINE B AS", "DEFINE B", "Expecting a name AS a condition"),
+        ("MEASURES A.delay", "MEASURES Z.delay", "DEFINITION-"),
+        ("PREV(delay)", "delay OVER", "DEFINITION-"),
+    ],
+)
+def test_a_clause_of_match_recognize_that_cannot_be_read_is_refused(old: str, new: str, message: str) -> None:
+    assert old in FALLS
+    assert re.search(message, refusal(FALLS.replace(old, new))), refusal(FALLS.replace(old, new))
+    assert "with lateness" in refusal(FALLS, lateness="1 hour")

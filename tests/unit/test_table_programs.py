@@ -1,26 +1,27 @@
-"""Flink's table programs as statements: what each gives before a savepoint, behind it, at the end of its input and bounded; or the code with which it is refused."""
+"""Table programs as statements: what each gives before a savepoint, behind it, at the end of its input and bounded; or the code with which it is refused."""
 
 from __future__ import annotations
 
 import pytest
-from table_programs import PROGRAMS, VERDICTS, Program
+from table_programs import Suite
 
-from floodmark.core.errors import FloodmarkError
+FLINK = Suite("sql", "*.yaml")
+PATTERNS = Suite("patterns", "sql_*.yaml")
 
 
-def test_each_program_has_a_verdict() -> None:
-    assert VERDICTS.keys() == PROGRAMS.keys()
-    assert all(verdict["verdict"] == "passed" or verdict["reason"] for verdict in VERDICTS.values())
+@pytest.mark.parametrize("suite", [FLINK, PATTERNS])
+def test_each_program_has_a_verdict(suite: Suite) -> None:
+    assert suite.verdicts.keys() == suite.programs.keys()
+    assert all(verdict["verdict"] == "passed" or verdict["reason"] for verdict in suite.verdicts.values())
 
 
 @pytest.mark.feature("Q1", "Q3", "Q4", "J6")
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FLINK.programs)
 def test_a_program_of_flink_gives_what_its_verdict_says(name: str) -> None:
-    verdict = VERDICTS[name]
-    program = Program(name, emit=verdict.get("emit", False))
-    if verdict["verdict"] == "refused":
-        with pytest.raises(FloodmarkError) as raised:
-            assert program.operator
-        assert raised.value.code == verdict["code"]
-        return
-    assert bool(program.differences()) == (verdict["verdict"] == "different")
+    FLINK.check(name)
+
+
+@pytest.mark.feature("C1", "Q3")
+@pytest.mark.parametrize("name", PATTERNS.programs)
+def test_a_row_pattern_in_sql_gives_what_its_verdict_says(name: str) -> None:
+    PATTERNS.check(name)

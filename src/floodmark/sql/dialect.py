@@ -12,6 +12,8 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from floodmark.sql.row_pattern import CLAUSE, RowPattern, row_pattern
+
 WINDOW_TABLES = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE", "CALENDAR"})
 """Windows that may stand in FROM as a table function."""
 SPAN = "span"
@@ -80,9 +82,17 @@ class _Parser(SparkParser):
         for token, following in pairwise(raw_tokens):
             if token.token_type in _FUNCTIONS and following.token_type in _FOLLOWING:
                 token.token_type = TokenType.VAR
+            elif token.text.upper() == CLAUSE and following.token_type == TokenType.L_PAREN:
+                token.token_type = TokenType.MATCH_RECOGNIZE
         return super().parse(raw_tokens, sql)
 
     def _parse_table(self, *positional: Any, **named: Any) -> exp.Expr | None:
+        table = self._parse_plain_table(*positional, **named)
+        while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
+            table = self._with_alias(row_pattern(self, table))
+        return table
+
+    def _parse_plain_table(self, *positional: Any, **named: Any) -> exp.Expr | None:
         if self._curr.text.upper() == "TABLE" and self._next.token_type == TokenType.L_PAREN:
             self._advance(2)
             table = self._parse_table(*positional, **named)
@@ -100,7 +110,7 @@ class _Parser(SparkParser):
         return table
 
     def _with_alias(self, table: exp.Expr | None) -> exp.Expr | None:
-        if isinstance(table, WindowTable) and not table.args.get("alias"):
+        if isinstance(table, (WindowTable, RowPattern)) and not table.args.get("alias"):
             alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
             if alias:
                 table.set("alias", alias)

@@ -35,7 +35,7 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "locks": ("FOR UPDATE", "Nothing is locked; take it out."),
     "connect": ("CONNECT BY", "Write a process function in Python for what refers to itself."),
     "pivots": ("PIVOT", "Write an aggregate per column: SUM(amount) FILTER (WHERE shop = 'a') AS a."),
-    "match": ("MATCH_RECOGNIZE", "Write a process function in Python."),
+    "match": ("MATCH_RECOGNIZE", "Write it behind the table in FROM."),
     "prewhere": ("PREWHERE", "Write WHERE."),
     "cluster": ("CLUSTER BY", "Take it out; rows are divided by their keys."),
     "distribute": ("DISTRIBUTE BY", "Take it out; rows are divided by their keys."),

@@ -15,11 +15,13 @@ from floodmark.spec.graph.stream import Stream
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
 from floodmark.sql.joins import Joiner, conjuncts
+from floodmark.sql.matches import matches
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
 from floodmark.sql.refusals import check_clauses, check_expression, check_joins, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.row_pattern import RowPattern
 from floodmark.sql.text import Text, derived_name
 from floodmark.sql.windows import bound_of, is_clock, of_table
 
@@ -199,6 +201,9 @@ class Statement:
             own = [name for name in inner.names if name.name not in BOUNDS]
             bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2]) for name in BOUNDS]
             return replace(inner, names=(*own, *bounds), windowed=windowed).renamed(alias or _alias(node.this))
+        if isinstance(node, RowPattern):
+            inner = self._table(node.this, tables)
+            return matches(self.text, node, inner, alias or next(iter(inner.tables), ""), self.options)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsayable(
                 self.text,

@@ -1,0 +1,72 @@
+"""``MATCH_RECOGNIZE`` of a table as the step of the fluent API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
+from floodmark.sql.options import Options
+from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.relation import EVENT_TIME, Name, Relation
+from floodmark.sql.row_pattern import CLAUSE, RowPattern
+from floodmark.sql.text import Text
+from floodmark.sql.windows import is_clock, length
+
+
+def matches(text: Text, node: RowPattern, relation: Relation, alias: str, options: Options) -> Relation:
+    """(the clause, the rows of its table, its alias) -> the rows of the matches.
+
+    Raises:
+        DefinitionError: DEFINITION-387, the first column of ORDER BY is not the event time; and those of ``match_recognize``.
+    """
+    check_single(text, node, relation.stream, CLAUSE, next(iter(relation.tables), ""))
+    partition = tuple(_column(text, column, relation) for column in node.args.get("partition") or ())
+    within = node.args.get("within")
+    clause: dict[str, Any] = {
+        "pattern": node.args["pattern"],
+        "define": dict(node.args.get("define") or ()),
+        "measures": dict(node.args.get("measures") or ()),
+        "order_by": _order(text, node, relation),
+        "subset": dict(node.args.get("subset") or ()),
+        "late": options.late,
+        "on_error": options.on_error,
+    }
+    clause |= {"rows_per_match": node.args["rows"]} if node.args.get("rows") else {}
+    clause |= {"after_match_skip": node.args["skip"]} if node.args.get("skip") else {}
+    clause |= {"within": length(text, within)} if within is not None else {}
+    if options.lateness not in {"0 s", ""}:
+        fix = "Leave the lateness out: a match is emitted once nothing can change it; widen the bound of the source's watermark for rows that come later."
+        raise unsayable(text, node, f"{CLAUSE} with lateness", fix)
+    stream: Stream[Any] = relation.stream.match_recognize(partition_by=partition, **clause)
+    names = (Name(table=alias, name=name, column=name, text=itself(name)) for name in stream.schema.names)
+    return Relation(stream=stream, names=tuple(names))
+
+
+def _order(text: Text, node: RowPattern, relation: Relation) -> tuple[str, ...]:
+    """The columns of ORDER BY behind the event time."""
+    order = node.args.get("order") or []
+    for part in order[:1]:
+        column, descending = part.this, bool(part.args.get("desc"))
+        located = relation.find(text, column) if isinstance(column, exp.Column) else None
+        timed = is_clock(column, located) and relation.landed
+        timed |= located[0].time if located is not None else column.name.lower() == EVENT_TIME
+        if not timed or descending:
+            times = [known.name for known in relation.names if known.time] or [EVENT_TIME]
+            fix = f"Write ORDER BY {times[0]}, and behind it what orders rows of one time."
+            got = f"'{text.of(column)}'{' DESC' if descending else ''}"
+            raise DefinitionError(text.at(column), "an order by the event time", got, fix, code="DEFINITION-387")
+    return tuple(
+        f"{_column(text, part.this, relation)}{' DESC' if part.args.get('desc') else ''}" for part in order[1:]
+    )
+
+
+def _column(text: Text, node: exp.Expr, relation: Relation) -> str:
+    located = relation.find(text, node) if isinstance(node, exp.Column) else None
+    if located is None or not located[0].column or located[1].name != node.name:
+        fix = relation.stream.schema.nearest(text.of(node))
+        raise DefinitionError(text.at(node), "a column of the table", text.of(node), fix, code="DEFINITION-388")
+    return located[0].column
