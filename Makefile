@@ -30,6 +30,7 @@ up: .venv/.dagster
 test: .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
 	@.venv/bin/python tests/support/kafka_broker.py
+	@.venv/bin/python tests/support/search_server.py
 	.venv/bin/python tests/run.py
 
 test-fast: .venv/.dev
@@ -46,6 +47,7 @@ floodmark-airflow/.venv/.ready: .venv/.base floodmark-airflow/requirements.lock 
 soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
 	@.venv/bin/python tests/support/kafka_broker.py
+	@.venv/bin/python tests/support/search_server.py
 	FLOODMARK_SEEDS=$(or $(SEED),$(shell date +%s)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: .venv/.ready

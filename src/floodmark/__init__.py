@@ -10,6 +10,7 @@ from floodmark.spec.assets.to_files import ToFiles
 from floodmark.spec.assets.to_kafka import ToKafka
 from floodmark.spec.assets.to_lake import ToLake
 from floodmark.spec.assets.to_redis import ToRedis
+from floodmark.spec.assets.to_search import ToSearch
 from floodmark.spec.assets.to_sql import ToSql
 from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.graph.operator import Operator, operator
@@ -165,6 +166,7 @@ __all__ = [
     "ToKafka",
     "ToLake",
     "ToRedis",
+    "ToSearch",
     "ToSql",
     "ToWebhook",
     "Trigger",

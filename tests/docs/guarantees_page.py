@@ -24,6 +24,7 @@ from floodmark import (
     ToKafka,
     ToLake,
     ToRedis,
+    ToSearch,
     ToSql,
     ToWebhook,
 )
@@ -60,6 +61,12 @@ DELIVERIES: tuple[tuple[str, Delivery, Operator, str], ...] = (
         ToRedis("redis://x"),
         TOTALS,
         "tests/embedded/test_redis.py::test_keys_have_the_last_values_after_each_step",
+    ),
+    (
+        "`ToSearch`",
+        ToSearch("http://x"),
+        TOTALS,
+        "tests/embedded/test_search.py::test_an_index_has_the_last_values_after_each_step",
     ),
     (
         "`ToKafka`",

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from redefined import BY_VERSION
 from small_lake import TOTALS
 
-from floodmark import Delivery, Operator, ToFiles, ToKafka, ToRedis, ToSql, ToWebhook
+from floodmark import Delivery, Operator, ToFiles, ToKafka, ToRedis, ToSearch, ToSql, ToWebhook
 from floodmark.deliveries.run import deliver
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.assets.delivery import Route, routes
@@ -29,6 +29,8 @@ def route(code: Operator, kind: str, *address: str) -> Route:
             made[kind] = ToSql(*address)
         case "redis":
             made[kind] = ToRedis(*address)
+        case "search":
+            made[kind] = ToSearch(*address)
         case "kafka":
             made[kind] = ToKafka(address[1], address[0])
         case "messages":

@@ -133,7 +133,7 @@ class _Run:
         self.sink.prepare()
         noted = delivered.delivered(self.lake, self.route.name)
         self.at = self.sink.position() if self.sink.remembers and not self.sink.ships else noted
-        if self.at is None and self.sink.forgets and noted is not None:
+        if noted is not None and (self.sink.lost or (self.at is None and self.sink.forgets)):
             self.at = replace(noted, table="")
         if self.at is None and self.route.delivery.from_now:
             self.at = self.log.now()

@@ -88,6 +88,11 @@ class Sink(ABC):
             ConnectorError: it cannot take the changes as it is.
         """
 
+    @property
+    def lost(self) -> bool:
+        """Whether what was delivered is gone, of a sink that does not remember but can tell; all results are then delivered anew. Asked behind ``prepare``."""
+        return False
+
     def position(self) -> Delivered | None:
         """The position of what is delivered, of a sink that remembers; None before the first delivery."""
         return None

@@ -108,6 +108,21 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror(Delivery):
+    """A delivery whose sink is as the output is: a result that is revised is replaced, one that is taken back goes, and a rollback takes all of it back."""
+
+    @property
+    def retracts(self) -> bool:
+        """As ``Delivery``: it can."""
+        return True
+
+    @property
+    def revocable(self) -> bool:
+        """As ``Delivery``: nothing is left."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """A delivery of one output of an operator, or of the log of a source, which is a stream of its own.
 

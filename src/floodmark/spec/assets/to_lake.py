@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.assets.delivery import Delivery, Guarantee
+from floodmark.spec.assets.delivery import Guarantee, Mirror
 from floodmark.spec.rows.connector import located
 
 
 @dataclass(frozen=True, slots=True)
-class ToLake(Delivery):
+class ToLake(Mirror):
     """A replica in another lake: the commits of a source's log, or of all outputs of an operator, as they are (docs/replication.md).
 
     Args:
@@ -41,13 +41,3 @@ class ToLake(Delivery):
     def located(self, folder: Path) -> Self:
         """With an absolute path."""
         return replace(self, lake=located(self.lake, folder))
-
-    @property
-    def retracts(self) -> bool:
-        """Retractions are rows of the table."""
-        return True
-
-    @property
-    def revocable(self) -> bool:
-        """A rollback is a commit of the table."""
-        return True

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.assets.delivery import Delivery, Guarantee
+from floodmark.spec.assets.delivery import Guarantee, Mirror
 from floodmark.spec.values.database import dialect_of
 from floodmark.spec.values.secret import Secret
 
@@ -14,7 +14,7 @@ SCHEMES = ("redis", "rediss", "unix")
 
 
 @dataclass(frozen=True, slots=True)
-class ToRedis(Delivery):
+class ToRedis(Mirror):
     """The last value of each result under a key of Redis, exactly once: values and position change in one MULTI.
 
     The key is the prefix, a colon, and the key of the result as JSON: ``sales:{"country":"NL"}``; the value is the last value as JSON. A result that is
@@ -48,13 +48,3 @@ class ToRedis(Delivery):
         if not isinstance(self.prefix, str) or self.prefix.startswith("_floodmark"):
             got, fix = repr(self.prefix), "Leave it out for the name of the output's table."
             raise DefinitionError("ToRedis, prefix", "a text of your own", got, fix, code="DEFINITION-410")
-
-    @property
-    def retracts(self) -> bool:
-        """Results are set and deleted by key."""
-        return True
-
-    @property
-    def revocable(self) -> bool:
-        """The keys are as the output is."""
-        return True

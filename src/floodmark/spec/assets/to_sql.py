@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.assets.delivery import Delivery, Guarantee
+from floodmark.spec.assets.delivery import Guarantee, Mirror
 from floodmark.spec.values.database import dialect_of
 from floodmark.spec.values.secret import Secret
 
@@ -15,7 +15,7 @@ DIALECTS = ("sqlite", "postgresql", "mariadb", "mysql")
 
 
 @dataclass(frozen=True, slots=True)
-class ToSql(Delivery):
+class ToSql(Mirror):
     """The last value of each result in a table of a database, exactly once: rows and position change in one transaction.
 
     A result that is revised is updated; one that is taken back is deleted. Results that are final are inserted. The table is made where it is not
@@ -58,13 +58,3 @@ class ToSql(Delivery):
         for name, (fits, expected, got) in checks.items():
             if not fits:
                 raise DefinitionError(f"{where}, {name}", expected, got, f"Correct {name}.", code="DEFINITION-335")
-
-    @property
-    def retracts(self) -> bool:
-        """Results are updated and deleted by key."""
-        return True
-
-    @property
-    def revocable(self) -> bool:
-        """The table is as the output is."""
-        return True
