@@ -144,6 +144,6 @@ def check(lake: Lake, code: Operator, log: Log) -> None:
     """Every output has the rows of one run over all of the log."""
     expected = MemoryRun(code).batch({code.inputs[0].name: log.table()})
     got = outputs(lake, code)
-    assert final([got[""]])
+    assert final([got[code.outputs[0].name]])
     for name, table in expected.items():
         assert final([got[name]]) == final([table]), name

@@ -123,7 +123,7 @@ Column.__module__ = "pyspark.sql.classic.column"
         (
             lambda f: Outputs(plain=f, counted=f.window(Tumbling("1 hour")).aggregate(n=fm.count())),
             (
-                "CAPABILITY-001 operator 'departures': expected one stateful step that all outputs go through, got a stateful step beside the "
+                "CAPABILITY-001 operator 'departures': expected stateful steps that all outputs go through, got a stateful step beside the "
                 "plain output 'plain'. Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
             ),
         ),

@@ -49,8 +49,9 @@ def program(operator: Operator) -> dict[str, Any]:
 def _origins(operator: Operator, output: Output) -> Iterator[steps.Step]:
     """The steps whose rows a side output has: the stateful step, and for a quarantine all steps that set rows aside."""
     if output.side != "quarantine":
-        if operator.stateful is not None:
-            yield operator.stateful
+        for stage in operator.stages:
+            if (stage.late == "side_output") if output.side == "late" else output.name in dict(stage.sides):
+                yield stage
         return
     seen: list[steps.Step] = [result for _, result in operator.results]
     while seen:

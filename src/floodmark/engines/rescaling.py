@@ -49,7 +49,8 @@ def regroup(operator: Operator, lake: Lake, groups: int, reading: Reading, spark
         The savepoint that was made first; None if the stream has that many key groups already.
 
     Raises:
-        CapabilityError: CAPABILITY-006 the stream has no state, CAPABILITY-054 it computes a sample of its key groups.
+        CapabilityError: CAPABILITY-006 the stream has no state, CAPABILITY-054 it computes a sample of its key groups,
+            CAPABILITY-097 its operator has several stages.
         LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-030 there is no stream, LIFECYCLE-034 a rollback of the stream is not finished,
             LIFECYCLE-230 the operator declares another number.
         StateError: STATE-002, STATE-003, the checkpoint is another operator's.
@@ -85,6 +86,10 @@ def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ..
     if sample.of(lake, name) is not None:
         fix = "An arm of an experiment keeps the key groups that were drawn for it. End the experiment, or rescale the stream that it was forked from."
         raise CapabilityError(where, "a stream that computes all keys", "a sample", fix, code="CAPABILITY-054")
+    if len(operator.stages) > 1:
+        fix = f"Write key_groups={groups} in the operator and compute it anew: floodmark apply {name} --rebuild."
+        got = f"{len(operator.stages)} stages, each with key groups of its own"
+        raise CapabilityError(where, "a stream of one stage", got, fix, code="CAPABILITY-097")
     if operator.key_groups not in {None, groups}:
         fix = f"Write key_groups={groups} in the operator, or leave it out; else its next start is refused."
         expected = f"{operator.key_groups} key groups, as the operator declares"

@@ -66,6 +66,10 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
 
         check_supported(operator, lake)
         end_on_spark(operator, lake, spark)
+    else:
+        from floodmark.engines.spark.unbounded.run import check_supported as check_on_spark  # noqa: PLC0415 - likewise
+
+        check_on_spark(operator)
     with stopped(lake, [operator.name]):
         if not is_due(operator.name, lake, engine):
             return None

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-Node = Mapping[str, Any]
-"""A step in its canonical form."""
+from typing import Literal
 
 Verdict = Literal[
     "no-op", "stateless change", "compatible state", "not comparable", "forward-only", "rescale", "rebuild"

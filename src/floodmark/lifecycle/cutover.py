@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from floodmark.compiler.paths import Node
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import END, describe, parse_instant
-from floodmark.lifecycle.change import Node
 from floodmark.lifecycle.plan import stateful_step
 
 CLOSED: Literal["closed"] = "closed"

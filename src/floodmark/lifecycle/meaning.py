@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from floodmark.compiler.describe import aggregate, pattern, row_pattern, selected, setting
+from floodmark.compiler.paths import STATEFUL, Node
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
-from floodmark.lifecycle.change import Change, Node, Verdict
+from floodmark.lifecycle.change import Change, Verdict
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import KeyedProcess, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.steps import KeyedProcess, Stateful, WindowAggregate, quarantines, walk
 from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import evolution
-
-STATEFUL = {"window_aggregate": "windows", "process": "a process function", "interval_join": "an interval join"}
-"""Stateful steps: name in a graph -> name in words."""
 
 
 def restated(operator: Operator) -> bool:
@@ -23,18 +21,18 @@ def restated(operator: Operator) -> bool:
     False if a step behind the windows quarantines rows: quarantined rows are never retracted.
     """
     step = operator.stateful
-    if not isinstance(step, WindowAggregate) or not (step.columnar and step.revises):
+    if len(operator.links) > 1 or not isinstance(step, WindowAggregate) or not (step.columnar and step.revises):
         return False
     return not any(quarantines(one) for _, result in operator.results for one in walk(result, until=step))
 
 
-def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
-    """The differences between two definitions of the stateful step.
+def stateful_changes(before: Node, after: Node, step: Stateful) -> Iterator[Change]:
+    """The differences between two definitions of a stateful step.
 
     Args:
         before: the deployed step.
         after: the step in the current code.
-        operator: of the current code.
+        step: that of the current code.
     """
     where = f"step '{before['uid']}'"
     if before["step"] != after["step"]:
@@ -49,7 +47,6 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
             yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
     yield from _ports(where, before.get("ports", ()), after.get("ports", ()))
     if before["step"] == "process":
-        step = operator.stateful
         assert isinstance(step, KeyedProcess)
         names = [side["function"].get("name") for side in (before, after)]
         of_patterns = _PATTERNS.get(names[0]) if names[0] == names[1] else None
@@ -184,7 +181,7 @@ def _details(state: Node) -> str:
 _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
     "uid": (
         "compatible state",
-        "A stream has one step with state, and that goes on under its new name; savepoints made until now know the old one.",
+        "State lies by the place of its step, which goes on under its new name; savepoints made until now know the old one.",
     ),
     "keys": (
         "rebuild",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from floodmark.compiler.describe import window
+from floodmark.compiler.paths import Node
 from floodmark.core.errors import LifecycleError
-from floodmark.lifecycle.change import Node
 from floodmark.lifecycle.plan import Deployed, stateful_step
 from floodmark.spec.assets.rollout import PromoteWhen
 from floodmark.spec.graph.operator import Operator

@@ -12,9 +12,10 @@ from difflib import SequenceMatcher
 from typing import Any, get_args
 
 from floodmark.compiler.describe import describe
+from floodmark.compiler.paths import Node, Path, apart, chain, parents_of, path_of, stages_of
 from floodmark.core.fingerprint import METHOD, canonical, method_of
-from floodmark.lifecycle.change import Change, Node, Verdict
-from floodmark.lifecycle.meaning import STATEFUL, restated, stateful_changes
+from floodmark.lifecycle.change import Change, Verdict
+from floodmark.lifecycle.meaning import restated, stateful_changes
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.graph.steps import KEY_GROUPS
 from floodmark.spec.patterns.matching import MASK
@@ -63,12 +64,13 @@ class Deployed:
 
 
 def stateful_step(graph: Node) -> Node | None:
-    """The stateful step of an operator, without the steps below it; None for a stateless operator.
+    """The last stateful step of an operator, without the steps below it; None for a stateless operator.
 
     Args:
         graph: of the operator, in its canonical form.
     """
-    return _path(graph["outputs"][0][1]).stateful
+    stages = stages_of(graph)
+    return {name: value for name, value in stages[-1].items() if name != "of"} if stages else None
 
 
 def sources(graph: Node) -> tuple[str, ...]:
@@ -86,18 +88,18 @@ def reading(graph: Node) -> tuple[str, ...]:
     Args:
         graph: of the operator, in its canonical form.
     """
-    for _, step in graph["outputs"]:
-        path = _path(step)
-        if path.stateful is not None:
-            return tuple(_read(path.below))
-    return tuple(name for name, *_ in graph["inputs"])
+    stages, results = stages_of(graph), [step for _, step in graph["outputs"]]
+    if not stages:
+        return tuple(name for name, *_ in graph["inputs"])
+    if len(stages) > 1 or path_of(results[0]).stateful is None:
+        return tuple(name for result in results for name in _read(result))
+    return tuple(_read(path_of(results[0]).below))
 
 
 def _read(step: Node) -> Iterator[str]:
     if step["step"] == "read":
         yield step["input"]
-    below = step.get("of", [])
-    for parent in [below] if isinstance(below, Mapping) else below:
+    for parent in parents_of(step):
         yield from _read(parent)
 
 
@@ -190,7 +192,8 @@ def _key_groups(deployed: Deployed, operator: Operator) -> Iterator[Change]:
     otherwise = "State lies by key group: with another number of them keys are looked for where they are not."
     texts = [f"{number} key groups" for number in (was, now)]
     where = f"step '{operator.stateful.uid}'"
-    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rescale")
+    verdict: Verdict = "rescale" if len(operator.stages) == 1 else "rebuild"
+    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
 
 
 def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:
@@ -198,7 +201,7 @@ def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator,
     if not restated(operator):
         return
     anyway |= before.get("revision", 0) != after.get("revision", 0)
-    steps = [{name: _path(step).tail for name, step in graph["outputs"]} for graph in (before, after)]
+    steps = [{name: path_of(step).tail for name, step in graph["outputs"]} for graph in (before, after)]
     for output in operator.outputs:
         same = output.table in deployed.tables and steps[0].get(output.name) == steps[1].get(output.name)
         if output.revisable and not output.side and (anyway or not same):
@@ -370,39 +373,12 @@ def _new_table(where: str, output: Output, operator: Operator) -> Change:
 # ---- steps
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """The chain of steps of one output, split at its stateful step: ``tail`` follows the stateful step, ``head`` precedes it.
-
-    Both are ordered from the output back to the input. ``below`` is the whole graph beneath the stateful step.
-    """
-
-    tail: list[Node]
-    stateful: Node | None
-    head: list[Node]
-    below: Node = field(default_factory=dict)
-
-
-def _path(step: Node) -> _Path:
-    whole = step
-    nodes: list[Node] = []
-    while True:
-        below = step.get("of")
-        nodes.append({name: value for name, value in step.items() if name != "of" or isinstance(value, list)})
-        if not isinstance(below, Mapping):
-            break
-        step = below
-    nodes = [{"step": "read", "input": n["input"]} if n["step"] == "read" else n for n in nodes]
-    position = next((i for i, node in enumerate(nodes) if node["step"] in STATEFUL), None)
-    if position is None:
-        return _Path(nodes, None, [])
-    for _ in range(position):
-        whole = whole["of"]
-    return _Path(nodes[:position], nodes[position], nodes[position + 1 :], whole["of"])
-
-
 def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
-    old, new = ({name: _path(step) for name, step in graph["outputs"]} for graph in (before, after))
+    stages = [stages_of(graph) for graph in (before, after)]
+    if max(map(len, stages)) > 1:
+        yield from _several(before, after, stages, operator)
+        return
+    old, new = ({name: path_of(step) for name, step in graph["outputs"]} for graph in (before, after))
     yield from _state(next(iter(old.values())), next(iter(new.values())), operator)
     for name in [name for name in new if name in old]:
         if (old[name].stateful is None) == (new[name].stateful is None):
@@ -410,10 +386,30 @@ def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
             yield from _stateless(where, old[name].tail, new[name].tail, operator.output(name), operator)
 
 
-def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
+def _several(before: Node, after: Node, stages: Sequence[list[Node]], operator: Operator) -> Iterator[Change]:
+    """Compares the stages of an operator one by one, and the steps before and behind each of them."""
+    if len(stages[0]) != len(stages[1]):
+        texts = [f"stages {', '.join(repr(stage['uid']) for stage in side)}" for side in stages]
+        otherwise = "State lies by the place of its stage among the others: one would read what another has written."
+        yield Change(where="operator", before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
+        return
+    for was, now, step in zip(*stages, operator.stages, strict=True):
+        nodes = [chain(apart(stage["of"], side)) for stage, side in zip((was, now), stages, strict=True)]
+        yield from stateful_changes(was, now, step)
+        yield from _before_state(f"before '{was['uid']}'", *map(_without_masks, nodes))
+    old, new = (
+        {name: chain(apart(step, side)) for name, step in graph["outputs"]}
+        for graph, side in zip((before, after), stages, strict=True)
+    )
+    for name in [name for name in new if name in old]:
+        where = f"output '{name}'" if name else "result"
+        yield from _stateless(where, old[name], new[name], operator.output(name), operator)
+
+
+def _state(was: Path, now: Path, operator: Operator) -> Iterator[Change]:
     """Compares the stateful step and its upstream steps. All outputs share one stateful step, so the path of any output will do."""
     if was.stateful is not None and now.stateful is not None:
-        yield from stateful_changes(was.stateful, now.stateful, operator)
+        yield from stateful_changes(was.stateful, now.stateful, operator.stages[0])
         heads = [_without_masks(path.head) for path in (was, now)]
         yield from _before_state(f"before '{was.stateful['uid']}'", *heads)
     elif was.stateful is not now.stateful:

@@ -39,7 +39,7 @@ def skew_of(operator: Operator, batches: Iterable[MicroBatch]) -> Skew | None:
     counted, rows = [batch.hottest for batch in batches if batch.hottest is not None], Counter[int]()
     for hottest in counted:
         rows[hottest.group] += hottest.rows
-    if operator.stateful is None or not operator.stateful.keys or not rows:
+    if not operator.stages or not operator.stages[0].keys or not rows:
         return None
     ((group, most),) = rows.most_common(1)
     total = sum(hottest.of for hottest in counted)

@@ -228,7 +228,7 @@ def _interval(context: dg.AssetExecutionContext, asset: OperatorAsset) -> Interv
 def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
     if asset.partitions is None or upstream.partitions is None:
         return dg.AssetDep(upstream.key)
-    return dg.AssetDep(upstream.key, partition_mapping=partitions.mapping(asset.operator.stateful, asset.partitions))
+    return dg.AssetDep(upstream.key, partition_mapping=partitions.mapping(asset.operator.stages, asset.partitions))
 
 
 def _check_exist(asset: OperatorAsset, divided_by: Partitions, keys: list[str]) -> None:

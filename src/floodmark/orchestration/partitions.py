@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import assert_never
 
@@ -43,10 +43,13 @@ def interval_of(window: dg.TimeWindow) -> Interval:
     return Interval(start=to_ms(window.start), end=to_ms(window.end))
 
 
-def mapping(step: Stateful | None, partitions: Partitions) -> dg.PartitionMapping:
+def mapping(stages: Sequence[Stateful], partitions: Partitions) -> dg.PartitionMapping:
     """The mapping from a partition to the upstream partitions it needs: that of the same time, and those that its windows or joins reach into."""
-    back = max((_back(step, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
-    around = isinstance(step, IntervalJoin) or (isinstance(step, WindowAggregate) and isinstance(step.window, Session))
+    back = max((_back(stages, partitions, moment) for moment in _starts(partitions)), default=0) if stages else 0
+    around = any(
+        isinstance(step, IntervalJoin) or (isinstance(step, WindowAggregate) and isinstance(step.window, Session))
+        for step in stages
+    )
     ahead = back if around else 0
     return dg.TimeWindowPartitionMapping(
         start_offset=-back, end_offset=ahead, allow_nonexistent_upstream_partitions=back > 0
@@ -60,13 +63,14 @@ def describe(partitions: Partitions | None) -> str:
     return f"by {'day' if isinstance(partitions, Daily) else 'hour'} in {partitions.timezone}"
 
 
-def _back(step: Stateful, partitions: Partitions, moment: int) -> int:
+def _back(stages: Sequence[Stateful], partitions: Partitions, moment: int) -> int:
     """The number of partitions from the one with the first row needed to the partition that begins at ``moment``, ms."""
     needed, count = moment, 0
-    if isinstance(step, IntervalJoin):
-        needed = moment - step.margin
-    elif isinstance(step, WindowAggregate):
-        needed = first_needed(step.window, moment)
+    for step in reversed(stages):
+        if isinstance(step, IntervalJoin):
+            needed -= step.margin
+        elif isinstance(step, WindowAggregate):
+            needed = first_needed(step.window, needed)
     while partitions.around(moment).start > needed:
         moment, count = partitions.around(moment).start - 1, count + 1
     return count

@@ -67,7 +67,7 @@ def stateful(workspace: Workspace) -> dict[str, Stateful]:
     """Name -> operator whose state can be asked by key."""
     answers = {}
     for operator in workspace.operators:
-        step = operator.stateful
+        step = operator.stateful if len(operator.links) == 1 else None
         if isinstance(step, KeyedProcess) and step.function.function.layout():
             keys = key_columns([step.parent.schema[name] for name in step.keys])
             if keys:

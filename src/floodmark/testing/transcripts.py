@@ -9,7 +9,6 @@ micro-batch, restarted after each step, with 1 and 3 key groups, and bounded. On
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import attrs
 import click
 import pyarrow as pa
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
@@ -158,9 +156,7 @@ def _log(case: Transcript) -> Logs:
 
 
 def _grouped(operator: Operator, groups: int) -> Operator:
-    step = operator.stateful
-    assert step is not None
-    return dataclasses.replace(operator, results=(("", attrs.evolve(step, groups=groups)),))
+    return operator.grouped(groups)
 
 
 VARIANTS: dict[str, Callable[[Transcript], str | None]] = {

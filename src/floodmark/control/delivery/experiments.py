@@ -163,6 +163,8 @@ def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: Pro
         return None
     where, share, step = f"experiment '{name}'", request.sample, operator.stateful
     got = "a share of 0" if share == 0 else "a rule by which one of them becomes the stream" if rule is not None else ""
+    if not got and len(operator.stages) > 1:
+        got = f"'{operator.name}', whose stages have keys of their own"
     if got or step is None:
         fix = "Leave --sample out; or leave the rule out, and let an experiment over all keys follow."
         expected = "arms that run over some of the keys, and are compared"

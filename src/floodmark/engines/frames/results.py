@@ -1,15 +1,17 @@
-"""The outputs of a bounded run as DataFrames: conditions for the rows of an interval, and the steps after the stateful step."""
+"""The outputs of a bounded run as DataFrames: conditions for the rows of an interval, the steps after the stateful step, and link after link."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.compile import compiled, failures, without_failures
 from floodmark.engines.frames.expressions import Rendering, as_written, with_columns
+from floodmark.lake.results.needs import stretches
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.schema import PARTITION, STAMPS
@@ -94,7 +96,7 @@ def with_results(
         behind: (step -> DataFrame, of the stateful step) -> the same with more steps that are computed already.
     """
     if any(result is not step for _, result in operator.results):
-        rows = _whole(rows)
+        rows = whole(rows)
     known = behind({step: rows})
     results = [(operator.output(n), without_failures(compiled(r, {}, known, rendering))) for n, r in operator.results]
     after = failures(operator, {}, known, rendering)
@@ -104,7 +106,7 @@ def with_results(
     return tuple(results + [(output, sides[output.name]) for output in operator.outputs if output.side])
 
 
-def _whole(rows: DataFrame) -> DataFrame:
+def whole(rows: DataFrame) -> DataFrame:
     """Results with all stamps, as input of the following steps."""
     if dict(rows.dtypes)["_event_time"] == "bigint":
         rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
@@ -120,3 +122,41 @@ def stamped(rows: DataFrame, output: Output) -> DataFrame:
     names = [f"`{name}`" for name in (*output.schema.names, *STAMPS)]
     partition = [] if output.partitions is None else [f"{output.partitions.sql()} AS {PARTITION}"]
     return rows.selectExpr(*names, *partition)
+
+
+# ---- several stages
+
+
+Linked = Callable[[int, Operator, dict[str, DataFrame], Interval], Computed]
+"""(number of a link, the link, input name -> its rows, interval) -> the rows of its outputs for the interval."""
+
+
+def linked(operator: Operator, inputs: Mapping[str, DataFrame], interval: Interval, computed: Linked) -> Computed:
+    """All outputs of an operator for an interval.
+
+    Counts of late and dropped rows are those of the event time over which each link is computed, which may be longer than the interval.
+
+    Args:
+        operator: any.
+        inputs: input name -> its rows, stamped.
+        interval: of event time.
+        computed: computes one link.
+    """
+    links = operator.links
+    if len(links) == 1:
+        return computed(0, operator, dict(inputs), interval)
+    known, parts, made = dict(inputs), dict[str, list[DataFrame]](), list[Computed]()
+    for number, (link, own) in enumerate(zip(links, stretches(operator, interval), strict=True)):
+        made.append(computed(number, link, {given.name: known[given.name] for given in link.inputs}, own))
+        for output, rows in made[-1].outputs:
+            if link is not links[-1] and output.side is None:
+                known[output.name] = whole(rows)
+                continue
+            inside = rows if own == interval else whole(rows).filter(bounds(interval))
+            parts.setdefault(output.table, []).append(inside)
+    return Computed(
+        outputs=tuple((output, reduce(DataFrame.unionByName, parts[output.table])) for output in operator.outputs),
+        late=sum(one.late for one in made),
+        dropped=lambda: sum(one.dropped() for one in made),
+        held=tuple(frame for one in made for frame in one.held),
+    )

@@ -14,11 +14,36 @@ from floodmark.spec.graph.steps import IntervalJoin, WindowAggregate
 from floodmark.spec.windowing.windows import Session
 
 
+def stretches(operator: Operator, interval: Interval) -> tuple[Interval, ...]:
+    """Per link of an operator, the event time of those of its results that affect the results of an interval."""
+    wanted, of_links = dict[str, Interval](), list[Interval]()
+    for link in reversed(operator.links):
+        own = wanted.get(link.results[0][0], interval) if link is not operator.links[-1] else interval
+        of_links.append(own)
+        for input_ in link.inputs:
+            wanted[input_.name] = _hull(scans(link, own), wanted.get(input_.name))
+    return tuple(reversed(of_links))
+
+
+def _hull(interval: Interval, other: Interval | None) -> Interval:
+    """The shortest interval that holds both."""
+    if other is None:
+        return interval
+    return Interval(start=min(interval.start, other.start), end=max(interval.end, other.end))
+
+
 def reads(operator: Operator, interval: Interval) -> Interval:
     """The event time of the input rows that affect the results of an interval: from the start of the first window that ends in the interval.
 
     For a process function, all rows before the end of the interval.
     """
+    if len(operator.links) > 1:
+        needed: Interval | None = None
+        for link, own in zip(operator.links, stretches(operator, interval), strict=True):
+            if not all(input_.inner for input_ in link.inputs):
+                needed = _hull(reads(link, own), needed)
+        assert needed is not None
+        return needed
     step = operator.stateful
     start, margin = interval.start, 0
     if operator.spans_interval:

@@ -18,7 +18,7 @@ from floodmark.lake.table import changes, division, entries, history
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.lifecycle.coverage import CoverageCheck, Entry, MissingIntervals, Segment, segments, todo
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.graph.steps import Project, WindowAggregate
+from floodmark.spec.graph.steps import Project, Stateful, WindowAggregate
 from floodmark.spec.values.run import LateRows, RunResult
 from floodmark.spec.windowing.partitions import split
 from floodmark.spec.windowing.windows import Global
@@ -116,24 +116,30 @@ def _readiness(operator: Operator, lake: Lake, interval: Interval, late_rows: La
 
 def _check_interval(operator: Operator, interval: Interval, late_rows: LateRows) -> None:
     """Refuse an interval whose results are not the part of all results that lies in it: CAPABILITY-002."""
-    step = operator.stateful
-    if step is None or interval.everything:
+    if interval.everything:
         return
     where = f"operator '{operator.name}'"
-    if step.over_all_time is not None and not step.spans_interval:
+    for step in operator.stages:
+        _check_step(operator, step, interval, where)
+    for link in operator.links:
+        if not (link.stages and link.reads_history and late_rows == "all" and link.order == "arrival"):
+            continue
+        expected = f"late rows as they landed for a {link.stages[0].describe_window()} in order of arrival"
+        got = "every row as on time, so that timers of the interval fire after all rows of later ones"
+        fix = 'Leave out --late-rows all, or --from and --to; or sort its rows: process(..., order="event_time").'
+        raise CapabilityError(where, expected, got, fix, code="CAPABILITY-002")
+
+
+def _check_step(operator: Operator, step: Stateful, interval: Interval, where: str) -> None:
+    if step.over_all_time is not None and not operator.spans_interval:
         kind, fix = step.describe_window(), "Run it without --from and --to."
         if isinstance(step, WindowAggregate):
             kind += " window"
             fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
-            if isinstance(step.window, Global) and step.time == "event":
+            if isinstance(step.window, Global) and step.time == "event" and len(operator.stages) == 1:
                 fix = "Run it without --from and --to, or leave out its trigger: Global() that fires at the end has one result per interval."
         expected = f"all of time for a {kind}, {step.over_all_time}"
         raise CapabilityError(where, expected, str(interval), fix, code="CAPABILITY-002")
-    if operator.reads_history and late_rows == "all" and operator.order == "arrival":
-        expected = f"late rows as they landed for a {step.describe_window()} in order of arrival"
-        got = "every row as on time, so that timers of the interval fire after all rows of later ones"
-        fix = 'Leave out --late-rows all, or --from and --to; or sort its rows: process(..., order="event_time").'
-        raise CapabilityError(where, expected, got, fix, code="CAPABILITY-002")
 
 
 def _plan(
@@ -205,6 +211,8 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     """
     step = operator.stateful
     if not isinstance(step, WindowAggregate) or not step.columnar or isinstance(step.window, Global):
+        return False
+    if len(operator.stages) > 1:
         return False
     result = dict(operator.results).get(output.name)
     while isinstance(result, Project):

@@ -214,8 +214,8 @@ def _error(operator: Operator, lake: Lake, operator_input: Input, files: list[Lo
         f"computed there. "
     )
     known = [file.times for file in files if file.times]
-    step = operator.stateful
-    divisible = step is not None and step.over_all_time is None and not step.reads_history
+    divisible = bool(operator.stages) and not operator.reads_history
+    divisible &= all(step.over_all_time is None for step in operator.stages)
     if len(known) == len(files) and divisible:
         first, last = min(low for low, _ in known), max(high for _, high in known)
         fix += (

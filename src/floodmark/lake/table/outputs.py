@@ -55,10 +55,12 @@ def never_fires(operator: Operator, watermark: int) -> tuple[str, ...]:
         operator: operator of the stream.
         watermark: progress of the stream, ms.
     """
-    step = operator.stateful
-    if not isinstance(step, WindowAggregate) or not isinstance(step.window, Global):
-        return ()
-    if step.trigger is not None or watermark >= END:
+    waiting = [
+        step
+        for step in operator.stages
+        if isinstance(step, WindowAggregate) and isinstance(step.window, Global) and step.trigger is None
+    ]
+    if not waiting or watermark >= END:
         return ()
     sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
     text = (

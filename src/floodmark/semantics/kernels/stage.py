@@ -35,10 +35,11 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
 
 
 def stage_of(operator: Operator) -> AnyStage | None:
-    """The stage of an operator; None for one without state.
+    """The stage of a link, or of an operator of one stage; None for one without state.
 
     Windows whose answer is a function of the set of their rows are computed in columns, as are interval joins; all others row by row.
     """
+    assert len(operator.stages) <= 1, f"{operator.name} is computed by its links"
     step, by_time = operator.stateful, operator.order == "event_time"
     match step:
         case None:

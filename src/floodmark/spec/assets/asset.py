@@ -14,7 +14,7 @@ from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
 from floodmark.spec.assets.rollout import Rollout
 from floodmark.spec.graph.operator import Isolation, Operator
-from floodmark.spec.graph.steps import WindowAggregate
+from floodmark.spec.graph.steps import Stateful, WindowAggregate
 from floodmark.spec.rows.contract import expectations as of_contract
 from floodmark.spec.rows.criteria import check_on_fail
 from floodmark.spec.rows.drift import check_drift
@@ -476,9 +476,13 @@ def _partitions(partitions: Any, where: str) -> Partitions | None:
 
 
 def _check_partitions(operator: Operator, partitions: Partitions, where: str) -> None:
-    step = operator.stateful
+    for step in operator.stages:
+        _check_divisible(step, partitions, where)
+
+
+def _check_divisible(step: Stateful, partitions: Partitions, where: str) -> None:
     window = step.window if isinstance(step, WindowAggregate) else None
-    if step and step.over_all_time is not None:
+    if step.over_all_time is not None:
         fix = "Leave partitions out."
         if window is not None:
             fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."

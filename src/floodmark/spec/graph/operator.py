@@ -17,7 +17,7 @@ from floodmark.core.code import Followed, count_as_own
 from floodmark.core.errors import CapabilityError, DefinitionError, closest, shown
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec.expressions import expression, implicit_casts
-from floodmark.spec.graph import steps
+from floodmark.spec.graph import stages, steps
 from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.patterns.recognised import RowMatching
@@ -106,6 +106,11 @@ class Input:
     upstream: OutputRef | None = None
     revisable: bool = False
 
+    @property
+    def inner(self) -> bool:
+        """Whether its rows are those of another link of the same operator."""
+        return self.upstream is not None and self.upstream.operator.whole is not None
+
 
 @dataclass(frozen=True, eq=False)
 class Operator:
@@ -135,36 +140,94 @@ class Operator:
     """Input table -> what its rows have to pass before they are read. Decides when rows are read alone, so it is not fingerprinted."""
     declared: Operator | None = field(default=None, compare=False)
     """The operator as it was before ``expecting`` added steps: what other operators are bound to. None if it has no such steps."""
+    whole: Operator | None = field(default=None, compare=False, repr=False)
+    """The operator of which this one is a link; None for an operator of an author's."""
 
     @cached_property
+    def stages(self) -> tuple[steps.Stateful, ...]:
+        """The stateful steps, each behind those whose rows it reads."""
+        return stages.stages_of(result for _, result in self.results)
+
+    @property
     def stateful(self) -> steps.Stateful | None:
-        """The stateful step; None for an operator without state."""
-        stateful_steps = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
-        return next(iter(stateful_steps), None)
+        """The last stage; None for an operator without state."""
+        return self.stages[-1] if self.stages else None
+
+    @cached_property
+    def links(self) -> tuple[Operator, ...]:
+        """The operators of at most one stage each that compute this one, one after the other; itself alone if it has no more stages.
+
+        A link reads inputs of the operator, and the results of links before it as inputs bound to them.
+        """
+        by_stage: dict[steps.Stateful, Operator] = {}
+        for stage in self.stages[:-1]:
+            by_stage[stage] = self._link(((stages.name_of(stage), stage),), by_stage)
+        last = self.stages[-1:]
+        if all(set(stages.nearest(result)) == set(last) for _, result in self.results):
+            return (*by_stage.values(), self._link(self.results, by_stage)) if by_stage else (self,)
+        if not last:
+            return (self,)
+        by_stage[last[0]] = self._link(((stages.name_of(last[0]), last[0]),), by_stage)
+        return (*by_stage.values(), self._link(self.results, by_stage))
+
+    def _link(self, results: tuple[tuple[str, steps.Step], ...], before: Mapping[steps.Stateful, Operator]) -> Operator:
+        """The link of some results, which reads the results of the links before it."""
+        reads = {stage: steps.Read(stages.name_of(stage), stage.schema) for stage in before}
+        cut = tuple((name, stages.apart(result, reads)) for name, result in results)
+        names = {step.input for _, result in cut for step in steps.walk(result) if isinstance(step, steps.Read)}
+        handed = [
+            Input(
+                name=stages.name_of(stage),
+                table=link.outputs[0].table,
+                schema=stage.schema,
+                upstream=OutputRef(link, link.outputs[0].name),
+                revisable=link.outputs[0].revisable,
+            )
+            for stage, link in before.items()
+        ]
+        inputs = tuple(one for one in (*self.inputs, *handed) if one.name in names)
+        watched = {name: some for name, some in self.watched.items() if name in dict(results)}
+        return Operator(
+            self.name,
+            inputs,
+            cut,
+            location=self.location,
+            revision=self.revision,
+            watched=watched,
+            key_groups=self.key_groups,
+            whole=self,
+        )
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """Every table the operator writes: its results, then their late rows, then its quarantine."""
-        read = {i.name: i.revisable for i in self.inputs}
         walked = [step for _, result in self.results for step in steps.walk(result)]
-        incoming = any(read[step.input] for step in walked if isinstance(step, steps.Read))
-        written, step, output = [], self.stateful, partial(Output, partitions=self.partitions)
+        incoming = any(map(self._revised, walked))
+        written, output = [], partial(Output, partitions=self.partitions)
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
-            known = steps.key_of(result) if step else ()
+            known = steps.key_of(result) if self.stages else ()
             key = tuple(n for n in result.schema.names if n in known)
-            revisable = step.revises if step else incoming
+            revisable = any(map(self._revised, stages.nearest(result))) if self.stages else incoming
             written.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
-        sides: list[tuple[Side, str, Schema, bool]] = []
-        if step and step.late == "side_output":
-            sides.append(("late", "late", step.parent.schema, incoming))
-        sides += [("side", name, schema, False) for name, schema in (step.sides if step else ())]
+        sides: list[tuple[Side, str, Schema, bool]] = [
+            ("late", "late", step.parent.schema, any(map(self._revised, stages.nearest(step.parent))))
+            for step in self.stages
+            if step.late == "side_output"
+        ]
+        sides += [("side", name, schema, False) for step in self.stages for name, schema in step.sides]
         if any(map(steps.quarantines, walked)):
             sides.append(("quarantine", "quarantine", QUARANTINE, False))
         for side, name, schema, revisable in sides:
             table = f"{self.name}__{name}"
             written.append(output(name=name, table=table, schema=schema, revisable=revisable, side=side))
         return tuple(written)
+
+    def _revised(self, step: steps.Step) -> bool:
+        """Whether rows of an input or of a stage may be taken back."""
+        if isinstance(step, steps.Read):
+            return next(one.revisable for one in self.inputs if one.name == step.input)
+        return isinstance(step, steps.STATEFUL) and step.revises
 
     def __getitem__(self, name: str) -> OutputRef:
         self.output(name)
@@ -209,7 +272,7 @@ class Operator:
             DefinitionError: the function's own, where it cannot have windows with an end: DEFINITION-034, a trigger that never fires.
         """
         graph = self.results
-        if self.body is not None and isinstance(getattr(self.stateful, "window", None), Global):
+        if self.body is not None and any(isinstance(getattr(step, "window", None), Global) for step in self.stages):
             with global_per(partitions):
                 graph = _graph(self.body, self.name, self.inputs, self.key_groups)
         return replace(self, results=graph, partitions=partitions)
@@ -242,7 +305,9 @@ class Operator:
 
     @property
     def order(self) -> steps.Order:
-        """The order in which its stateful step processes rows: arrival if that order is recorded, else event time."""
+        """The order in which its stateful step processes rows: arrival if that order is recorded, else event time. Of several: arrival if one does."""
+        if len(self.links) > 1:
+            return "arrival" if any(link.order == "arrival" for link in self.links if link.stages) else "event_time"
         if self.stateful and self.stateful.order:
             return self.stateful.order
         recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
@@ -254,12 +319,12 @@ class Operator:
     @property
     def reads_history(self) -> bool:
         """Whether a result may depend on every earlier row of its key, so that an interval is computed from the first row on."""
-        return self.stateful is not None and self.stateful.reads_history
+        return any(step.reads_history for step in self.stages)
 
     @property
     def spans_interval(self) -> bool:
         """Whether a bounded run over an interval computes one window: the rows of the interval."""
-        return self.stateful is not None and self.stateful.spans_interval
+        return len(self.stages) == 1 and self.stages[0].spans_interval
 
     def canonical(self) -> dict[str, Any]:
         """Everything that decides the operator's results, as JSON values."""
@@ -285,12 +350,11 @@ class Operator:
     @property
     def version(self) -> str:
         """``name@3f9a2c1b``."""
-        return f"{self.name}@{hex_of(self.fingerprint)[:8]}"
+        return f"{self.name}@{hex_of((self.whole or self).fingerprint)[:8]}"
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of ``validate``: code that depends on a clock or on chance, text cast to numbers, state that grows for ever."""
-        windowed = self.stateful
         walked = [step for _, result in self.results for step in steps.walk(result)]
         texts = [(text, step.parents[0].schema) for step in walked for text in steps.expressions(step)]
         impure = dict.fromkeys(text for text, schema in texts if not expression(text, schema, self.name).pure)
@@ -309,33 +373,36 @@ class Operator:
             for what, function in self._functions(calls=False)
             if (used := impurities(function))
         ]
-        if isinstance(windowed, steps.WindowAggregate) and windowed.keeps_for_ever:
-            warnings.append(
-                f"operator '{self.name}': {type(windowed.window).__name__}() keeps every row of every key for ever. "
-                'Give it an evictor (KeepLast, KeepWithin), a Purging trigger or accumulation="discarding"; or use aggregates, which keep one value.'
-            )
+        warnings += [
+            f"operator '{self.name}': {type(step.window).__name__}() keeps every row of every key for ever. "
+            'Give it an evictor (KeepLast, KeepWithin), a Purging trigger or accumulation="discarding"; or use aggregates, which keep one value.'
+            for step in self.stages
+            if isinstance(step, steps.WindowAggregate) and step.keeps_for_ever
+        ]
         warnings += [
             f"operator '{self.name}': rows of '{output.table}' replace earlier ones, and it lacks what identifies them: {lost}. "
             "No table of last values is kept of it, and nothing can be delivered by key. Select these columns unchanged."
             for output in self.outputs
             if (lost := self._lost(output))
         ]
-        if windowed is not None and windowed.time == "processing":
-            warnings.append(
-                f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
-            )
-        function = windowed.function.function if isinstance(windowed, steps.KeyedProcess) else None
-        if isinstance(function, RowMatching) and function.within is None:
-            warnings.append(
-                f"operator '{self.name}': match_recognize without within: rows wait until the end of a match is certain, at most {function.most:,} of a key. "
-                'Write within="10 minutes" where a match has a greatest length.'
-            )
-        recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
-        if windowed is not None and windowed.order == "arrival" and not windowed.columnar and not recorded:
-            warnings.append(
-                f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
-            )
+        for link in self.links:
+            warnings += link._stage_warnings()  # noqa: SLF001 - of its own class
         return tuple(warnings)
+
+    def _stage_warnings(self) -> Iterator[str]:
+        """Warnings about the stage of a link."""
+        for step in self.stages:
+            if step.time == "processing":
+                yield f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
+            function = step.function.function if isinstance(step, steps.KeyedProcess) else None
+            if isinstance(function, RowMatching) and function.within is None:
+                yield (
+                    f"operator '{self.name}': match_recognize without within: rows wait until the end of a match is certain, at most {function.most:,} of a key. "
+                    'Write within="10 minutes" where a match has a greatest length.'
+                )
+            recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
+            if step.order == "arrival" and not step.columnar and not recorded:
+                yield f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
 
     def _lost(self, output: Output) -> str:
         """The columns that would identify the rows of a result, and are not in it as the stateful step made them; empty if there is nothing to identify."""
@@ -406,7 +473,7 @@ def operator(
     Raises:
         DefinitionError: DEFINITION-057 no function, DEFINITION-060..062, DEFINITION-152 no such revision, DEFINITION-310 no such
             number of key groups, DEFINITION-311 key groups without a stateful step, and those of the steps.
-        CapabilityError: CAPABILITY-001, more than one stateful step, or stateful and stateless results mixed.
+        CapabilityError: CAPABILITY-001, stateful and stateless results mixed; CAPABILITY-095, several stateful steps that cannot follow each other.
     """
 
     def define(function: Body) -> Operator:
@@ -509,7 +576,9 @@ def _graph(
             raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
         streams[label] = stream
     graph = tuple((label, stream.step) for label, stream in streams.items())
-    _check_stages(graph, inputs, where)
+    if len(stages.stages_of(result for _, result in graph)) > 1:
+        graph = stages.with_names(graph, where, name)
+    _check_stages(Operator(name, inputs, graph), where)
     if key_groups is None:
         return graph
     if not any(isinstance(step, steps.STATEFUL) for _, result in graph for step in steps.walk(result)):
@@ -565,17 +634,35 @@ def _compatible(expected: Schema, actual: Schema, where: str) -> None:
         raise DefinitionError(where, "an output with the columns of its contract", got, fix, code="DEFINITION-065")
 
 
-def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input, ...], where: str) -> None:
-    stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
-    plain = [label for label, r in graph if not any(isinstance(s, steps.STATEFUL) for s in steps.walk(r))]
-    if len(stateful) > 1 or (stateful and plain):
-        got = (
-            f"{len(stateful)} stateful steps"
-            if len(stateful) > 1
-            else f"a stateful step beside the plain output '{plain[0]}'"
-        )
+def _check_stages(operator: Operator, where: str) -> None:
+    plain = [label for label, result in operator.results if not stages.stages_of([result])]
+    if operator.stages and plain:
+        got = f"a stateful step beside the plain output '{plain[0]}'"
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
-        raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
+        raise CapabilityError(where, "stateful steps that all outputs go through", got, fix, code="CAPABILITY-001")
+    _check_several(operator, where)
+    for link in operator.links:
+        _check_stage(link, where)
+
+
+def _check_several(operator: Operator, where: str) -> None:
+    """Refuse several stages of which one has what only the one stage of an operator can have."""
+    if len(operator.stages) < 2:  # noqa: PLR2004 - several
+        return
+    sides = [output.name for output in operator.outputs if output.side is not None]
+    clocked = next((step for step in operator.stages if step.clocked), None)
+    got = f"'{clocked.uid}', which waits for processing time" if clocked is not None else ""
+    if not got and len(set(sides)) < len(sides):
+        got = f"two outputs '{next(name for name in sides if sides.count(name) > 1)}' beside the results"
+    if got:
+        fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
+        raise CapabilityError(
+            where, "several stateful steps of event time, with one output of a name", got, fix, code="CAPABILITY-095"
+        )
+
+
+def _check_stage(operator: Operator, where: str) -> None:
+    stateful, inputs = operator.stages, operator.inputs
     revised = [input_.name for input_ in inputs if input_.revisable]
     special = next((s for s in stateful if not _takes_back(s)), None)
     if special is not None and revised:

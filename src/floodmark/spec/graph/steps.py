@@ -556,12 +556,12 @@ def quarantining(step: Step) -> Step:
 
 
 def sampled(step: Step, groups: tuple[int, ...]) -> Step:
-    """The step, its stateful step computing only these key groups."""
+    """The step, each stateful step computing only these key groups."""
     return _with_stateful(step, only=groups)
 
 
 def divided(step: Step, groups: int) -> Step:
-    """The step, its stateful step with that number of key groups."""
+    """The step, each stateful step with that number of key groups."""
     return _with_stateful(step, groups=groups)
 
 
@@ -580,14 +580,14 @@ def recording(step: Step, folders: tuple[str, ...]) -> Step:
 
 
 def _with_stateful(step: Step, **settings: Any) -> Step:
-    """The step, its stateful step with other settings."""
+    """The step, each stateful step with other settings."""
     match step:
         case Read():
             return step
         case Union():
             return evolve(step, parents=tuple(_with_stateful(parent, **settings) for parent in step.parents))
         case WindowAggregate() | KeyedProcess() | IntervalJoin():
-            return evolve(step, **settings)
+            return evolve(step, parent=_with_stateful(step.parent, **settings), **settings)
         case _:
             return evolve(step, parent=_with_stateful(step.parent, **settings))
 

@@ -31,8 +31,9 @@ from floodmark.engines.frames.expressions import Rendering, with_columns
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
+from floodmark.engines.frames.packing import output_ddl
 from floodmark.engines.frames.portions import AT, is_stamped, order
-from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
+from floodmark.engines.frames.results import Computed, bounds, ended, linked, stateless, whole, with_results
 from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
@@ -140,15 +141,22 @@ def run_bounded(  # noqa: PLR0913 - settings by name
 
 def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun, replaced: Interval) -> Done:
     """Compute and write a stretch; a second time, with marked rows, if an expression of a quarantining step fails for a row."""
-    marking = Marking(run.operator, stage_of(run.operator), run.rendering, sail)
+    links = run.operator.links
+    markings = tuple(Marking(link, stage_of(link), run.rendering, sail) for link in links)
     try:
         return run.done(versions, record, replaced)
     except PySparkException:
-        if not marking.marks(run.last):
+        if not any(marking.marks(_last(link)) for link, marking in zip(links, markings, strict=True)):
             raise
-        return replace(run, marking=marking).done(versions, record, replaced)
+        return replace(run, markings=markings).done(versions, record, replaced)
     finally:
-        marking.remove()
+        for marking in markings:
+            marking.remove()
+
+
+def _last(operator: Operator) -> tuple[steps.Step, ...]:
+    """The steps of a link up to which rows are computed."""
+    return (*operator.stages, *(step for _, step in operator.results))
 
 
 def planned(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> tuple[list[tuple[str, DataFrame]], str]:
@@ -160,6 +168,21 @@ def planned(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> tup
         inputs: input name -> its rows.
     """
     check(operator, lake)
+    known, frames, then = dict(inputs), list[tuple[str, DataFrame]](), ""
+    for link in operator.links:
+        own, by_kernel = _planned_link(link, {given.name: known[given.name] for given in link.inputs})
+        then = by_kernel or then
+        if link is operator.links[-1]:
+            return [*frames, *own], then
+        if by_kernel:
+            frames += own
+        output, session = link.outputs[0], next(iter(inputs.values())).sparkSession
+        known[output.name] = session.createDataFrame([], output_ddl(output.schema)) if by_kernel else whole(own[0][1])
+    raise AssertionError
+
+
+def _planned_link(operator: Operator, inputs: dict[str, DataFrame]) -> tuple[list[tuple[str, DataFrame]], str]:
+    """As ``planned``, for one link."""
     rendering, step = partial(_rendered, operator), operator.stateful
     if step is None:
         return [(output.table, rows) for output, rows in stateless(operator, inputs, rendering)], ""
@@ -221,18 +244,12 @@ class _Run:
     scratch: Path
     memory: int
     """Bytes that each process of kernels may use."""
-    marking: Marking | None = None
-    """Marks the rows to be quarantined; None for the first try, in which no row is expected to fail."""
-
-    @property
-    def last(self) -> tuple[steps.Step, ...]:
-        """The steps up to which rows are computed."""
-        stateful = self.operator.stateful
-        return (*(() if stateful is None else (stateful,)), *(step for _, step in self.operator.results))
+    markings: tuple[Marking, ...] = ()
+    """Per link, what marks the rows to be quarantined; none for the first try, in which no row is expected to fail."""
 
     def done(self, versions: dict[str, int], record: BoundedRun, replaced: Interval) -> Done:
         """Compute all outputs and write them."""
-        results = self.computed(self.inputs(versions))
+        results = linked(self.operator, self.inputs(versions), self.interval, self._linked)
         counts = tables.write(self.connection.spark, self.operator, self.lake, results, record, replaced)
         return Done(counts=counts, late=results.late, dropped=results.dropped())
 
@@ -240,27 +257,34 @@ class _Run:
         self, last: Sequence[steps.Step], inputs: dict[str, DataFrame], known: dict[steps.Step, DataFrame]
     ) -> dict[steps.Step, DataFrame]:
         """Step -> frame, of the known steps and, with marking, of quarantining steps."""
-        return known if self.marking is None else self.marking.known(self.connection, last, inputs, known)
+        return self.markings[0].known(self.connection, last, inputs, known) if self.markings else known
 
     def rendering(self, text: str, schema: Schema) -> str:
         """The SQL of an expression for Sail."""
         return _rendered(self.operator, text, schema)
 
     def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
-        """Input name -> rows of its table at a version, without markers; rows outside the interval are marked as filtered."""
-        frames, needed = {}, scans(self.operator, self.interval)
+        """Input name -> rows of its table at a version, without markers."""
+        frames = {}
         for input_ in self.operator.inputs:
             folder = self.scratch / uuid4().hex
             path, version = ranges.without_floats(self.lake.input(input_), versions[input_.table], folder)
             reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
             rows = require_columns(reader.load(path), self.operator, input_)
-            rows = rows.filter(f"`_kind` <> {MARKER}")
-            if not needed.everything:
-                rows = filtered(rows.filter(bounds(needed)), bounds(needed))
-            if self.late_rows == "all":
-                rows = with_columns(rows, {"_watermark": watermark_on_time(self.operator)})
-            frames[input_.name] = rows
+            frames[input_.name] = rows.filter(f"`_kind` <> {MARKER}")
         return frames
+
+    def _linked(self, number: int, link: Operator, inputs: dict[str, DataFrame], interval: Interval) -> Computed:
+        """The outputs of a link for an interval of its own; rows that it does not need are marked as filtered."""
+        needed = scans(link, interval)
+        if not needed.everything:
+            inputs = {name: filtered(rows.filter(bounds(needed)), bounds(needed)) for name, rows in inputs.items()}
+        if self.late_rows == "all":
+            landed = {given.name: inputs[given.name] for given in link.inputs if not given.inner}
+            stamp = {"_watermark": watermark_on_time(link)}
+            inputs |= {name: with_columns(rows, stamp) for name, rows in landed.items()}
+        run = replace(self, operator=link, interval=interval, markings=self.markings[number : number + 1])
+        return run.computed(inputs)
 
     def computed(self, inputs: dict[str, DataFrame]) -> Computed:
         """All outputs for the interval."""
@@ -268,7 +292,7 @@ class _Run:
         if operator.spans_interval and not self.interval.everything:
             return ended(replace(self, interval=Interval()).computed(inputs), self.interval)
         if step is None:
-            known = self.known(self.last, inputs, {})
+            known = self.known(_last(operator), inputs, {})
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):

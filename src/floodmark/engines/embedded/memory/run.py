@@ -25,7 +25,7 @@ Tables = Mapping[str, pa.Table]
 
 @dataclass(slots=True)
 class Savepoint:
-    """The state from which a run resumes: stores and deadlines by key group, progress by input."""
+    """The state from which a run resumes: stores and deadlines by key group, progress by input; of several stages, that of each link."""
 
     stores: dict[int, MemoryStore] = field(default_factory=dict)
     deadlines: dict[int, int] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class Savepoint:
     sequence: int = 0
     late: int = 0
     dropped: int = 0
+    links: list[Savepoint] = field(default_factory=list)
 
 
 class MemoryRun:
@@ -47,9 +48,15 @@ class MemoryRun:
     """
 
     def __init__(self, operator: Operator, savepoint: Savepoint | None = None) -> None:
-        self.operator, self.stage = operator, stage_of(operator)
+        self.operator, self.stage = operator, stage_of(operator) if len(operator.links) == 1 else None
         self.state = copy.deepcopy(savepoint) if savepoint else Savepoint()
         self.rows = Rows()
+        self.links: list[MemoryRun] = []
+        if len(operator.links) > 1:
+            self.state.links = self.state.links or [Savepoint() for _ in operator.links]
+            self.links = [MemoryRun(link) for link in operator.links]
+            for link, own in zip(self.links, self.state.links, strict=True):
+                link.state = own
 
     def savepoint(self) -> Savepoint:
         """A copy of the run's state now, which later micro-batches do not change."""
@@ -76,6 +83,8 @@ class MemoryRun:
             reached = pc.max(table["_progress"]).as_py()
             if reached is not None:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
+        if self.links:
+            return self._linked(inputs)
         try:
             if self.stage is None:
                 known: Known = {}
@@ -92,6 +101,18 @@ class MemoryRun:
                 results[output.name] = _side([*self.rows.failures.values(), *failed], output.schema)
         self.rows.failures.clear()
         return {name: self._stamped(table, before) for name, table in results.items()}
+
+    def _linked(self, inputs: Tables) -> dict[str, pa.Table]:
+        """One micro-batch of each link, which reads what the links before it have written."""
+        known, written = dict(inputs), dict[str, list[pa.Table]]()
+        for link in self.links:
+            made = link.batch({given.name: known[given.name] for given in link.operator.inputs if given.name in known})
+            known |= {output.name: made[output.name] for output in link.operator.outputs if output.side is None}
+            for name, table in made.items():
+                written.setdefault(name, []).append(table)
+        self.state.late = sum(link.state.late for link in self.links)
+        self.state.dropped = sum(link.state.dropped for link in self.links)
+        return {output.name: pa.concat_tables(written[output.name]) for output in self.operator.outputs}
 
     def _blaming(self, error: ExecutionError, inputs: Tables) -> ExecutionError:
         """The error with the first failing row; the error itself if no single row fails."""

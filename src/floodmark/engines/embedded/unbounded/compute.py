@@ -24,7 +24,7 @@ from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking, behind
 from floodmark.engines.embedded.sail.prepared import Prepared, frame_of
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
-from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.embedded.state.region import Region
 from floodmark.engines.embedded.unbounded.blame import Blame
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
@@ -112,18 +112,18 @@ class _Emitted:
 
 @dataclass(slots=True)
 class Compute:
-    """Computes the micro-batches of one operator.
+    """Computes the micro-batches of one link of an operator.
 
     Args:
-        operator: of the stream.
+        operator: the link, of one stage at most.
         sail: computes stateless steps.
-        state: of the stream; changed here, but not committed.
+        state: of the link's stage; changed here, but not committed.
         rendering: of expressions.
     """
 
     operator: Operator
     sail: Sail
-    state: State
+    state: Region
     rendering: Rendering = sail_sql
     stage: AnyStage | None = field(init=False)
     _marking: Marking = field(init=False)
@@ -165,8 +165,8 @@ class Compute:
         def framing(frames: Mapping[str, DataFrame], known: Known) -> DataFrame:
             return stage_rows(stage, compiled(stage.step.parent, frames, known, self.rendering), self.rendering)
 
-        rows = self._on_sail("", inputs, framing, [stage.step])
-        batches = rows.to_batches()
+        arrives = any(table.num_rows for table in inputs.values())
+        batches = self._on_sail("", inputs, framing, [stage.step]).to_batches() if arrives else []
         if isinstance(stage, Stage):
             emitted = self._at_once(stage, batches, progress)
         else:
@@ -237,7 +237,7 @@ class Compute:
         parts = _parts(sorted(groups), {group: self.state.weight(group) for group in due})
         for part in parts:
             rows = tables if len(parts) == 1 else _of_groups(tables, part)
-            stores = {group: GroupStore(self.state, group) for group in part}
+            stores = {group: self.state.store(group) for group in part}
             emissions = Kernels(stage, stores).advance_all([rows], progress)
             for group, store in stores.items():
                 store.write_index(emissions.deadlines[group])
@@ -257,7 +257,7 @@ class Compute:
         emitted, parts = _Emitted(), stage.pack(batches)
         for group in sorted({*parts, *self._due(progress)}):
             part = parts.get(group, {})
-            store = GroupStore(self.state, group)
+            store = self.state.store(group)
             emission = kernel_of(stage, store).advance([part], progress, ticks)
             store.write_index(emission.deadline)
             _collect(emitted, part, emission, by_kernel=not stage.step.columnar)
@@ -283,7 +283,7 @@ class Compute:
         weights = {g: counts.get(g, 0) * of_row + (0 if g in counts else self.state.weight(g)) for g in groups}
         start = 0
         for part in _parts(sorted(groups), weights):
-            stores, size = {group: GroupStore(self.state, group) for group in part}, sum(counts.get(g, 0) for g in part)
+            stores, size = {group: self.state.store(group) for group in part}, sum(counts.get(g, 0) for g in part)
             if not stores:
                 continue
             kernel = kernel_of(stage, next(iter(stores.values())))
@@ -372,6 +372,9 @@ class Compute:
                 by_table[output.table] = _stamped(
                     None, output.schema, stamping
                 )  # all results are computed without marking: no row has failed
+                continue
+            if not any(table.num_rows for table in (*inputs.values(), *known.values())):
+                by_table[output.table] = _stamped(None, output.schema, stamping)
                 continue
             last = failing(self.operator) if output.side else [results[output.name]]
             rows = self._on_sail(output.table, {**inputs, **known}, frame, last)

@@ -25,7 +25,8 @@ from floodmark.engines.embedded.state.segment import INDEX
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded import begin
 from floodmark.engines.embedded.unbounded.begin import check_start
-from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
+from floodmark.engines.embedded.unbounded.chain import Chain
+from floodmark.engines.embedded.unbounded.compute import Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
@@ -103,7 +104,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         order = sources(operator.canonical())
         stream = _Stream(
             operator,
-            Compute(operator, sail, state),
+            Chain(operator, sail, state),
             sink,
             checkpointer,
             readers(operator, timeline, order, files_per_batch),
@@ -139,7 +140,7 @@ class _Stream:
     """One stream, micro-batch by micro-batch."""
 
     operator: Operator
-    compute: Compute
+    compute: Chain
     sink: Sink
     checkpointer: Checkpointer
     readers: Mapping[str, Reader]

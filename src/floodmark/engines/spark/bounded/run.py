@@ -28,13 +28,13 @@ from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
 from floodmark.engines.frames.portions import AT, Portions, advanced, is_stamped, order
-from floodmark.engines.frames.results import Computed, bounds, ended, stateless, with_results
+from floodmark.engines.frames.results import Computed, bounds, ended, linked, stateless, with_results
 from floodmark.engines.outcome import unmet
 from floodmark.engines.spark.delta import current, tables
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
-from floodmark.lake.results.needs import scans
+from floodmark.lake.results.needs import scans, stretches
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.answers import recorded
@@ -139,9 +139,11 @@ def _failing(
     reached: int,
 ) -> Iterator[DataFrame | None]:
     """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
-    stage = stage_of(operator)
-    if stage is not None:
-        yield set_aside_before(stage, _within(inputs, scans(operator, interval)))
+    for link, own in zip(operator.links, stretches(operator, interval), strict=True):
+        stage = stage_of(link)
+        if stage is not None and not any(given.inner for given in link.inputs):
+            read = {given.name: inputs[given.name] for given in link.inputs}
+            yield set_aside_before(stage, _within(read, scans(link, own)))
     results = compute(operator, inputs, interval, late_rows, clock, reached)
     try:
         yield next((rows for output, rows in results.outputs if output.side == "quarantine"), None)
@@ -178,13 +180,33 @@ def compute(
         reached: progress of the inputs, before the end of an input that has ended.
         plan_only: compute nothing yet, and count nothing.
     """
+
+    def computed(_: int, link: Operator, read: dict[str, DataFrame], own: Interval) -> Computed:
+        return _link(link, read, own, late_rows, clock, reached, plan_only=plan_only)
+
+    return linked(operator, inputs, interval, computed)
+
+
+def _link(
+    operator: Operator,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    late_rows: LateRows,
+    clock: list[Tick],
+    reached: int,
+    *,
+    plan_only: bool,
+) -> Computed:
+    """As ``compute``, for one link."""
     step = operator.stateful
     needed = scans(operator, interval)
     inputs = _within(inputs, needed)
     if operator.spans_interval and not interval.everything:
-        return ended(compute(operator, inputs, Interval(), late_rows, clock, reached, plan_only=plan_only), interval)
+        return ended(_link(operator, inputs, Interval(), late_rows, clock, reached, plan_only=plan_only), interval)
     if late_rows == "all":
-        inputs = {n: df.withColumn("_watermark", F.expr(watermark_on_time(operator))) for n, df in inputs.items()}
+        landed = {given.name: inputs[given.name] for given in operator.inputs if not given.inner}
+        stamp = F.expr(watermark_on_time(operator))
+        inputs |= {name: rows.withColumn("_watermark", stamp) for name, rows in landed.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
     parent = compiled(step.parent, inputs)
@@ -296,7 +318,8 @@ def write(
             main = output is computed.outputs[0][0]
             name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
-            aside = all_attempts(operator, stage_of(operator)) if output.side == "quarantine" else ()
+            failing = operator.links if output.side == "quarantine" else ()
+            aside = tuple(attempt for link in failing for attempt in all_attempts(link, stage_of(link)))
             stamped = tables.stamped(explained(rows, aside), output, None)
             if output.current:  # before the changelog, whose commit marks the interval as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)

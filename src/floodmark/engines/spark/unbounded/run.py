@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError, StateError
+from floodmark.core.errors import CapabilityError, ExecutionError, FloodmarkError, SetupError, StateError
 from floodmark.core.time import Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.frames.packing import EMITTED, PACKED, packing
@@ -135,10 +135,12 @@ def check_start(
         filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
+        CapabilityError: CAPABILITY-096, as ``check_supported``.
         ExecutionError: EXECUTION-002, a table is missing.
         LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
+    check_supported(operator)
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
@@ -147,6 +149,24 @@ def check_start(
         if timeline.deployed is not None or timeline.identity.deployed() is None:
             timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
+
+
+def check_supported(operator: Operator) -> None:
+    """Refuse an operator that only the embedded engine can run as a stream.
+
+    Raises:
+        CapabilityError: CAPABILITY-096, it has several stages.
+    """
+    if len(operator.links) > 1:
+        where, got = (
+            f"unbounded run of '{operator.name}' on Spark",
+            f"{len(operator.stages)} stages in '{operator.name}'",
+        )
+        fix = (
+            f"Run it on the embedded engine: floodmark run {operator.name} --unbounded --engine embedded. "
+            "Or split it into operators of one stage each, and bind one to the other."
+        )
+        raise CapabilityError(where, "an operator of one stage", got, fix, code="CAPABILITY-096")
 
 
 def _prepare(
