@@ -15,6 +15,7 @@ from floodmark.spec.assets.to_sql import ToSql
 from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
+from floodmark.spec.keyed.fitted import ModelVersion
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
 from floodmark.spec.keyed.model import ModelState
 from floodmark.spec.keyed.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
@@ -136,6 +137,7 @@ __all__ = [
     "MapState",
     "Meter",
     "ModelState",
+    "ModelVersion",
     "Operator",
     "Outputs",
     "Pane",

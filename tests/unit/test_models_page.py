@@ -30,3 +30,5 @@ def test_the_programs_of_the_page_learn(tmp_path: Path, monkeypatch: pytest.Monk
     watched = run(page.watched_delays, {"flights": flights[:10] + strange})[""]
     assert [row["begun_anew"] for row in watched].count(True) == 1
     assert page.PENALISED.kind.text.startswith("model<LinearRegression, river 0.")
+    assert [given.name for given in page.scored_delays.inputs] == ["flights", "versions"]
+    assert page.scored_delays.output("").schema.types["expected"] == "double"

@@ -41,6 +41,10 @@ POINTS = MappingProxyType(
             "landed.before_commit",
             "landed.after_commit",
         ),
+        "model": (
+            "model.before_commit",
+            "model.after_commit",
+        ),
         "compaction": (
             "compaction.before_commit",
             "compaction.after_commit",

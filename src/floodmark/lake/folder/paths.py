@@ -110,6 +110,10 @@ class Lake:
         """Path from which other operators read an output: in ``upstream`` if set."""
         return f"{self.upstream or self.root}/outputs/{table}"
 
+    def model(self, name: str) -> str:
+        """Path of the table of a fitted model's versions."""
+        return f"{self.upstream or self.root}/models/{name}"
+
     def internal(self, *parts: str) -> str:
         """Path of floodmark's internal files: checkpoints, ledger, catalogs of landed units, locks."""
         return "/".join((self.root, "_floodmark", *parts))

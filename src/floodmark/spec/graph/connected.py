@@ -11,7 +11,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import span
 from floodmark.spec.expressions import check
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.learned import learn
+from floodmark.spec.graph.learned import learn, score
 from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import DELETED, Deduplicate, History
 from floodmark.spec.keyed.process import (
@@ -78,6 +78,45 @@ class Connected(Builder):
             kind = CoProcessFunction
         settings: dict[str, Any] = {"sides": sides, "uid": uid, "order": order, "on_error": on_error}
         return processed(self.left, parent, ports, Process.of(function, kind, where), schema, where, **settings)
+
+    def score(
+        self,
+        model: str,
+        *,
+        features: tuple[str, ...],
+        prediction: str = "prediction",
+        type: type[Any] | str = float,  # noqa: A002 - as of states
+        uid: str | None = None,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """Every row with the prediction of a fitted model, by the version that is valid at the row's event time.
+
+        Example: ``flights.key_by("origin").connect(models.broadcast()).score("delay", features=("wind", "evening"))``
+
+        Args:
+            model: its name; the broadcast stream has versions of it, ``Stream[ModelVersion]``.
+            features: columns, those that it was fitted on in their order.
+            prediction: name of the new column.
+            type: of the prediction: ``float``, or of the labels of a classifier.
+            uid: names the state of this step; by default the operator's name.
+            on_error: what a feature that is null, NaN or infinite does, or an exception of the model: ``"stop"`` or ``"quarantine"``.
+
+        Shape: the keys, the other columns, the prediction, and ``model_version``; both null before the first version.
+        Time: rows and versions are taken in order of event time, each once progress of both inputs has reached it. A version counts from its own
+            event time on, inclusive; one that is published later than that counts from the progress at which it landed: a replay and a bounded run
+            predict the same. State: the newest version, its bytes included, once per key group: without a key once.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 056, 124.
+        """
+        if not isinstance(self.right, Broadcast):
+            fix = "connect(models.broadcast()), where models: Stream[ModelVersion]."
+            where = self.left.stream.at_step("score")
+            raise DefinitionError(
+                where, "a broadcast stream of versions", describe_argument(self.right), fix, code="DEFINITION-124"
+            )
+        settings: dict[str, Any] = {"uid": uid, "on_error": on_error}
+        return score(self.left, self.right.stream, model, features, prediction, type, settings)
 
 
 def processed(  # noqa: PLR0913 - settings by name

@@ -1,4 +1,4 @@
-"""Online models as steps: the model, its features and its target, checked."""
+"""Models as steps, online and fitted: the model, its features and its target, checked."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.tagged import tagged
+from floodmark.spec.keyed.fitted import ModelVersion, Scoring
 from floodmark.spec.keyed.learning import LEARNED, Learning
 from floodmark.spec.keyed.model import ModelState, last_part
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.rows.checks import new_columns, one_of, unfit_setting
+from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.rows.contract import type_of
 from floodmark.spec.values.schema import Column, Schema
 
 if TYPE_CHECKING:
     from floodmark.spec.graph.stream import KeyedStream, Stream
 
+VERSION = "model_version"
 _FEATURES = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "boolean", "string")
 
 
@@ -33,17 +38,7 @@ def learn(
     if order not in (None, *get_args(steps.Order)):
         raise unfit_setting(where, f"order={order!r}", 'order is "arrival" or "event_time".')
     state = model if isinstance(model, ModelState) else ModelState(model)
-    if not features or isinstance(features, str):
-        fix = 'learn(model, features=("distance", "hour"), target="delay").'
-        raise DefinitionError(f"{where}, features", "columns", repr(features), fix, code="DEFINITION-056")
-    for name in (*features, *(() if target is None else (target,))):
-        kind = schema.types.get(name)
-        if kind is None or kind.partition("(")[0] not in _FEATURES:
-            fix = schema.nearest(name) if kind is None else "Make a number of it: with_columns(hour='hour(at)')."
-            got = repr(name) if kind is None else f"{name} {kind}"
-            raise DefinitionError(
-                f"{where}, features", "columns of numbers, booleans or texts", got, fix, code="DEFINITION-022"
-            )
+    _check_features(features, () if target is None else (target,), schema, where)
     last = last_part(state.begun())
     method, type_ = _predicts(last, schema, target, where)
     taken = [name for name in (prediction, LEARNED) if name in schema or name.startswith("_")]
@@ -53,6 +48,55 @@ def learn(
     function = Learning(state, method, tuple(features), target, prediction, type_)
     process: dict[str, Any] = {"function": Process(function), "order": order, "on_error": on_error}
     return keyed._then(settings["uid"], keyed.stream.step, columns, **process)  # noqa: SLF001 - its other half
+
+
+def score(
+    keyed: KeyedStream,
+    versions: Stream[Any],
+    name: str,
+    features: tuple[str, ...],
+    prediction: str,
+    type_: object,
+    settings: dict[str, Any],
+) -> Stream[Any]:
+    """The stream of ``Connected.score``."""
+    where, schema = keyed.stream.at_step("score"), keyed.stream.schema
+    one_of(steps.OnError, settings["on_error"], "on_error", where)
+    _check_features(features, (), schema, where)
+    lacking = [column.name for column in contract_schema(ModelVersion).columns if column.name not in versions.schema]
+    if lacking:
+        fix = "connect(models.broadcast()), where models: Stream[ModelVersion] reads floodmark.models.source(...)."
+        raise DefinitionError(
+            where, "versions of models", f"a stream without {', '.join(lacking)}", fix, code="DEFINITION-124"
+        )
+    kind = type_ if isinstance(type_, str) else type_of(type_)
+    if kind is None or kind not in (*_FEATURES, "date", "timestamp"):
+        raise unfit_setting(where, f"type={type_!r}", "The type of the prediction is float, int, bool or str.")
+    new_columns(
+        [column for column in (prediction, VERSION) if column in schema or column.startswith("_")],
+        where,
+        f"new columns for the prediction and '{VERSION}'",
+        'prediction="expected_delay".',
+    )
+    parent, ports = tagged(keyed, versions, (), ("element", "broadcast"), where, last=True)
+    own = [schema[key] for key in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
+    columns = Schema((*own, Column(name=prediction, type=kind), Column(name=VERSION, type="bigint")))
+    process: dict[str, Any] = {"function": Process(Scoring(name, tuple(features), prediction, kind)), "ports": ports}
+    return keyed._then(settings["uid"], parent, columns, on_error=settings["on_error"], **process)  # noqa: SLF001 - its other half
+
+
+def _check_features(features: tuple[str, ...], others: tuple[str, ...], schema: Schema, where: str) -> None:
+    if not features or isinstance(features, str):
+        fix = 'features=("distance", "hour").'
+        raise DefinitionError(f"{where}, features", "columns", repr(features), fix, code="DEFINITION-056")
+    for name in (*features, *others):
+        kind = schema.types.get(name)
+        if kind is None or kind.partition("(")[0] not in _FEATURES:
+            fix = schema.nearest(name) if kind is None else "Make a number of it: with_columns(hour='hour(at)')."
+            got = repr(name) if kind is None else f"{name} {kind}"
+            raise DefinitionError(
+                f"{where}, features", "columns of numbers, booleans or texts", got, fix, code="DEFINITION-022"
+            )
 
 
 def _predicts(last: Any, schema: Schema, target: str | None, where: str) -> tuple[str, str]:

@@ -53,7 +53,7 @@ class Learning(StatefulFunction):
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:  # noqa: ARG002 - the protocol's
         """The row with its prediction; then the model learns, if the target is known."""
         state, learned = (vars(self)[f"_state_{name}"] for name in (MODEL, LEARNED))
-        features = {name: _number(name, row[name]) for name in self.features}
+        features = {name: finite(name, row[name]) for name in self.features}
         target = None if self.target is None else _label(self.target, row[self.target])
         model, rows = state.get(), learned.get(0)
         made = getattr(model, self.method)(features)
@@ -72,8 +72,12 @@ class Learning(StatefulFunction):
         return float(made) if self.type == "double" and made is not None else made
 
 
-def _number(name: str, value: Any) -> Any:
-    """A feature: a finite number, a boolean or a text."""
+def finite(name: str, value: Any) -> Any:
+    """A feature: a finite number, a boolean or a text.
+
+    Raises:
+        ValueError: null, NaN or infinite.
+    """
     if value is None:
         msg = f"feature '{name}' is null; a model learns from values: fill it before, with_columns({name}='coalesce({name}, 0)')"
         raise ValueError(msg)

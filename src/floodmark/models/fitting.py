@@ -1,0 +1,200 @@
+"""Fitting: an estimator of scikit-learn over the rows of an interval of a table becomes the next version of a model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from floodmark.core.errors import DefinitionError, LifecycleError, SetupError, shown
+from floodmark.core.fingerprint import digest
+from floodmark.core.time import Interval, describe, from_ms, parse_instant
+from floodmark.lake.folder.locks import exclusive
+from floodmark.lake.folder.paths import Lake
+from floodmark.models.versions import Version, publish, versions
+from floodmark.spec.keyed.fitted import opened
+from floodmark.spec.values.schema import RETRACTION, ROW
+
+Instant = str | date | datetime | int
+Metrics = Mapping[str, Callable[[Sequence[Any], Sequence[Any]], float]]
+_LEAST = 2
+"""Rows that can be divided into those that train and those that measure."""
+
+
+def fit(  # noqa: PLR0913 - settings by name
+    lake: Lake,
+    name: str,
+    estimator: Any,
+    *,
+    table: str,
+    features: tuple[str, ...],
+    target: str,
+    interval: tuple[Instant, Instant],
+    valid_from: Instant | None = None,
+    metrics: Metrics | None = None,
+    test_share: float = 0.2,
+) -> Version:
+    """Fit an estimator to the rows of an interval of event time, measure it on the last of them, and publish it as the next version.
+
+    Args:
+        lake: whose table is read and whose model it becomes.
+        name: of the model; its versions are the rows of ``lake/models/NAME``.
+        estimator: of scikit-learn, not fitted; a clone of it is. A ``random_state`` makes the fit repeatable.
+        table: a log, ``logs/flights``, or an output of an operator, ``outputs/expected_delays``.
+        features: columns of numbers, booleans and texts; texts need an encoder in the estimator, which is given columns by their positions.
+        target: column that it learns; rows in which it or a feature is null or NaN are left out and counted in no number.
+        interval: event times, the end exclusive. Progress of the table must have passed its end.
+        valid_from: event time from which on it predicts; by default the end of the interval, so that it predicts no row it was fitted to.
+        metrics: name -> function of (values, predictions); by default R² of a regression, the accuracy of a classifier.
+        test_share: of the rows, the last ones by event time: the metrics are of these, and the published estimator is fitted to the others.
+
+    Returns:
+        The version. Fitting again the same rows in the same way returns the version that there is: a process that was killed is simply
+        begun again.
+
+    Raises:
+        DefinitionError: DEFINITION-444 no estimator, 445 settings out of range.
+        LifecycleError: LIFECYCLE-280 the interval may still change, 281 too few rows in it, 282 and 283 no such table or column,
+            284 rows that are revised.
+        SetupError: SETUP-130 scikit-learn or skops is not installed.
+        StateError: STATE-075 the estimator holds types of another package.
+    """
+    where = f"model '{name}'"
+    clone, dumps = _sklearn(where)
+    if isinstance(estimator, type) or not all(hasattr(estimator, one) for one in ("fit", "predict", "get_params")):
+        fix = "For example make_pipeline(StandardScaler(), Ridge()) of scikit-learn."
+        raise DefinitionError(
+            where, "an estimator that fits and predicts", shown(estimator), fix, code="DEFINITION-444"
+        )
+    if not name.isidentifier() or not 0 < test_share < 1:
+        fix = "A name has letters, digits and underscores; test_share lies between 0 and 1."
+        raise DefinitionError(where, "settings in range", f"{name!r}, {test_share}", fix, code="DEFINITION-445")
+    start, end = (parse_instant(one, where) for one in interval)
+    begins = end if valid_from is None else parse_instant(valid_from, where)
+    rows = _rows(lake, table, Interval(start=start, end=end), (*features, target), where)
+    split = round(rows.num_rows * (1 - test_share))
+    if not 0 < split < rows.num_rows:
+        fix = "Choose a longer interval; rows whose target or features are null do not count."
+        got = f"{rows.num_rows} in table '{table}'"
+        raise LifecycleError(
+            where, f"{_LEAST} rows or more in {Interval(start=start, end=end)}", got, fix, code="LIFECYCLE-281"
+        )
+    scores = metrics if metrics is not None else _default(estimator)
+    about = {"estimator": repr(estimator), "table": table, "features": features, "target": target, "valid": begins}
+    about |= {"interval": [start, end], "test": test_share, "metrics": sorted(scores), "release": _release(estimator)}
+    definition = digest(about | {"rows": _digest(rows)})
+    with exclusive(lake, "models", name, where, wait_seconds=600):
+        known = versions(lake, name)
+        same = next((one for one in known if one.definition == definition), None)
+        if same is not None:
+            return same
+        values, labels = _matrix(rows, features), rows[target].to_pylist()
+        fitted = clone(estimator).fit(values[:split], labels[:split])
+        made = fitted.predict(values[split:])
+        measured = {title: float(score(labels[split:], made)) for title, score in scores.items()}
+        data = dumps(fitted)
+        sha256 = hashlib.sha256(data).hexdigest()
+        opened(data, sha256, name)
+        return publish(
+            lake,
+            Version(
+                name=name,
+                version=len(known) + 1,
+                valid_from=begins,
+                interval=Interval(start=start, end=end),
+                rows=rows.num_rows,
+                features=features,
+                metrics=measured,
+                estimator=f"{type(estimator).__name__}, {_release(estimator)}",
+                definition=definition,
+                data=data,
+                sha256=sha256,
+            ),
+        )
+
+
+def _sklearn(where: str) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
+    try:
+        from sklearn.base import clone  # noqa: PLC0415 - likewise
+        from skops.io import dumps  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        fix = "Install them: pip install 'floodmark[models]'"
+        raise SetupError(where, "scikit-learn and skops", f"no module {error.name}", fix, code="SETUP-130") from error
+    return clone, dumps
+
+
+def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], where: str) -> pa.Table:
+    """The rows of an interval in order of event time, those that can be learned from; retracted ones are left out."""
+    path = f"{lake.root}/{table}"
+    if table.partition("/")[0] not in {"logs", "outputs"} or not DeltaTable.is_deltatable(path):
+        fix = "Name a log or an output that has rows: table='logs/flights', table='outputs/hourly'."
+        raise LifecycleError(where, "a table of the lake", repr(table), fix, code="LIFECYCLE-282")
+    rows = DeltaTable(path).to_pyarrow_table()
+    lacking = [name for name in columns if name not in rows.column_names]
+    if lacking:
+        fix = f"Columns: {', '.join(name for name in rows.column_names if not name.startswith('_'))}."
+        raise LifecycleError(where, f"columns of '{table}'", ", ".join(lacking), fix, code="LIFECYCLE-283")
+    passed = pc.max(rows["_watermark"]).as_py()
+    if passed is None or passed < interval.end - 1:
+        fix = "Choose an interval that is over, or wait until the watermark has passed its end: floodmark status"
+        got = "no progress" if passed is None else f"progress up to {describe(passed)}"
+        raise LifecycleError(where, f"all rows before {describe(interval.end)}", got, fix, code="LIFECYCLE-280")
+    start, end = (
+        pa.scalar(from_ms(one), rows.schema.field("_event_time").type) for one in (interval.start, interval.end)
+    )
+    within = pc.and_(pc.greater_equal(rows["_event_time"], start), pc.less(rows["_event_time"], end))
+    rows = rows.filter(pc.fill_null(within, fill_value=False)).sort_by(
+        [("_event_time", "ascending"), ("_sequence", "ascending")]
+    )
+    if pc.any(pc.equal(rows["_kind"], RETRACTION)).as_py():
+        fix = "Fit to its last values' operator without allowed lateness, or to a log."
+        raise LifecycleError(where, "rows that are final", f"revised rows in '{table}'", fix, code="LIFECYCLE-284")
+    rows = rows.filter(pc.equal(rows["_kind"], ROW)).select(list(columns))
+    return _known(rows)
+
+
+def _known(rows: pa.Table) -> pa.Table:
+    """Rows without null and NaN."""
+    for name in rows.column_names:
+        column = rows[name]
+        known = pc.is_valid(column)
+        if pa.types.is_floating(column.type):
+            known = pc.and_(known, pc.fill_null(pc.is_finite(column), fill_value=False))
+        rows = rows.filter(known)
+    return rows
+
+
+def _matrix(rows: pa.Table, features: tuple[str, ...]) -> list[list[Any]]:
+    columns = [rows[name].to_pylist() for name in features]
+    return [list(values) for values in zip(*columns, strict=True)]
+
+
+def _digest(rows: pa.Table) -> str:
+    """Of the rows themselves: one row more, or other values, are another fit."""
+    whole = hashlib.sha256()
+    for name in rows.column_names:
+        whole.update(repr(rows[name].to_pylist()).encode())
+    return whole.hexdigest()
+
+
+def _default(estimator: Any) -> Metrics:
+    from sklearn.base import is_classifier  # noqa: PLC0415 - an extra
+    from sklearn.metrics import accuracy_score, r2_score  # noqa: PLC0415 - likewise
+
+    return {"accuracy": accuracy_score} if is_classifier(estimator) else {"r2": r2_score}
+
+
+def _release(estimator: Any) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
+    name = type(estimator).__module__.partition(".")[0]
+    package = {"sklearn": "scikit-learn"}.get(name, name)
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:  # a class of the user's
+        return package
