@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from floodmark.core.errors import ConnectorError
-from floodmark.deliveries.sink import Away, Changes, Sink
+from floodmark.deliveries.sink import Away, CommitSink
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.replicas.replication import AWAY, Replication, reaching
 from floodmark.lake.replicas.shipping import Shipment
@@ -16,7 +16,7 @@ from floodmark.spec.assets.to_lake import ToLake
 
 
 @dataclass(slots=True)
-class LakeSink(Sink):
+class LakeSink(CommitSink):
     """Replicates the log of a source, or all outputs of an operator.
 
     Args:
@@ -24,23 +24,16 @@ class LakeSink(Sink):
         route: the delivery.
     """
 
-    ships = True
-    remembers = True
-
     settings: ToLake
     route: Route
     _replication: Replication | None = field(default=None, init=False)
 
     def prepare(self) -> None:
-        """As ``Sink``: the next shipment looks at the other lake again."""
+        """As ``CommitSink``: the next shipment looks at the other lake again."""
         self._replication = None
 
-    def deliver(self, changes: Changes, number: int) -> None:
-        """As ``Sink``: not called, as commits are shipped."""
-        raise NotImplementedError
-
     def ship(self, lake: Lake, stop: threading.Event) -> Iterator[Shipment]:
-        """As ``Sink``. The first shipment has no commit, and says what the other lake has. A lake that is the home of the tables gets nothing."""
+        """As ``CommitSink``. The first shipment has no commit, and says what the other lake has. A lake that is the home of the tables gets nothing."""
         shipments = list[Shipment]()
         try:
             if self._replication is None:

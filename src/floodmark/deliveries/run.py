@@ -13,7 +13,7 @@ from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import describe
 from floodmark.deliveries.follow import Log
-from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
+from floodmark.deliveries.sink import Altered, Away, Change, Changes, CommitSink, Sink
 from floodmark.lake.folder import locks
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import delivered
@@ -82,7 +82,7 @@ class _Run:
     stop: threading.Event
     on_delivery: Callable[[Delivery], None]
     on_wait: Callable[[str], None]
-    sink: Sink
+    sink: Sink | CommitSink
     log: Log
     at: Delivered | None = None
     _told: str = ""

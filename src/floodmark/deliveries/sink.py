@@ -71,8 +71,6 @@ class Sink(ABC):
     """Whether the sink, though it remembers, may lose the position after a while; all results are then delivered anew, over what is there."""
     commit_by_commit: ClassVar[bool] = False
     """Whether each delivery has the changes of one commit of the output only."""
-    ships: ClassVar[bool] = False
-    """Whether the sink takes the commits of the table as they are, by ``ship``, and no changes of results."""
 
     @property
     def takes_deletes(self) -> bool:
@@ -111,8 +109,20 @@ class Sink(ABC):
             ConnectorError: it does not take these changes.
         """
 
+    def close(self) -> None:  # noqa: B027 - not all sinks hold something
+        """Let go of connections."""
+
+
+class CommitSink(ABC):
+    """Takes the commits of a table as they are, and remembers how far it is."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """As ``Sink.prepare``."""
+
+    @abstractmethod
     def ship(self, lake: Lake, stop: threading.Event) -> Iterator[Shipment]:
-        """Take commits as they are, of a sink that ``ships``: those that it lacks now.
+        """Take those commits that it lacks now.
 
         Args:
             lake: of the table.
@@ -122,7 +132,6 @@ class Sink(ABC):
             Away: the sink cannot be reached, or has no room.
             FloodmarkError: it does not take these commits.
         """
-        raise NotImplementedError(type(self).__name__)
 
     def close(self) -> None:  # noqa: B027 - not all sinks hold something
         """Let go of connections."""

@@ -15,7 +15,7 @@ from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.implementation import implementation_of
 
 if TYPE_CHECKING:
-    from floodmark.deliveries.sink import Sink
+    from floodmark.deliveries.sink import CommitSink, Sink
 
 Guarantee = Literal["transaction", "key", "append"]
 """What a sink can do. ``transaction``: changes and position are stored together, so that each change takes effect once. ``key``: each change names its
@@ -73,7 +73,7 @@ class Delivery:
         """
         return self
 
-    def sink(self, route: Route) -> Sink:
+    def sink(self, route: Route) -> Sink | CommitSink:
         """The sink of these settings.
 
         Raises:
@@ -84,7 +84,7 @@ class Delivery:
             kind = type(self).__name__
             fix = f'Write {kind}.sink(self, route), or {kind}.implementation = "module:callable".'
             raise DefinitionError(f"delivery '{route.name}'", f"a sink of {kind}", "none", fix, code="DEFINITION-330")
-        sink: Sink = implementation(self, route)
+        sink: Sink | CommitSink = implementation(self, route)
         return sink
 
     def check(self, output: Output, where: str) -> None:
