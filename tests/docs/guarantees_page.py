@@ -28,7 +28,7 @@ from floodmark import (
     ToSql,
     ToWebhook,
 )
-from floodmark.deliveries.sink import Sink
+from floodmark.deliveries.sink import CommitSink, Sink
 from floodmark.spec.assets.delivery import Guarantee, routes
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.debezium import Debezium
@@ -181,19 +181,21 @@ def _deliveries() -> list[str]:
 def _delivery(delivery: Delivery, operator: Operator) -> list[str]:
     (route,) = routes(operator, [delivery], "guarantees")
     sink = delivery.sink(route)
-    place = "where it delivers to" if sink.remembers else "in the lake, behind the changes"
+    remembers = isinstance(sink, CommitSink) or sink.remembers
+    forgets = isinstance(sink, Sink) and sink.forgets
+    place = "where it delivers to" if remembers else "in the lake, behind the changes"
     return [
         EFFECTS[delivery.guarantee],
         _has(sink),
         "updated or deleted" if delivery.retracts else "is refused when it is defined (DEFINITION-331)",
-        f"{place}, and in the lake where that forgets it" if sink.remembers and sink.forgets else place,
+        f"{place}, and in the lake where that forgets it" if remembers and forgets else place,
         "the changes after the first start" if delivery.from_now else "all results",
         "is delivered as the difference" if delivery.revocable else "is told as further changes",
     ]
 
 
-def _has(sink: Sink) -> str:
-    if sink.ships:
+def _has(sink: Sink | CommitSink) -> str:
+    if isinstance(sink, CommitSink):
         return "the commits that are there, as they are"
     return "one commit" if sink.commit_by_commit else "the commits that are there, each result once"
 

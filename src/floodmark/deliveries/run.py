@@ -131,10 +131,7 @@ class _Run:
 
     def _begin(self) -> None:
         self.sink.prepare()
-        noted = delivered.delivered(self.lake, self.route.name)
-        self.at = self.sink.position() if self.sink.remembers and not self.sink.ships else noted
-        if noted is not None and (self.sink.lost or (self.at is None and self.sink.forgets)):
-            self.at = replace(noted, table="")
+        self.at = self._reached()
         if self.at is None and self.route.delivery.from_now:
             self.at = self.log.now()
         if self.at is not None and self.at.lake not in {"", self.lake.root}:
@@ -147,21 +144,31 @@ class _Run:
                 where, f"a sink that lake {self.lake.root} delivers to", got, fix, code="LIFECYCLE-241"
             )
 
+    def _reached(self) -> Delivered | None:
+        """The position behind what the sink has."""
+        noted = delivered.delivered(self.lake, self.route.name)
+        if isinstance(self.sink, CommitSink):
+            return noted
+        at = self.sink.position() if self.sink.remembers else noted
+        is_gone = self.sink.lost or (at is None and self.sink.forgets)
+        return replace(noted, table="") if noted is not None and is_gone else at
+
     def _deliver_next(self) -> bool:
         """Deliver the next changes, if there are any. Returns False if there are none yet."""
-        if self.sink.ships:
-            return self._ship_next()
+        sink = self.sink
+        if isinstance(sink, CommitSink):
+            return self._ship_next(sink)
         begun = time.monotonic()
-        changes = self._changes()
+        changes = self._changes(sink)
         if changes is None:
             self._note(self.log.passed(self.at))
             return False
-        if not self.sink.remembers:
+        if not sink.remembers:
             delivered.plan(self.lake, self.route.name, changes.position)
         counted = _Counted(changes.batches)
         crash.point("delivery.before_rows")
         try:
-            self.sink.deliver(replace(changes, batches=iter(counted)), changes.position.number)
+            sink.deliver(replace(changes, batches=iter(counted)), changes.position.number)
         except FileNotFoundError:  # removed by another program since it was found
             if changes.whole:
                 raise
@@ -185,10 +192,10 @@ class _Run:
         )
         return True
 
-    def _ship_next(self) -> bool:
+    def _ship_next(self, sink: CommitSink) -> bool:
         """Ship the next commits as they are, if there are any. Returns False if there are none yet."""
         begun, shipped = time.monotonic(), False
-        for shipment in self.sink.ship(self.lake, self.stop):
+        for shipment in sink.ship(self.lake, self.stop):
             at = self.at or Delivered()
             if shipment.first > shipment.version:
                 if at.version < shipment.version:  # a delivery was killed before its note
@@ -224,8 +231,8 @@ class _Run:
             )
         return shipped
 
-    def _changes(self) -> Changes | None:
-        planned = None if self.sink.remembers else delivered.planned(self.lake, self.route.name)
+    def _changes(self, sink: Sink) -> Changes | None:
+        planned = None if sink.remembers else delivered.planned(self.lake, self.route.name)
         done = -1 if self.at is None else self.at.number
         if planned is not None and planned.number != done + 1:
             planned = None
@@ -279,6 +286,7 @@ def deliver(
         Scratch() as scratch,
         closing(route.delivery.sink(route)) as sink,
     ):
-        log = Log(route, lake, scratch, sink.commit_by_commit, sink.takes_deletes)
+        takes = (sink.commit_by_commit, sink.takes_deletes) if isinstance(sink, Sink) else ()
+        log = Log(route, lake, scratch, *takes)
         run = _Run(route, lake, stop or threading.Event(), on_delivery, on_wait, sink, log)
         return run.run(until_caught_up=until_caught_up)
