@@ -1,0 +1,51 @@
+"""The first screen of README.md: what it says first, the picture, the versions."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from . import first_picture
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PICTURE = ROOT / "docs" / "images" / "one_definition.svg"
+WIDEST = 480
+"""Pixels of a picture that a telephone shows without making its text too small to read."""
+
+
+def test_the_first_sentences_name_what_it_stands_on_and_that_java_is_not_needed() -> None:
+    first = README.split("\n\n")[1].replace("\n", " ")
+    sentence, second = first.split("** ", 1)
+    assert all(name in sentence for name in ("Spark", "Delta", "Dagster", "batch", "stream"))
+    assert "no Java" in second
+
+
+def test_the_versions_are_those_that_are_installed_and_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = "\n".join(one for names in project["optional-dependencies"].values() for one in names)
+    pinned = dict(re.findall(r"^([a-z-]+)==(\d+\.\d+)", extras, re.MULTILINE))
+    line = next(line for line in README.splitlines() if line.startswith("Python 3."))
+    shown = f"Spark {pinned['pyspark']} · Delta {pinned['delta-spark']} · Dagster {pinned['dagster']} · [{project['license']}]"
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer · {shown}" in line
+
+
+def test_the_picture_is_that_of_a_run() -> None:
+    assert PICTURE.read_text("utf-8") == first_picture.picture(), (
+        "run: python tests/docs/first_picture.py > docs/images/one_definition.svg"
+    )
+
+
+def test_the_picture_is_readable_in_dark_mode_on_a_telephone_and_needs_nothing_else() -> None:
+    text = PICTURE.read_text("utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert int(re.findall(r'viewBox="0 0 (\d+)', text)[0]) <= WIDEST
+    assert not re.findall(r"href|url\(|@import", text)
+    assert README.index("one_definition.svg") < README.index("```")
+
+
+def test_each_page_is_in_the_list_of_the_first_one() -> None:
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    named = set(re.findall(r"\]\((docs/[\w/]+\.md)", README))
+    assert pages - named <= {"docs/rooms.md"}
