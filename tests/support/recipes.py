@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from console_pages import Block, Reader, blocks
 
-HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+HEADING = re.compile(r"^##+ (.+)$", re.MULTILINE)
 
 
 def sections(page: Path) -> dict[str, list[Block]]:
