@@ -70,6 +70,7 @@ from floodmark.spec.windowing.aggregates import (
     top_n,
 )
 from floodmark.spec.windowing.evictors import KeepLast, KeepNear, KeepWithin
+from floodmark.spec.windowing.frames import dense_rank, lag, rank, row_number
 from floodmark.spec.windowing.partitions import Daily, Hourly
 from floodmark.spec.windowing.triggers import (
     AfterCount,
@@ -187,8 +188,10 @@ __all__ = [
     "collect",
     "count",
     "count_distinct",
+    "dense_rank",
     "distinct",
     "first",
+    "lag",
     "last",
     "max",
     "max_by",
@@ -199,6 +202,8 @@ __all__ = [
     "no_skip",
     "operator",
     "operator_asset",
+    "rank",
+    "row_number",
     "skip_past_last_event",
     "skip_to_first",
     "skip_to_last",

@@ -77,6 +77,14 @@ QUERIES = {
         "SELECT origin, flight, temp FROM flights AS f LEFT JOIN weather FOR SYSTEM_TIME AS OF f.scheduled AS w USING (origin)",
         "SELECT f.origin, flight, temp FROM flights AS f ASOF LEFT JOIN weather AS w ON f.origin = w.origin AND f.scheduled >= w.observed",
     ),
+    "over rows": (
+        """SELECT flight, SUM(delay) OVER w AS total, AVG(delay) OVER (w RANGE INTERVAL '1' HOUR PRECEDING) AS mean, LAG(flight, 2, -1) OVER w AS before,
+                  COUNT(DISTINCT tail) OVER (PARTITION BY origin ORDER BY scheduled ROWS 10 PRECEDING) AS tails
+           FROM flights WINDOW w AS (PARTITION BY origin ORDER BY scheduled)""",
+        """SELECT flight, SUM(delay) OVER w, AVG(delay) OVER (PARTITION BY origin ORDER BY scheduled RANGE INTERVAL '1' HOUR PRECEDING),
+                  LAG(flight, 2, -1) OVER v, COUNT(DISTINCT tail) OVER (PARTITION BY origin ORDER BY scheduled, flight ROWS 10 PRECEDING)
+           FROM flights WINDOW w AS (PARTITION BY origin ORDER BY scheduled), v AS (PARTITION BY origin ORDER BY scheduled, flight)""",
+    ),
     "last of the hour if late": (
         """SELECT flight, origin, delay FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight DESC) AS rn
            FROM TUMBLE(flights, scheduled, '1 hour')) WHERE rn = 1 AND delay > 10""",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from floodmark.core.fingerprint import hex_of
 from floodmark.core.time import describe_span
+from floodmark.spec.windowing.frames import Frame
 
 Node = Mapping[str, Any]
 """A step, a window or an aggregate in its canonical form."""
@@ -57,6 +58,18 @@ def aggregate(form: Node) -> str:
     """``max_by(shop, cents)``."""
     arguments = [str(form[name]) for name in ("expression", "by", "n") if form.get(name) is not None]
     return f"{form['aggregate']}({', '.join(arguments)})"
+
+
+def over(measures: Sequence[Any]) -> str:
+    """``total=sum(price) of 10 rows before, previous=lag(price, 1)``."""
+    texts = []
+    for name, form, frame in measures:
+        if "position" in form:
+            arguments = [str(form[part]) for part in ("expression", "n", "default") if part in form]
+            texts.append(f"{name}={form['position']}({', '.join(arguments)})")
+        else:
+            texts.append(f"{name}={aggregate(form)} of {Frame(**frame).describe()}")
+    return ", ".join(texts)
 
 
 def window(form: Node) -> str:

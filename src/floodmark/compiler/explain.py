@@ -6,10 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from floodmark.compiler.describe import describe, pattern, row_pattern, selected, window
+from floodmark.compiler.describe import describe, over, pattern, row_pattern, selected, window
 from floodmark.core.time import describe_span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.keyed.over import Over
 from floodmark.spec.patterns.matching import PatternMatching
 from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.values.functions import Function
@@ -119,6 +120,8 @@ def _process(step: steps.KeyedProcess) -> list[str]:
         return _pattern(step, function)
     if isinstance(function, RowMatching):
         return _row_pattern(step, function)
+    if isinstance(function, Over):
+        return _over(step, function)
     lines = [f"  per {', '.join(step.keys)}{_order(step)}"]
     for name, state in {**function.states(), **function.broadcast_states()}.items():
         ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
@@ -149,6 +152,16 @@ def _row_pattern(step: steps.KeyedProcess, function: RowMatching) -> list[str]:
         f"  state: the rows at which the next match may begin, at most {function.most:,} of a key, searched again at each start"
     )
     return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
+
+
+def _over(step: steps.KeyedProcess, function: Over) -> list[str]:
+    form: Any = function.canonical()["settings"]
+    keys = ", ".join(step.keys) or "all rows together"
+    late = "to the late output" if function.late else "dropped and counted"
+    return [
+        f"  per {keys}{_order(step)}: {over(form['measures'])}; late rows are {late}",
+        f"  state: {function.held()}",
+    ]
 
 
 def _window(step: steps.WindowAggregate) -> list[str]:

@@ -8,8 +8,10 @@ from floodmark.spec.expressions.expression import expression
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.keyed.matching import Deduplicate, TemporalJoin, WindowJoin
+from floodmark.spec.keyed.over import Over
 from floodmark.spec.values.schema import TAG
 from floodmark.spec.windowing.aggregates import texts
+from floodmark.spec.windowing.frames import texts as texts_of
 
 Origins = frozenset[tuple[str, str]]
 """(table, column) for each column of an input."""
@@ -65,6 +67,10 @@ class _Walk:
                 return self._windowed(step)
             case steps.KeyedProcess() if isinstance(step.function.function, Deduplicate):
                 return self.columns(step.parent)
+            case steps.KeyedProcess() if isinstance(step.function.function, Over):
+                before, of = self.columns(step.parent), step.function.function
+                own = {m.name: _all(before[of.columns[text]] for text in texts_of(m.of)) for m in of.measures}
+                return {name: own.get(name) or before.get(name, frozenset()) for name in step.schema.names}
             case _:
                 return self._keyed(step)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from floodmark.compiler.describe import aggregate, pattern, row_pattern, selected, setting
+from floodmark.compiler.describe import aggregate, over, pattern, row_pattern, selected, setting
 from floodmark.compiler.paths import STATEFUL, Node
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
@@ -49,9 +49,9 @@ def stateful_changes(before: Node, after: Node, step: Stateful) -> Iterator[Chan
     if before["step"] == "process":
         assert isinstance(step, KeyedProcess)
         names = [side["function"].get("name") for side in (before, after)]
-        of_patterns = _PATTERNS.get(names[0]) if names[0] == names[1] else None
-        if of_patterns is not None:
-            yield from of_patterns(where, before["function"]["settings"], after["function"]["settings"])
+        of_own = _OWN.get(names[0]) if names[0] == names[1] else None
+        if of_own is not None:
+            yield from of_own(where, before["function"]["settings"], after["function"]["settings"])
         else:
             yield from _process(where, before["function"], after["function"], step.function.function)
     if before["step"] == "window_aggregate":
@@ -153,8 +153,16 @@ def _matched_again(before: Node, after: Node, otherwise: str) -> tuple[Verdict, 
     return "compatible state", otherwise
 
 
-_PATTERNS = {"pattern": _pattern, "row_pattern": _row_pattern}
-"""Name of a function that matches rows -> differences of its settings."""
+def _over(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of results over rows: what is kept are the rows and accumulators of the old frames."""
+    if before["measures"] != after["measures"]:
+        otherwise = "What is kept of a key are the rows and accumulators of the old results: the new ones would begin with those."
+        texts = [f"over {over(side['measures'])}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
+
+
+_OWN = {"pattern": _pattern, "row_pattern": _row_pattern, "over": _over}
+"""Name of a function of floodmark's own -> differences of its settings."""
 
 
 def _timers(where: str, old: Node, new: Node) -> Iterator[Change]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from itertools import pairwise
 from typing import Any
@@ -108,6 +108,12 @@ class _Parser(SparkParser):
                 alias = None if table.args.get("alias") else self._parse_table_alias()
                 table.set("alias", alias or table.args.get("alias"))
         return table
+
+    def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
+        """An alias, which the words of EMIT are none of."""
+        if any(self._curr.text.upper() == words[0] and self._next.text.upper() == words[1] for words, _ in _EMITS):
+            return None
+        return super()._parse_table_alias(alias_tokens)
 
     def _with_alias(self, table: exp.Expr | None) -> exp.Expr | None:
         if isinstance(table, (WindowTable, RowPattern)) and not table.args.get("alias"):

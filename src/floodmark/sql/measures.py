@@ -10,6 +10,7 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.windowing import aggregates
 from floodmark.spec.windowing.aggregates import Builtin
+from floodmark.sql.dialect import SPAN
 from floodmark.sql.relation import Relation
 from floodmark.sql.text import Text
 from floodmark.sql.windows import function_name
@@ -107,7 +108,7 @@ class _Measure:
                 return aggregates.top_n(self._filtered(self._argument(value)), int(number.this))
             case "MEAN", [value]:
                 return aggregates.mean(self._filtered(self._argument(value)))
-        raise _unknown(self.text, node, self.text.of(node))
+        raise _unknown(self.text, node, self.text.of(node) if SPAN in node.meta else node.key.upper())
 
     def _filtered(self, value: str) -> str:
         return f"CASE WHEN {self.condition} THEN {value} END" if self.condition else value

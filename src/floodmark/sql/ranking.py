@@ -28,7 +28,7 @@ _WAYS = (
 def ranked_of(text: Text, name: str, node: exp.Window, relation: Relation) -> Ranked:
     """The numbering of a column of SELECT."""
     if not isinstance(node.this, exp.RowNumber) or node.args.get("spec") is not None:
-        fix = "Only ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) is there, of which the first is kept; aggregate over a window in GROUP BY."
+        fix = "Of ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) the first is kept; other results over rows are columns of a SELECT."
         raise unsayable(text, node, "OVER", fix)
     keys, windowed = [], False
     for part in node.args.get("partition_by") or ():

@@ -25,7 +25,6 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
         "A stream has no first rows that stay the first. Limit where the result is read, by floodmark sql.",
     ),
     "laterals": ("LATERAL", "A row becomes several in Python: flat_map(function, schema=...)."),
-    "windows": ("WINDOW", "Name no windows; write TUMBLE, HOP or SESSION in FROM or GROUP BY."),
     "sample": (
         "TABLESAMPLE",
         "A sample of a stream differs with every run; filter by a column, such as pmod(hash(id), 100) = 0.",
@@ -44,7 +43,9 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "operation_modifiers": ("a modifier of SELECT", "Take it out."),
     "kind": ("SELECT AS", "Name the columns that you want."),
 }
-_SELECT = frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify"})
+_SELECT = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify", "windows"}
+)
 _TABLE = frozenset({"this", "alias", "version", "joins"})
 _STATEMENTS: Mapping[type[exp.Expr], str] = {
     exp.Insert: "The result of an operator is the table of its name; write the SELECT alone.",
@@ -102,12 +103,12 @@ def check_clauses(text: Text, node: exp.Expr) -> None:
         raise unsayable(text, with_, "WITH RECURSIVE, a statement that reads its own result", fix)
 
 
-def check_expression(text: Text, node: exp.Expr) -> None:
-    """Refuse parts of an expression that need more than a row."""
+def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
+    """Refuse parts of an expression that need more than a row, except OVER where it may stand."""
     for part in node.walk():
-        if isinstance(part, exp.Window):
+        if isinstance(part, exp.Window) and not over:
             fix = (
-                "Aggregate over a window in GROUP BY, or take the first row per key: "
+                "Write it as a column of SELECT, and what reads it around that: "
                 "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) WHERE rn = 1."
             )
             raise unsayable(text, part, "OVER", fix)

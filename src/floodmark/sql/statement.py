@@ -18,6 +18,7 @@ from floodmark.sql.joins import Joiner, conjuncts
 from floodmark.sql.matches import matches
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
+from floodmark.sql.over import is_numbering, numbered, over_relation, overs
 from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
 from floodmark.sql.refusals import check_clauses, check_expression, check_joins, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
@@ -65,16 +66,13 @@ class Statement:
             raise DefinitionError(
                 self.text.at(self.tree), "a window that is aggregated", "rows of a window", fix, code="DEFINITION-384"
             )
-        if relation.ranked is not None:
-            fix = f"Keep the first of each: SELECT * FROM (...) WHERE {relation.ranked.name} = 1."
-            raise DefinitionError(
-                self.text.at(self.tree),
-                "the first row of each key",
-                "ROW_NUMBER of all rows",
-                fix,
-                code="DEFINITION-384",
-            )
-        return relation.stream
+        if relation.ranked is None:
+            return relation.stream
+        numbers = [name.name for name in relation.names] + [relation.ranked.name]
+        relation = numbered(self.text, self.tree, relation, self.options)
+        read = {name.name: name.text for name in relation.names}
+        columns: dict[str, Any] = {name: read[name] for name in numbers}
+        return relation.stream.select(**columns)
 
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
         """The rows of a SELECT or of a UNION ALL."""
@@ -119,6 +117,8 @@ class Statement:
             )
         relation, conditions = self._from(node, tables)
         where, rank = rank_of(text, conditions, relation, node.args.get("qualify"))
+        if rank is None:
+            relation = numbered(text, node, relation, self.options)
         emit = str(node.meta.get("emit", ""))
         if emit == FINAL and self.options.lateness not in {"0 s", ""}:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
@@ -132,15 +132,34 @@ class Statement:
             relation = ranked_rows(text, node, relation, rank, emit, self.options)
             relation = self._filtered(relation, node, where)
         items = list(self._items(node, relation))
-        aggregated = any(
-            is_aggregate(part) for _, value in items for part in value.walk() if not value.find(exp.Window)
-        )
+        aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return self._grouped(node, relation, items, emit, distinct=distinct)
         if emit == CHANGES and rank is None:
             raise unsayable(text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
+        over = [value for _, value in items if next(overs(value), None) is not None]
+        if over and not (len(over) == 1 and is_numbering(over[0])):
+            return self._over(node, relation, items)
         return self._projected(relation, items)
+
+    def _over(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
+        """The columns of SELECT over rows, some of them over the rows before each."""
+        computed = over_relation(self.text, node, relation, items, self.options)
+        for _, value in items:
+            check_expression(self.text, value, over=True)
+        columns = [(name, str(value.meta.get("whole") or computed.scalar(self.text, value))) for name, value in items]
+        self._check_names([name for name, _ in columns])
+        times = {name.text for name in relation.names if name.time}
+        stream = computed.relation.stream
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        return Relation(
+            stream=stream,
+            names=tuple(
+                Name(table="", name=name, column=name, text=itself(name), time=text in times) for name, text in columns
+            ),
+        )
 
     def _from(self, node: exp.Select, tables: Tables) -> tuple[Relation, list[exp.Expr]]:
         """The rows of FROM with its joins, and the conditions that WHERE still has to filter by."""
@@ -403,6 +422,14 @@ def _column_node(name: Name) -> exp.Column:
     if name.text:
         node.meta["whole"] = name.text
     return node
+
+
+def _grouping_parts(value: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of an expression, but for those of an OVER."""
+    if not isinstance(value, exp.Window):
+        yield value
+        for part in value.iter_expressions():
+            yield from _grouping_parts(part)
 
 
 def _alias(node: exp.Expr) -> str:

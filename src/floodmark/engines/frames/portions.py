@@ -184,7 +184,9 @@ def _largest(stage: PortionStage, error: StateTooLarge) -> str:
         return ""
     entries: Mapping[bytes, tuple[int, int, bytes]] = unpack(error.chunk)
     data = max((entry[2] for entry in entries.values()), key=len)
-    key = ", ".join(f"{name}={value!r}" for name, value in zip(stage.step.keys, unpack(data)[0], strict=True))
+    key = ", ".join(
+        f"{name}={value!r}" for name, value in zip(stage.step.keys, unpack(data)[0], strict=False)
+    )  # entries of parts have a number behind the key
     return f", {_mb(len(data))} of it of key ({key})"
 
 

@@ -107,6 +107,8 @@ class ProcessStage:
     """The interval whose rows are emitted; None for all of time. All rows are processed."""
     runner: list[Any] = field(default_factory=list, compare=False, repr=False)
     """The opened function: empty until a kernel opens it, in each process."""
+    recorded: bool = False
+    """Whether ``s`` is the same number for a row in every run: that of its landing."""
     whole_rows: ClassVar[bool] = True
 
     @property

@@ -112,6 +112,10 @@ class KeyedKernel(ABC):
         """Sort key of a row among rows of one event time; rows with equal keys are ordered by their values."""
         return ()
 
+    def _sequences(self, table: pa.Table) -> Sequence[int]:
+        """What orders rows of one event time and rank before their values; nothing by default."""
+        return [0] * table.num_rows
+
     # ---- one call per micro-batch
 
     def advance(
@@ -312,8 +316,8 @@ class KeyedKernel(ABC):
         instants = list(zip(times, inputs, table["t"].to_pylist(), strict=True))
         shared = Counter(instants)
         ranks = [  # compared where instants are equal alone
-            (*self._rank(row.get("row")), order_key(row)) if shared[instant] > 1 else ()
-            for row, instant in zip(rows, instants, strict=True)
+            (*self._rank(row.get("row")), sequence, order_key(row)) if shared[instant] > 1 else ()
+            for row, instant, sequence in zip(rows, instants, self._sequences(table), strict=True)
         ]
         order = sorted(range(table.num_rows), key=lambda i: (instants[i], ranks[i]))
         return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])

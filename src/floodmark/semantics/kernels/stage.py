@@ -5,6 +5,7 @@ from __future__ import annotations
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
+from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
@@ -29,6 +30,8 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
         case ProcessStage():
             if is_pattern(stage):
                 return PatternKernel(stage, store)
+            if is_over(stage):
+                return OverKernel(stage, store)
             return (DeduplicateKernel if is_deduplication(stage) else ProcessKernel)(stage, store)
         case JoinStage():
             return JoinKernel(stage, store)
@@ -45,7 +48,8 @@ def stage_of(operator: Operator) -> AnyStage | None:
         case None:
             return None
         case steps.KeyedProcess():
-            return ProcessStage(step, by_time)
+            recorded = len(operator.inputs) == 1 and operator.inputs[0].upstream is None
+            return ProcessStage(step, by_time, recorded=recorded)
         case steps.IntervalJoin():
             return JoinStage(step)
         case _ if step.columnar:

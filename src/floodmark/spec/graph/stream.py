@@ -19,6 +19,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.calls import call
 from floodmark.spec.graph.connected import Broadcast, Connected
 from floodmark.spec.graph.joins import Joins
+from floodmark.spec.graph.over import Overs
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.rows.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
 from floodmark.spec.rows.contract import Contract
@@ -230,6 +231,10 @@ class Stream(Builder, Generic[Row_co]):
         """This stream without a key, and the rows of ``rules.broadcast()``, as the two inputs of one function. See ``KeyedStream.connect``."""
         return KeyedStream(self, ()).connect(other)
 
+    def over(self, **settings: Any) -> Stream[Any]:
+        """Results of each row over all rows before it, without a key. See ``KeyedStream.over``."""
+        return KeyedStream(self, ()).over(**settings)
+
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """Aggregates over all rows so far. See ``KeyedStream.rolling``."""
         return KeyedStream(self, ()).rolling(uid=uid, **aggregates)
@@ -260,7 +265,7 @@ class Stream(Builder, Generic[Row_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStream(Joins):
+class KeyedStream(Joins, Overs):
     """A stream taken per key."""
 
     builds = '.key_by("column")'

@@ -1,0 +1,168 @@
+"""``over``: results of each row over the rows of its key before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import evolve
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import describe_span, span
+from floodmark.core.types import parse
+from floodmark.spec.expressions import itself, known_type
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.connected import Processes, keyed_stream
+from floodmark.spec.keyed.over import LATE, Measure, Over
+from floodmark.spec.keyed.process import Process
+from floodmark.spec.rows.checks import new_columns, one_of, unfit_setting
+from floodmark.spec.values.schema import Column, Schema
+from floodmark.spec.windowing.aggregates import Aggregate, result_type
+from floodmark.spec.windowing.frames import Frame, OverRow, Position, texts
+
+if TYPE_CHECKING:
+    from floodmark.spec.graph.stream import KeyedStream, Stream
+
+_PREFIX = "_over_"
+"""Begins the names of columns that hold expressions of measures."""
+
+
+class Overs(Processes):
+    """Results over rows; mixed into ``KeyedStream``."""
+
+    __slots__ = ()
+
+    def over(
+        self,
+        *,
+        rows: int | Literal["all"] | None = None,
+        within: str | timedelta | None = None,
+        late: steps.Late = "drop",
+        on_error: steps.OnError = "stop",
+        uid: str | None = None,
+        **measures: OverRow,
+    ) -> Stream[Any]:
+        """Each row with results over the rows of its key up to it, in order of event time; rows of one event time in the order in which they landed.
+
+        Example: ``bids.key_by("auction").over(rows=10, mean_price=mean("price"), before=lag("price"))``
+
+        Args:
+            rows: of that many rows before it and the row itself; ``"all"``: of all rows up to it.
+            within: of the rows whose event time is at most so far before its own, and of all rows of its own event time. Without ``rows`` and
+                ``within``: of all rows up to its event time.
+            late: what happens to late rows: ``"drop"`` counts them, ``"side_output"`` writes them to ``<operator>__late``.
+            on_error: what happens to a row for which an expression fails: as of ``filter``.
+            uid: names the state of this step; by default the operator's name.
+            measures: aggregates, and ``lag``, ``row_number``, ``rank``, ``dense_rank``.
+
+        Shape: the keys, the other columns, then one column per measure; a row for each row on time.
+        Time: a row is emitted once progress reaches its event time, with its own event time; its result is final. A late row has no place
+            among rows that were emitted already: it is in no result. Over outputs of operators and several inputs, rows of one event time come
+            in the order of their values, as the order in which they landed is not recorded.
+        State: the rows of the longest frame, in parts of which a micro-batch writes the newest; without ``rows`` and ``within`` an accumulator
+            per key, for ever. With ``within`` alone a key is freed so long after its last row.
+        Source: SQL:2003 window functions; Flink ``OVER`` for progress and late rows.
+
+        Raises:
+            DefinitionError: DEFINITION-040..043, 050, 055, 056.
+        """
+        keyed = keyed_stream(self)
+        where = keyed.stream.at_step("over")
+        frame = _frame(rows, within, where)
+        settings: dict[str, Any] = {"late": late, "on_error": on_error, "uid": uid}
+        return over_rows(keyed, [Measure(name, of, frame) for name, of in measures.items()], **settings)
+
+
+def over_rows(
+    keyed: KeyedStream,
+    measures: Sequence[Measure],
+    *,
+    late: steps.Late = "drop",
+    on_error: steps.OnError = "stop",
+    uid: str | None = None,
+) -> Stream[Any]:
+    """The stream of ``over``, each measure with a frame of its own."""
+    stream, where = keyed.stream, keyed.stream.at_step("over")
+    one_of(steps.Late, late, "late", where)
+    one_of(steps.OnError, on_error, "on_error", where)
+    if not measures:
+        fix = 'Write over(rows=10, mean_price=mean("price")).'
+        raise DefinitionError(where, "at least one measure", "none", fix, code="DEFINITION-056")
+    measures = [_plain(measure, stream.schema, f"{where}, column '{measure.name}'") for measure in measures]
+    names = [measure.name for measure in measures]
+    taken = [n for n in names if n in stream.schema or n.startswith("_") or names.count(n) > 1]
+    new_columns(dict.fromkeys(taken), where, "a new column name", "Give the measure another name.")
+    results = [Column(name=m.name, type=_type(m.of, stream.schema, f"{where}, column '{m.name}'")) for m in measures]
+    types = {
+        text: known_type(text, stream.schema, f"{where}, column '{m.name}'") for m in measures for text in texts(m.of)
+    }
+    parent, columns = _computed(stream, types, on_error)
+    schema = stream.schema
+    head, others = [schema[key] for key in keyed.keys], [c for c in schema.columns if c.name not in keyed.keys]
+    function = Over(tuple(measures), columns, types, late=late == "side_output")
+    sides = ((LATE, Schema((*head, *others))),) if function.late else ()
+    settings: dict[str, Any] = {"function": Process(function), "order": "event_time", "sides": sides}
+    return keyed._then(uid, parent, Schema((*head, *others, *results)), **settings)  # noqa: SLF001 - its other half
+
+
+def _computed(
+    stream: Stream[Any], types: Mapping[str, str], on_error: steps.OnError
+) -> tuple[steps.Step, dict[str, str]]:
+    """The step with a column for each expression that is no column; expression -> its column."""
+    columns = {text: name for text in types if (name := text.strip("`")) in stream.schema}
+    new = [text for text in types if text not in columns]
+    if not new:
+        return stream.step, columns
+    columns |= {text: f"{_PREFIX}{number}" for number, text in enumerate(new)}
+    expressions = (*((name, itself(name)) for name in stream.schema.names), *((columns[text], text) for text in new))
+    added = (Column(name=columns[text], type=types[text]) for text in new)
+    return steps.Project(stream.step, expressions, Schema((*stream.schema.columns, *added)), on_error), columns
+
+
+def _frame(rows: object, within: str | timedelta | None, where: str) -> Frame:
+    if rows is not None and within is not None:
+        fix = "Frames of both kinds are two steps: .over(rows=10, ...) and .over(within=...)."
+        raise unfit_setting(where, "both rows and within", fix)
+    if within is not None:
+        length = span(within, f"{where}, within")
+        if length < 0:
+            raise unfit_setting(
+                where, f"within={describe_span(length)}", 'within="1 hour" is the hour before each row.'
+            )
+        return Frame("range", length)
+    if rows is None or rows == "all":
+        return Frame("range" if rows is None else "rows")
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 0:
+        raise unfit_setting(where, f"rows={rows!r}", 'rows=10 is the row and 10 before it; rows="all" all up to it.')
+    return Frame("rows", rows)
+
+
+def _plain(measure: Measure, schema: Schema, where: str) -> Measure:
+    """The measure as it is told apart from others: positions know no frame, a whole number as default is of the type of its expression."""
+    of = measure.of
+    if not isinstance(of, Position):
+        return measure
+    if of.default is not None:
+        kind, default = (known_type(text, schema, where) for text in (of.expression or "", of.default))
+        if kind != default and parse(kind).is_numeric and parse(default).is_integer:
+            of = evolve(of, default=f"CAST({of.default} AS {kind})")
+    return Measure(measure.name, of, Frame())
+
+
+def _type(of: object, schema: Schema, where: str) -> str:
+    """The type of a measure's column."""
+    if not isinstance(of, Position):
+        if isinstance(of, Aggregate) or of is not None:
+            return result_type(of, schema, where)
+        raise unfit_setting(where, "None", 'Write total=sum("price").')
+    if of.function != "lag":
+        return "bigint"
+    kind = known_type(of.expression or "", schema, where)
+    if not isinstance(of.n, int) or of.n < 0:
+        raise unfit_setting(where, f"lag of {of.n!r} rows", 'lag("price", 1) is the price of the row before.')
+    default = None if of.default is None else known_type(of.default, schema, f"{where}, default")
+    if default not in {None, kind, "void"}:
+        fix = f'Write lag("{of.expression}", {of.n}, "CAST({of.default} AS {kind})").'
+        raise DefinitionError(where, f"a default of type {kind}", f"one of {default}", fix, code="DEFINITION-041")
+    return kind

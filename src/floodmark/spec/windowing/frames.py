@@ -1,0 +1,80 @@
+"""Frames: the rows before each row that a result over it is of; and results of a row's position among them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from floodmark.core.fingerprint import OMITTED, Declared, renamed
+from floodmark.core.time import describe_span
+from floodmark.spec.windowing.aggregates import AnyAggregate
+
+Unit = Literal["rows", "range"]
+
+
+@frozen
+class Frame(Declared):
+    """The rows of a key up to a row, in order of event time.
+
+    Args:
+        unit: ``"rows"`` counts rows; ``"range"`` goes by event time, so that rows of one event time have one result.
+        preceding: rows before the row, or ms before its event time, both inclusive; None for all rows.
+    """
+
+    unit: Unit = "range"
+    preceding: int | None = None
+
+    def describe(self) -> str:
+        """For people."""
+        if self.preceding is None:
+            return "all rows so far" if self.unit == "rows" else "all rows up to its event time"
+        return f"{self.preceding} rows before" if self.unit == "rows" else describe_span(self.preceding)
+
+
+@frozen
+class Position(Declared):
+    """A result that a row has by its position: ``row_number``, ``rank``, ``dense_rank``, ``lag``.
+
+    Args:
+        function: name.
+        expression: of ``lag``.
+        n: rows before, of ``lag``.
+        default: expression over the row itself, where there are not so many rows before it.
+    """
+
+    function: str = field(metadata=renamed("position"))
+    expression: str | None = field(default=None, metadata=OMITTED)
+    n: int = field(default=1, metadata=OMITTED)
+    default: str | None = field(default=None, metadata=OMITTED)
+
+
+def row_number() -> Position:
+    """1 for the first row of a key in order of event time, 2 for the next. ``bigint``."""
+    return Position("row_number")
+
+
+def rank() -> Position:
+    """1 and the number of rows of the key with an earlier event time. ``bigint``."""
+    return Position("rank")
+
+
+def dense_rank() -> Position:
+    """1 and the number of earlier event times of the key. ``bigint``."""
+    return Position("dense_rank")
+
+
+def lag(expression: str, n: int = 1, default: str | None = None) -> Position:
+    """``expression`` of the n-th row of the key before this one; ``default`` of this row where there is none. Type of the expression."""
+    return Position("lag", expression, n, default)
+
+
+OverRow = AnyAggregate | Position
+"""What ``over`` computes for a row."""
+
+
+def texts(measure: OverRow) -> tuple[str, ...]:
+    """The Spark SQL expressions of a measure, each once."""
+    parts: list[Any] = [measure.expression]
+    parts += [measure.default] if isinstance(measure, Position) else [getattr(measure, "by", None)]
+    return tuple(dict.fromkeys(text for text in parts if text))

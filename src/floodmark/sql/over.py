@@ -1,0 +1,218 @@
+"""OVER: results of each row over the rows of its key before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import span
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.over import over_rows
+from floodmark.spec.graph.stream import KeyedStream, Stream
+from floodmark.spec.keyed.over import Measure
+from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, rank, row_number
+from floodmark.sql.dialect import SPAN
+from floodmark.sql.grouping import Item
+from floodmark.sql.measures import is_aggregate, measure
+from floodmark.sql.options import Options
+from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.relation import EVENT_TIME, Name, Relation
+from floodmark.sql.text import Text, derived_name, new_name
+from floodmark.sql.windows import length
+
+_POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
+_OTHERS = (exp.Ntile, exp.NthValue, exp.CumeDist, exp.PercentRank)
+_CURRENT = "CURRENT ROW"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A relation with results over its rows.
+
+    Args:
+        relation: with a column for each of them.
+        columns: text of the OVER -> its column.
+    """
+
+    relation: Relation
+    columns: dict[str, str]
+
+    def scalar(self, text: Text, node: exp.Expr) -> str:
+        """The text of an expression over the columns of the stream, checked."""
+        read = self.relation.read(text)
+
+        def replacement(part: exp.Expr) -> str | None:
+            return itself(self.columns[text.of(part)]) if isinstance(part, exp.Window) else read(part)
+
+        return self.relation.scalar(text, node, replacement)
+
+
+def overs(node: exp.Expr) -> Iterator[exp.Window]:
+    """Every OVER in an expression."""
+    yield from node.find_all(exp.Window)
+
+
+def is_numbering(node: exp.Expr) -> bool:
+    """Whether an expression is ROW_NUMBER over rows, of which the statement around it may take the first ones."""
+    plain = isinstance(node, exp.Window) and not node.args.get("spec") and not node.args.get("alias")
+    return plain and isinstance(node.this, exp.RowNumber)
+
+
+def named(select: exp.Select, node: exp.Window) -> exp.Window:
+    """An OVER with what WINDOW says of its name."""
+    alias = node.args.get("alias")
+    if alias is None:
+        return node
+    for window in select.args.get("windows") or ():
+        if window.this.name.lower() == alias.name.lower():
+            own = {name: node.args.get(name) or window.args.get(name) for name in ("partition_by", "order", "spec")}
+            whole = exp.Window(this=node.this, **{name: value for name, value in own.items() if value})
+            whole.meta.update(node.meta)
+            return whole
+    return node
+
+
+def over_relation(text: Text, select: exp.Select, relation: Relation, items: list[Item], options: Options) -> Computed:
+    """The rows of a SELECT with a column for each OVER in its columns.
+
+    Raises:
+        DefinitionError: DEFINITION-382, another order or frame than a stream has.
+    """
+    if relation.windowed is not None:
+        fix = "Leave the window out, or aggregate over it: GROUP BY window_start, window_end."
+        raise unsayable(text, select, "OVER the rows of windows", fix)
+    check_single(text, select, relation.stream, "OVER", next(iter(relation.tables), ""))
+    columns, measures, first = dict[str, str](), list[Measure](), None
+    taken = [*relation.stream.schema.names, *(name for name, value in items if not isinstance(value, exp.Window))]
+    names = {text.of(value): name for name, value in reversed(items) if isinstance(value, exp.Window)}
+    for written in (node for _, value in items for node in overs(value)):
+        key = text.of(written)
+        if key in columns:
+            continue
+        node = named(select, written)
+        divided = _division(text, node, relation)
+        if first is not None and divided != first:
+            fix = "Write the same PARTITION BY and ORDER BY in each OVER; results by other keys are those of a second operator."
+            raise unsayable(text, written, "OVER with another PARTITION BY", fix)
+        first = divided
+        columns[key] = new_name(names.get(key) or derived_name(key), [*taken, *columns.values()])
+        measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node)))
+    assert first is not None
+    keyed = partitioned(relation.stream, dict(first))
+    stream = over_rows(keyed, measures, late=options.late, on_error=options.on_error)
+    return Computed(replace(relation, stream=stream), columns)
+
+
+def partitioned(stream: Stream[Any], keys: dict[str, str]) -> KeyedStream:
+    """(stream, column -> expression) -> the stream by these keys."""
+    new: dict[str, Any] = {name: text for name, text in keys.items() if text != itself(name)}
+    stream = stream.with_columns(**new) if new else stream
+    return stream.key_by(*keys) if keys else KeyedStream(stream, ())
+
+
+def partition_of(text: Text, node: exp.Window, relation: Relation) -> tuple[tuple[str, str], ...]:
+    """PARTITION BY: (column of the stream, its expression)."""
+    keys: dict[str, str] = {}
+    for part in node.args.get("partition_by") or ():
+        rendered = relation.scalar(text, part)
+        column = rendered.strip("`")
+        if rendered != itself(column) or column not in relation.stream.schema:
+            column = new_name(f"{derived_name(rendered)}_key", relation.stream.schema.names, "key")
+        keys[column] = rendered
+    return tuple(keys.items())
+
+
+def _division(text: Text, node: exp.Window, relation: Relation) -> tuple[tuple[str, str], ...]:
+    """The keys of an OVER in order of event time."""
+    order = node.args.get("order")
+    by = order.expressions if order is not None else []
+    time = next((name.name for name in relation.names if name.time), EVENT_TIME)
+    fix = (
+        f"Rows come in order of event time: ORDER BY {time}. By another order results of earlier rows would change: "
+        "take the first n, by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n."
+    )
+    if len(by) != 1:
+        raise unsayable(text, node, "OVER without ORDER BY one column", fix)
+    column = by[0].this
+    timed = isinstance(column, exp.Column) and (
+        column.name.lower() == EVENT_TIME or _is_time(relation.find(text, column))
+    )
+    if not timed or by[0].args.get("desc"):
+        raise unsayable(text, by[0], "OVER in another order than that of event time", fix)
+    return partition_of(text, node, relation)
+
+
+def _is_time(located: Any) -> bool:
+    return located is not None and located[0].time
+
+
+def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
+    inner = node.this
+    if type(inner) in _POSITIONS:
+        return _POSITIONS[type(inner)]()
+    if isinstance(inner, exp.Lag):
+        offset, default = inner.args.get("offset"), inner.args.get("default")
+        if offset is not None and not (isinstance(offset, exp.Literal) and offset.is_int):
+            raise unsayable(text, node, "LAG by another number than a whole one", "Write LAG(x, 2).")
+        value = None if default is None else _default(text, default, relation)
+        return lag(relation.scalar(text, inner.this), int(offset.this) if offset is not None else 1, value)
+    if isinstance(inner, exp.Lead):
+        fix = "A row would wait for one that may never come. Order the other way round: the row before is LAG(x)."
+        raise unsayable(text, node, "LEAD", fix)
+    if not is_aggregate(inner) or isinstance(inner, _OTHERS):
+        fix = "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, LAG, FIRST_VALUE and LAST_VALUE."
+        raise unsayable(text, node, f"{inner.key.upper()} over rows", fix)
+    return measure(text, inner, relation)
+
+
+def _default(text: Text, node: exp.Expr, relation: Relation) -> str:
+    """The text of an argument; sqlglot writes no place down for a literal alone."""
+    return relation.scalar(text, node) if SPAN in node.meta else node.sql("spark")
+
+
+def _frame(text: Text, node: exp.Window) -> Frame:
+    spec = node.args.get("spec")
+    if spec is None:
+        return Frame()
+    kind, start, side = spec.args.get("kind"), spec.args.get("start"), spec.args.get("start_side")
+    end = spec.args.get("end")
+    fix = "Frames end with the row: ROWS 10 PRECEDING, RANGE INTERVAL '1' HOUR PRECEDING, ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW."
+    if end not in {None, _CURRENT} or spec.args.get("exclude"):
+        raise unsayable(text, node, "a frame with rows behind or without the row", fix)
+    if kind not in {"ROWS", "RANGE"}:
+        raise unsayable(text, node, f"{kind} as a frame", fix)
+    if start == _CURRENT:
+        return Frame("rows", 0) if kind == "ROWS" else Frame("range", 0)
+    if side != "PRECEDING":
+        raise unsayable(text, node, "a frame that begins behind the row", fix)
+    if start == "UNBOUNDED":
+        return Frame("rows" if kind == "ROWS" else "range")
+    if kind == "ROWS":
+        if not isinstance(start, exp.Literal) or not start.is_int:
+            raise unsayable(text, node, "another number of rows than a whole one", fix)
+        return Frame("rows", int(start.this))
+    return Frame("range", span(length(text, start), text.at(node)))
+
+
+def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options) -> Relation:
+    """The rows of a relation with the numbering that it says, where no first rows are taken of it."""
+    ranked = relation.ranked
+    if ranked is None:
+        return relation
+    if not ranked.time or ranked.last or ranked.windowed or relation.windowed is not None:
+        fix = f"Keep the first of each: SELECT * FROM (...) WHERE {ranked.name} = 1; or number rows in order of event time."
+        raise DefinitionError(
+            text.at(node), "the first row of each key", "ROW_NUMBER of all rows", fix, code="DEFINITION-384"
+        )
+    check_single(text, node, relation.stream, "ROW_NUMBER", next(iter(relation.tables), ""))
+    stream = relation.stream
+    keyed = stream.key_by(*ranked.keys) if ranked.keys else KeyedStream(stream, ())
+    column = new_name(ranked.name, stream.schema.names)
+    stream = over_rows(keyed, [Measure(column, row_number(), Frame())], late=options.late, on_error=options.on_error)
+    table = next(iter(relation.tables), "")
+    number = Name(table=table, name=ranked.name, text=itself(column), column=column)
+    return replace(relation, stream=stream, ranked=None, names=(*relation.names, number))

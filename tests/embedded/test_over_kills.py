@@ -1,0 +1,27 @@
+"""Results over rows on the embedded engine: a stream that SIGKILL ends between its writes goes on to the bounded answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_tables import TABLES, entries_of, flights
+
+from floodmark import sql_operator
+from floodmark.spec.workspace import Settings
+from floodmark.testing.killed_proof import prove_by_killing
+
+STATEMENTS = {
+    "over": "SELECT flight, SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled ROWS 5 PRECEDING) AS total FROM flights",
+}
+
+
+@pytest.mark.feature("Q3")
+@pytest.mark.parametrize("case", STATEMENTS)
+def test_a_killed_stream_goes_on_to_the_bounded_answer(tmp_path: Path, case: str) -> None:
+    written = sql_operator(case, STATEMENTS[case], inputs=TABLES)
+    entries = entries_of(written, {"flights": flights(3, 80)})
+    proof = prove_by_killing("embedded", written, entries, str(tmp_path), Settings(lake=str(tmp_path)), seed=2)
+    assert proof.killed_at is not None
+    assert proof.results
+    assert proof.differences == ()
