@@ -193,7 +193,7 @@ SIZES = {"q0": 50, "q1": 50, "q2": 1, "q5": 17, "q7": 3, "q8": 7, "q10": 50, "q1
 REFUSED = {
     "q3": ("SELECT p.name, p.city, p.state, a.id FROM auction AS a JOIN person AS p ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('or', 'id', 'ca')", "DEFINITION-392"),
     "q4": ("SELECT category, AVG(final) AS mean FROM (SELECT MAX(b.price) AS final, a.category FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires GROUP BY a.id, a.category) AS q GROUP BY category EMIT CHANGES", "DEFINITION-392"),
-    "q6": ("SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY date_time ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean FROM (SELECT auction AS seller, price, date_time FROM bid) AS q", "DEFINITION-382"),
+    "q6": ("SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY date_time ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean FROM (SELECT auction AS seller, price, date_time FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price) AS rn FROM bid) AS r WHERE rn = 1) AS q", "DEFINITION-395"),
     "q9": ("SELECT a.id, b.price FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires", "DEFINITION-392"),
     "q19": ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank FROM bid) WHERE rank <= 10 EMIT CHANGES", "DEFINITION-382"),
     "q20": ("SELECT b.auction, b.bidder, b.price, a.category FROM bid AS b JOIN auction AS a ON b.auction = a.id WHERE a.category = 10", "DEFINITION-392"),
