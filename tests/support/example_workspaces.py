@@ -7,14 +7,19 @@ import itertools
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import shared
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator
 from floodmark.testing.embedded import EmbeddedCase
+from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
@@ -62,3 +67,47 @@ def by_key(rows: list[Row], key: str) -> Iterator[tuple[str, list[Row]]]:
     for row in sorted(rows, key=lambda row: row["at"]):
         rows_by_key[row[key]].append(row)
     yield from rows_by_key.items()
+
+
+def chained(operators: Sequence[Operator], rows: Mapping[str, list[Row]], folder: Path) -> list[dict[str, list[Row]]]:
+    """What a chain of operators writes, output by output: as streams that are stopped twice, and bounded.
+
+    Args:
+        operators: in the order in which they read each other.
+        rows: source -> its rows in order of arrival, at most ten minutes late.
+        folder: for two lakes.
+    """
+    logs, readers = logs_of(operators, rows)
+    stream, bounded = (Lake(str(folder / mode)) for mode in ("stream", "bounded"))
+    for part in range(3):
+        for name, log in logs.items():
+            cuts = [0, len(rows[name]) // 3, 2 * len(rows[name]) // 3, None]
+            land(stream, readers[name], log, cuts[part] or 0, cuts[part + 1], name=name)
+        for code in operators:
+            run_unbounded(shared(), code, stream, until_caught_up=True)
+    for name, log in logs.items():
+        land(bounded, readers[name], log, name=name)
+    for code in operators:
+        run_bounded(shared(), code, bounded, None)
+    return [written(operators, lake) for lake in (stream, bounded)]
+
+
+def logs_of(operators: Sequence[Operator], rows: Mapping[str, list[Row]]) -> tuple[dict[str, Log], dict[str, Operator]]:
+    """The ended logs of the sources of some operators, and an operator that reads each."""
+    logs, readers = dict[str, Log](), dict[str, Operator]()
+    for code in operators:
+        for given in code.inputs:
+            if given.upstream is None and given.name not in logs:
+                logs[given.name], readers[given.name] = Log(given.schema), code
+                logs[given.name].rows(rows[given.name], "at", 600_000)
+                logs[given.name].end()
+    return logs, readers
+
+
+def written(operators: Sequence[Operator], lake: Lake) -> dict[str, list[Row]]:
+    """Table -> its last rows, with the event time of each."""
+    tables = {}
+    for code in operators:
+        for name, table in outputs(lake, code).items():
+            tables[code.name + (f"__{name}" if name else "")] = final([table])
+    return tables
