@@ -12,6 +12,7 @@ from floodmark.core.time import span
 from floodmark.spec.expressions import check
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.learned import learn, score
+from floodmark.spec.graph.ruled import with_rules
 from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import DELETED, Deduplicate, History
 from floodmark.spec.keyed.process import (
@@ -117,6 +118,35 @@ class Connected(Builder):
             )
         settings: dict[str, Any] = {"uid": uid, "on_error": on_error}
         return score(self.left, self.right.stream, model, features, prediction, type, settings)
+
+    def with_rules(
+        self, key: str, *, deleted: str | None = None, prefix: str = "rule_", uid: str | None = None
+    ) -> Stream[Any]:
+        """Every row once per rule that is valid at its event time, with the rule's columns: the parameters of a pattern, or of a condition.
+
+        Example: ``readings.key_by("machine").connect(rules.broadcast()).with_rules("rule", deleted="NOT active", uid="rules")``, and then
+        ``.filter("kind = rule_kind").key_by("machine", "rule").pattern(begin("high").where("value > threshold").times(3).within("1 hour"))``
+
+        Args:
+            key: column of the rules by which a rule is one: a later row of the same value replaces it.
+            deleted: SQL condition over a rule's row: such a row ends the rule.
+            prefix: stands before names of the rules' columns that rows have, too.
+            uid: names the state of this step; give one where another stateful step follows.
+
+        Shape: the keys, the other columns, the columns of the rule. A row without a valid rule is dropped.
+        Time: rows and rules are taken in order of event time. A rule counts from its own event time on, inclusive; one that lands when progress has
+            passed it counts from that progress: a replay applies the same rule to the same row. State: the rules, once per key group.
+        Source: Flink, the broadcast state pattern.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 024, 050, 124.
+        """
+        if not isinstance(self.right, Broadcast):
+            where = self.left.stream.at_step("with_rules")
+            fix = "connect(rules.broadcast())."
+            got = describe_argument(self.right)
+            raise DefinitionError(where, "a broadcast stream of rules", got, fix, code="DEFINITION-124")
+        return with_rules(self.left, self.right.stream, key, deleted, prefix, uid)
 
 
 def processed(  # noqa: PLR0913 - settings by name
