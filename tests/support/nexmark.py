@@ -104,15 +104,15 @@ QUERIES: dict[str, tuple[list[str], str]] = {
     ),
     "q5": (
         [
-            """-- name: bids
-            SELECT auction, window_start, window_end, window_time, COUNT(*) AS num
-            FROM HOP(bid, date_time, INTERVAL '2' SECOND, INTERVAL '10' SECOND) GROUP BY auction, window_start, window_end""",
-            """-- name: hottest
-            SELECT window_start, window_end, window_time, MAX(num) AS num FROM TUMBLE(bids, window_time, INTERVAL '2' SECOND) GROUP BY window_start, window_end""",
-            """-- name: q5
-            SELECT b.auction, b.num FROM (SELECT * FROM TUMBLE((SELECT auction, num, window_time AS at FROM bids), at, '2 seconds')) AS b
-            JOIN (SELECT * FROM TUMBLE((SELECT num, window_time AS at FROM hottest), at, '2 seconds')) AS h
-            ON b.num = h.num AND b.window_start = h.window_start AND b.window_end = h.window_end""",
+            """SELECT b.auction, b.num FROM (
+                SELECT auction, COUNT(*) AS num, window_start AS starttime, window_end AS endtime
+                FROM TABLE(HOP(TABLE bid, DESCRIPTOR(date_time), INTERVAL '2' SECOND, INTERVAL '10' SECOND)) GROUP BY auction, window_start, window_end
+            ) AS b JOIN (
+                SELECT MAX(c.num) AS maxn, c.starttime, c.endtime FROM (
+                    SELECT COUNT(*) AS num, window_start AS starttime, window_end AS endtime
+                    FROM TABLE(HOP(TABLE bid, DESCRIPTOR(date_time), INTERVAL '2' SECOND, INTERVAL '10' SECOND)) GROUP BY auction, window_start, window_end
+                ) AS c GROUP BY c.starttime, c.endtime
+            ) AS m ON b.starttime = m.starttime AND b.endtime = m.endtime AND b.num >= m.maxn"""
         ],
         """WITH bids AS (SELECT auction, w, COUNT(*) AS num FROM bid, range(5) AS s(i),
              LATERAL (SELECT time_bucket(INTERVAL '2 seconds', date_time) - i * INTERVAL '2 seconds' AS w) GROUP BY ALL)

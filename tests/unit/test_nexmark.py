@@ -28,7 +28,7 @@ def operators(query: str, folder: Path) -> list[Operator]:
         (folder / f"{number}.sql").write_text(head + "\n".join(line.strip() for line in sql.splitlines()), "utf-8")
     models = vars(sql_operators(folder, **TABLES))  # type: ignore[arg-type]
     built = {value.name: value for value in models.values() if isinstance(value, Operator)}
-    return [built[name] for name in ("bids", "hottest", query) if name in built]
+    return [built[name] for name in (query,) if name in built]
 
 
 def answers(chain: list[Operator], data: dict[str, list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:

@@ -12,15 +12,15 @@ from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.aggregates import Builtin, count
-from floodmark.spec.windowing.windows import bounded_in_time
+from floodmark.spec.windowing.windows import Window, bounded_in_time
 from floodmark.sql.dialect import CHANGES, SPAN
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_single, unsayable
-from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.refusals import unsayable
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation, Windowed
 from floodmark.sql.sets import Keys, KeySets, combined, is_set, sets_of
 from floodmark.sql.text import Text, derived_name, new_name
-from floodmark.sql.windows import bound_of, is_window, of_group
+from floodmark.sql.windows import again, bound_of, bounds_again, is_window, of_group
 
 Item = tuple[str, exp.Expr]
 """Name of a column of a result, and its expression."""
@@ -34,7 +34,8 @@ class Grouped:
         stream: keys, bounds of the window, aggregates.
         known: expression over the rows before -> column of the stream.
         measures: aggregate -> column of the stream.
-        windowed: whether results have the bounds of a window.
+        bounds: bound of the window -> its text over the stream; empty for results without a window.
+        spans: the windows of which the rows are results.
         sets: of CUBE, ROLLUP and GROUPING SETS; None for one set of keys.
     """
 
@@ -43,7 +44,8 @@ class Grouped:
     stream: Stream[Any]
     known: dict[str, str]
     measures: dict[Builtin, str]
-    windowed: bool
+    bounds: dict[str, str]
+    spans: Window | None = None
     sets: KeySets | None = None
 
     def read(self, node: exp.Expr) -> str | None:
@@ -52,11 +54,9 @@ class Grouped:
             return itself(self.measures[measure(self.text, node, self.before)])
         if self.sets is not None and isinstance(node, (exp.Grouping, exp.GroupingId)):
             return self._set_of(node, self.sets)
-        bound = bound_of(node)
-        if not bound and isinstance(node, exp.Column) and node.name.lower() in BOUNDS and self.windowed:
-            bound = node.name.lower() if self.before.windowed is not None else ""
-        if bound and self.windowed:
-            return WINDOW_TIME if bound == BOUNDS[2] else bound
+        bound = bound_of(node) or (bound_in(self.text, node, self.before) if self.bounds else "")
+        if bound and self.bounds:
+            return self.bounds[bound]
         if SPAN not in node.meta and not isinstance(node, exp.Column):
             return None
         rendered = self.text.of(node, self.before.read(self.text)) if self._plain(node) else ""
@@ -107,7 +107,7 @@ class Grouping:
         group = select.args.get("group")
         self._check(group)
         self.relation, self.keys, self.sets = relation, list[exp.Expr](), list[list[Keys]]()
-        self.by_window = bool(select.args.get("distinct"))
+        self.by_window, self.by_results = bool(select.args.get("distinct")), False
         for node in [self._resolved(part) for part in (group.expressions if group else [])]:
             self._add(node)
 
@@ -139,15 +139,20 @@ class Grouping:
             self.by_window = True
         elif is_set(node):
             self.sets.append(sets_of(node))
-        elif isinstance(node, exp.Column) and node.name.lower() in BOUNDS and relation.windowed is not None:
-            self.by_window = True
+        elif isinstance(node, exp.Column) and bound_in(self.text, node, relation):
+            self.by_window, self.by_results = True, relation.windowed is None
         else:
             self.keys.append(node)
 
     def grouped(self, emit: str, options: Options) -> Grouped:
         """(what EMIT says, settings) -> the result."""
         relation, text = self.relation, self.text
-        windowed = relation.windowed
+        windowed, spans = relation.windowed, relation.windowed.window if relation.windowed is not None else None
+        bounds = dict(zip(BOUNDS, (*BOUNDS[:2], WINDOW_TIME), strict=True))
+        if self.by_results and relation.spans is not None:
+            window = again(relation.spans)
+            assert window is not None
+            windowed, spans, bounds = Windowed(window=window), relation.spans, bounds_again(relation.spans)
         if windowed is None and emit != CHANGES:
             fix = (
                 "Say over which time: GROUP BY window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)), or "
@@ -166,14 +171,13 @@ class Grouping:
         if windowed is not None and emit == CHANGES:
             fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
             raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
-        check_single(text, self.select, relation.stream, "an aggregate", next(iter(relation.tables), ""))
         key_sets = self._key_sets(relation) if self.sets else None
         stream, keys, known = self._keyed(relation) if key_sets is None else self._in_sets(relation, key_sets)
         measures = self._measures(relation, {*keys, *BOUNDS[:2]})
         named: dict[str, Any] = {name: aggregate for aggregate, name in measures.items()}
         if windowed is None:
             stream = stream.key_by(*keys).rolling(**named) if keys else stream.rolling(**named)
-            return Grouped(text, relation, stream, known, measures, windowed=False, sets=key_sets)
+            return Grouped(text, relation, stream, known, measures, {}, sets=key_sets)
         if windowed.partition and set(windowed.partition) != set(keys):
             fix = f"Write PARTITION BY {', '.join(keys)}, or leave it out: the columns of GROUP BY divide the sessions."
             got = f"PARTITION BY {', '.join(windowed.partition)}, GROUP BY {', '.join(keys)}"
@@ -183,7 +187,7 @@ class Grouping:
         settings: dict[str, Any] = (
             {"time": "processing"} if windowed.clocked else {"allowed_lateness": options.lateness}
         )
-        settings |= {"late": options.late, "on_error": options.on_error}
+        settings |= {"late": options.late_of(stream), "on_error": options.on_error}
         held = (
             stream.key_by(*keys).window(windowed.window, **settings)
             if keys
@@ -195,7 +199,8 @@ class Grouping:
             held.aggregate(**named),
             known,
             measures,
-            windowed=bounded_in_time(windowed.window),
+            bounds if bounded_in_time(windowed.window) else {},
+            spans,
             sets=key_sets,
         )
 
@@ -285,8 +290,29 @@ def _outermost(nodes: Iterable[exp.Expr]) -> Iterable[exp.Expr]:
             yield from _outermost(node.iter_expressions())
 
 
-def names_of(items: list[tuple[str, str]]) -> tuple[Name, ...]:
-    """The names of the columns of a SELECT behind a GROUP BY."""
+def bound_in(text: Text, node: exp.Expr, relation: Relation) -> str:
+    """The bound of the window of some rows that a column is: of a window that is not aggregated yet, or of windows whose results they are."""
+    if not isinstance(node, exp.Column):
+        return ""
+    if relation.windowed is not None:
+        return node.name.lower() if node.name.lower() in BOUNDS else ""
+    if relation.spans is None or again(relation.spans) is None:
+        return ""
+    located = relation.find(text, node)
+    return "" if located is None else located[0].bound
+
+
+def names_of(items: list[tuple[str, str]], bounds: dict[str, str]) -> tuple[Name, ...]:
+    """The names of the columns of a SELECT behind a GROUP BY, some of which are bounds of its window."""
+    of_text = {text: bound for bound, text in bounds.items()}
     return tuple(
-        Name(table="", name=name, column=name, text=itself(name), time=text == WINDOW_TIME) for name, text in items
+        Name(
+            table="",
+            name=name,
+            column=name,
+            text=itself(name),
+            time=of_text.get(text) == BOUNDS[2],
+            bound=of_text.get(text, ""),
+        )
+        for name, text in items
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -12,11 +13,12 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
+from floodmark.spec.windowing.windows import Window
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_expression, check_single, unsayable
-from floodmark.sql.relation import BOUNDS, Name, Relation
+from floodmark.sql.refusals import check_expression, unsayable
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
 from floodmark.sql.text import Text, new_name
-from floodmark.sql.windows import duration, length
+from floodmark.sql.windows import again, bounds_again, duration, length, rows_of
 
 _KINDS = {
     "": "inner",
@@ -43,6 +45,8 @@ class _Conditions:
     lower: timedelta | None = None
     upper: timedelta | None = None
     window: set[str] = field(default_factory=set)
+    wider: list[exp.Expr] = field(default_factory=list)
+    """Of times from which that of the row may lie away, so that the join's interval is wider than they say."""
     other: list[exp.Expr] = field(default_factory=list)
 
 
@@ -79,6 +83,8 @@ class Joiner:
         read: list[exp.Expr],
     ) -> None:
         self.text, self.node, self.left, self.right, self.read = text, node, left, right, read
+        self.both = replace(left, names=(*left.names, *right.names), separate=True)
+        self.left, self.right = left, right = self._by_window([*conjuncts(node.args.get("on")), *where])
         self.both = replace(left, names=(*left.names, *right.names), windowed=None, ranked=None, separate=True)
         self.kind = self._kind()
         self.version = node.this.args.get("version")
@@ -88,6 +94,21 @@ class Joiner:
         if self.kind == "inner":
             conditions, self.where = [*conditions, *self.where], []
         self.conditions = self._sorted(conditions)
+
+    def _by_window(self, conditions: Iterable[exp.Expr]) -> tuple[Relation, Relation]:
+        """Both sides; as rows of windows if they are results of the same windows, and a condition says that these are equal."""
+        left, right = self.left, self.right
+        window = None if left.spans is None or left.spans != right.spans else again(left.spans)
+        if window is None or left.windowed is not None or right.windowed is not None:
+            return left, right
+        for condition in conditions:
+            if not isinstance(condition, exp.EQ):
+                continue
+            sides = dict(self._side(part) for part in (condition.left, condition.right))
+            bounds = {"" if name is None else name.bound for name in sides.values()}
+            if sides.keys() == {"left", "right"} and len(bounds) == 1 and "" not in bounds:
+                return rows_of(left, window), rows_of(right, window)
+        return left, right
 
     def _kind(self) -> str:
         side, kind = self.node.side.upper(), self.node.kind.upper()
@@ -136,8 +157,8 @@ class Joiner:
         assert left is not None
         assert right is not None
         windows = self.left.windowed is not None and self.right.windowed is not None
-        if left.name in BOUNDS and right.name == left.name and windows and not left.text and not right.text:
-            known.window.add(left.name)
+        if left.bound and right.bound == left.bound and windows and not left.text and not right.text:
+            known.window.add(left.bound)
             return True
         used = {name.column for pair in known.keys for name in pair}
         if not left.column or not right.column or left.column in used or right.column in used:
@@ -160,15 +181,20 @@ class Joiner:
                 return False
             for part in parts:
                 _narrowed(known, part)
+            known.wider += [] if all(part[2] for part in parts if part is not None) else [node]
             return True
         bound = self._bound(node)
         if bound is None:
             return False
         _narrowed(known, bound)
+        known.wider += [] if bound[2] else [node]
         return True
 
-    def _bound(self, node: exp.Expr) -> tuple[str, timedelta] | None:
-        """``("lower" or "upper", bound of right - left)`` of a comparison of two event times; None for any other condition."""
+    def _bound(self, node: exp.Expr) -> tuple[str, timedelta, bool] | None:
+        """``("lower" or "upper", bound of right - left, exact)`` of a comparison of two event times; None for any other condition.
+
+        The event time of a pair lies behind that of one of its rows, so that a bound from such a row is wider, and not exact.
+        """
         if not isinstance(node, (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ)):
             return None
         first, second = self._moment(node.this), self._moment(node.expression)
@@ -178,35 +204,44 @@ class Joiner:
         greater = isinstance(node, (exp.GT, exp.GTE))
         if isinstance(node, exp.EQ):
             return None
+        behind = {first[0]: first[2], second[0]: second[2]}
+        exact = not any(behind.values())
         strict = _MILLISECOND if isinstance(node, (exp.GT, exp.LT)) else timedelta(0)
         if first[0] == "right":
-            return ("lower", difference + strict) if greater else ("upper", difference - strict)
-        return ("upper", -difference - strict) if greater else ("lower", -difference + strict)
+            bound = ("lower", difference + strict) if greater else ("upper", difference - strict)
+        else:
+            bound = ("upper", -difference - strict) if greater else ("lower", -difference + strict)
+        wider = -behind["left"] if bound[0] == "lower" else behind["right"]
+        return bound[0], bound[1] + wider, exact
 
-    def _moment(self, node: exp.Expr) -> tuple[str, timedelta] | None:
-        """``a.ts + INTERVAL '1' HOUR`` -> (side, length); None for what is no event time with a length."""
+    def _moment(self, node: exp.Expr) -> tuple[str, timedelta, timedelta] | None:
+        """``a.ts + INTERVAL '1' HOUR`` -> (side, length, ``Name.before``); None for what is no event time with a length."""
         if isinstance(node, exp.Paren):
             return self._moment(node.this)
         if isinstance(node, exp.Column):
             side, name = self._side(node)
-            return (side, timedelta(0)) if side and name and name.time else None
+            before = None if name is None else timedelta(0) if name.time else name.before
+            return (side, timedelta(0), before) if side and before is not None else None
         if isinstance(node, (exp.Add, exp.Sub)) and duration(node.expression):
             moment = self._moment(node.this)
             by = length(self.text, node.expression)
-            return None if moment is None else (moment[0], moment[1] + (by if isinstance(node, exp.Add) else -by))
+            by = by if isinstance(node, exp.Add) else -by
+            return None if moment is None else (moment[0], moment[1] + by, moment[2])
         return None
 
     def joined(self, options: Options) -> tuple[Relation, list[exp.Expr]]:
         """(settings) -> the rows of the join, and the conditions that are left for a filter behind it."""
         text, known = self.text, self.conditions
         table = self.node.this
-        for side in (self.left, self.right):
-            check_single(text, table, side.stream, f"a {self.kind} join", side.tables[0] if side.tables else "")
-        if not known.keys:
+        if not known.keys and not known.window:
             fix = f"Write an equality of two columns: ON {self._example()}. {_BOUNDED}"
             raise DefinitionError(text.at(table), "a join with a key", "none", fix, code="DEFINITION-392")
         rest_of_right, behind = self._others()
-        read = [*behind, *self.conditions.other]
+        read = [*behind, *known.other, *known.wider]
+        if known.wider and self.kind != "inner":
+            fix = "Write an inner join, or the times of the table that has joined last."
+            got = f"a time of a table joined before in a {self.kind} join"
+            raise unsayable(text, known.wider[0], got, fix)
         left = self._side_of(self.left, [pair[0] for pair in known.keys], read, missing=self.kind in {"right", "full"})
         right_relation = self.right
         for condition in rest_of_right:
@@ -215,7 +250,19 @@ class Joiner:
         right = self._side_of(
             right_relation, [pair[1] for pair in known.keys], read, missing=self.kind in {"left", "full"}
         )
-        return self._stream(left, right, options), behind
+        joined = self._stream(left, right, options)
+        for condition in known.wider:
+            rendered = joined.scalar(text, condition, partial(self._in_milliseconds, joined))
+            joined = replace(joined, stream=joined.stream.filter(rendered, on_error=options.on_error))
+        return joined, behind
+
+    def _in_milliseconds(self, joined: Relation, node: exp.Expr) -> str | None:
+        """The text in place of a node of a condition of times: durations as numbers."""
+        if isinstance(node, (exp.Add, exp.Sub)) and duration(node.expression):
+            by = length(self.text, node.expression) // _MILLISECOND
+            moment = self.text.of(node.this, joined.read(self.text))
+            return f"timestampadd(MILLISECOND, {by if isinstance(node, exp.Add) else -by}, {moment})"
+        return joined.read(self.text)(node)
 
     def _example(self) -> str:
         left, right = (side.names[0] for side in (self.left, self.right))
@@ -243,30 +290,41 @@ class Joiner:
         wanted = self._wanted(side, behind)
         key_columns = [key.column for key in keys]
         columns = [c for c in side.stream.schema.names if c in wanted or c in key_columns]
+        if not key_columns:  # a join by windows alone
+            key_columns = [new_name("window_key", side.stream.schema.names)]
         copies: dict[str, str] = {}
         for name in key_columns if missing else ():
             if name in wanted and name not in self.using:
                 copies[name] = new_name(f"{(side.tables or ['side'])[0]}_{name}", columns)
         stream: Stream[Any] = side.stream
         present = new_name("present", columns) if missing and self._reads_bounds(side) else ""
-        if tuple(columns) != stream.schema.names or copies or present:
+        if tuple(columns) != stream.schema.names or copies or present or not keys:
             expressions: dict[str, Any] = {name: itself(name) for name in columns} | {
                 new: itself(name) for name, new in copies.items()
             }
+            expressions |= {} if keys else {key_columns[0]: self._window_key(side)}
             stream = stream.select(**expressions | ({present: "true"} if present else {}))
         return _Side(side, stream, tuple(key_columns), copies, present)
+
+    def _window_key(self, side: Relation) -> str:
+        """What divides the rows of a join that has no other key than the window: a bound of it, where the rows have one."""
+        bound = min(self.conditions.window)
+        columns = side.windowed.columns if side.windowed is not None else {}
+        return f"unix_millis({itself(columns[bound])})" if bound in columns else "1"
 
     def _reads_bounds(self, side: Relation) -> bool:
         """Whether the statement reads the bounds of this side's window by the side's name: they are null where the side has no row."""
         columns = [column for part in self.read for column in part.find_all(exp.Column)]
+        bounds = {name.name for name in side.names if name.bound}
         return side.windowed is not None and any(
-            column.table in side.tables and column.name.lower() in BOUNDS for column in columns
+            column.table in side.tables and column.name in bounds for column in columns
         )
 
     def _wanted(self, side: Relation, behind: list[exp.Expr]) -> set[str]:
         """The columns of a side's stream that the statement reads behind the join."""
         everything = {name.column for name in side.names if name.column}
         wanted: set[str] = set()
+        tables = {table.lower() for table in self.both.tables}
         for part in (*self.read, *behind):
             for star in part.find_all(exp.Star):
                 column = star.parent
@@ -276,6 +334,8 @@ class Joiner:
             for column in part.find_all(exp.Column):
                 if len(column.parts) == 1 and column.name in self.using:
                     continue  # a key, or a bound of the window
+                if column.table and column.table.lower() not in tables:
+                    continue  # of a table that is joined later
                 located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None
                 if located is not None and located[0].column and located[0] in side.names:
                     wanted.add(located[0].column)
@@ -292,16 +352,18 @@ class Joiner:
         settings: dict[str, Any] = {"kind": self.kind, "prefix": prefix}
         names: list[Name] = []
         bounds: tuple[Name, ...] = ()
+        spans: Window | None = None
         if self.version is not None:
             stream = self._temporal(keyed, other, settings, options)
         elif known.window:
             stream = self._windowed(keyed, other, settings, options)
             own = [
-                Name(table="", name=name, column=name, text=name)
+                Name(table="", name=name, column=name, text=name, bound=name)
                 for name in BOUNDS[:2]
                 if left.present or right.present
             ]
             bounds = (*own, *_bounds_of(left, ""), *(() if semi else _bounds_of(right, prefix)))
+            spans = left.relation.spans or (left.relation.windowed.window if left.relation.windowed else None)
         elif known.lower is None or known.upper is None:
             got = "none" if known.lower is None and known.upper is None else "one bound of the time between two rows"
             raise DefinitionError(
@@ -311,9 +373,8 @@ class Joiner:
             stream = keyed.interval_join(other, known.lower, known.upper, **settings)
         for name in left.relation.names:
             column = left.copies.get(name.column, name.column)
-            time = name.time and self.version is not None
             names += (
-                [replace(name, column=column, text=itself(column), time=time)]
+                [self._timed(replace(name, column=column, text=itself(column)), "left")]
                 if name.column and column in stream.schema
                 else []
             )
@@ -321,7 +382,7 @@ class Joiner:
             column = right.copies.get(name.column, name.column)
             column = left.keys[right.keys.index(column)] if column in right.keys else f"{prefix}{column}"
             if name.column and column in stream.schema:
-                names.append(replace(name, column=column, text=itself(column), time=False))
+                names.append(self._timed(replace(name, column=column, text=itself(column)), "right"))
         merged = set(self.using)
         names = [
             replace(n, table=n.table, column=n.column)
@@ -330,7 +391,10 @@ class Joiner:
         ]
         names = [replace(n, column=_key(left, n), text=itself(_key(left, n))) if n.name in merged else n for n in names]
         relation = Relation(
-            stream=stream, names=(*names, *bounds), landed=left.relation.landed and self.version is not None
+            stream=stream,
+            names=(*names, *bounds),
+            landed=left.relation.landed and self.version is not None,
+            spans=spans,
         )
         if self.version is None or self.kind == "inner" or not known.other:
             return relation
@@ -338,6 +402,16 @@ class Joiner:
             relation,
             {name.column for name in names if name.table in right.relation.tables} - {*left.stream.schema.names},
         )
+
+    def _timed(self, name: Name, side: str) -> Name:
+        """A name of a side, in the rows of the join: a pair has the later event time of its two rows."""
+        before, known = timedelta(0) if name.time else name.before, self.conditions
+        if self.version is not None:
+            return name if side == "left" else replace(name, time=False, before=None)
+        if before is None or known.window or known.lower is None or known.upper is None:
+            return replace(name, time=False, before=None)
+        before += max(timedelta(0), known.upper if side == "left" else -known.lower)
+        return replace(name, time=not before, before=before or None)
 
     def _judged(self, relation: Relation, columns: set[str]) -> Relation:
         """The rows with null in the columns of a version for which another condition does not hold."""
@@ -352,7 +426,7 @@ class Joiner:
     def _temporal(self, keyed: Any, other: Any, settings: dict[str, Any], options: Options) -> Stream[Any]:
         moment = self.version.expression
         side = self._moment(moment)
-        if side != ("left", timedelta(0)):
+        if side != ("left", timedelta(0), timedelta(0)):
             times = [name for name in self.left.names if name.time]
             fix = (
                 f"Write FOR SYSTEM_TIME AS OF {times[0].table}.{times[0].name}."
@@ -406,12 +480,17 @@ class _Side:
 
 def _bounds_of(side: _Side, prefix: str) -> Iterator[Name]:
     """The bounds of a join's window by the names of a side's tables."""
-    for table in side.relation.tables:
-        for name in BOUNDS[:2]:
-            if side.present:
-                yield Name(table=table, name=name, text=f"CASE WHEN {itself(prefix + side.present)} THEN {name} END")
-            else:
-                yield Name(table=table, name=name, column=name, text=name)
+    spans = side.relation.spans
+    texts = bounds_again(spans) if spans is not None else dict(zip(BOUNDS, (*BOUNDS[:2], WINDOW_TIME), strict=True))
+    for name in side.relation.names:
+        if not name.bound or name.text:
+            continue
+        text = texts[name.bound]
+        if side.present:
+            text = f"CASE WHEN {itself(prefix + side.present)} THEN {text} END"
+        column = text if text in BOUNDS else ""
+        time = name.bound == BOUNDS[2] and not side.present
+        yield Name(table=name.table, name=name.name, column=column, text=text, bound=name.bound, time=time)
 
 
 def _key(side: _Side, name: Name) -> str:
@@ -419,9 +498,9 @@ def _key(side: _Side, name: Name) -> str:
     return name.column if name.column in side.keys else name.name
 
 
-def _narrowed(known: _Conditions, bound: tuple[str, timedelta] | None) -> None:
+def _narrowed(known: _Conditions, bound: tuple[str, timedelta, bool] | None) -> None:
     assert bound is not None
-    kind, difference = bound
+    kind, difference, _ = bound
     if kind == "lower":
         known.lower = difference if known.lower is None else max(known.lower, difference)
     else:

@@ -10,7 +10,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation
 from floodmark.sql.row_pattern import CLAUSE, RowPattern
 from floodmark.sql.text import Text
@@ -23,7 +23,6 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
     Raises:
         DefinitionError: DEFINITION-387, the first column of ORDER BY is not the event time; and those of ``match_recognize``.
     """
-    check_single(text, node, relation.stream, CLAUSE, next(iter(relation.tables), ""))
     partition = tuple(_column(text, column, relation) for column in node.args.get("partition") or ())
     within = node.args.get("within")
     clause: dict[str, Any] = {

@@ -51,7 +51,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
 
     Raises:
         DefinitionError: DEFINITION-380 to 399, and those of the steps.
-        CapabilityError: CAPABILITY-080, more than one step with state.
+        CapabilityError: those of the steps.
 
     Example:
         >>> hourly = sql_operator(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from floodmark.spec.graph.stages import stages_of
 from floodmark.spec.graph.steps import Late, OnError
+from floodmark.spec.graph.stream import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +25,7 @@ class Options:
     late: Late = "drop"
     on_error: OnError = "stop"
     within: str = ""
+
+    def late_of(self, stream: Stream[Any]) -> Late:
+        """What happens to later rows of a step over a stream. Behind another stage no row is later than it is for that one, so the first has them."""
+        return "drop" if stages_of([stream.step]) else self.late

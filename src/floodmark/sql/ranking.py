@@ -14,7 +14,7 @@ from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import BOUNDS, EVENT_TIME, Name, Ranked, Relation
 from floodmark.sql.text import Text
 from floodmark.sql.windows import is_clock
@@ -123,7 +123,6 @@ def ranked_rows(
     text: Text, node: exp.Select, relation: Relation, ranked: Ranked, emit: str, options: Options
 ) -> Relation:
     """The first or last row of each key."""
-    check_single(text, node, relation.stream, "ROW_NUMBER", next(iter(relation.tables), ""))
     relation = replace(relation, ranked=None)
     stream, schema = relation.stream, relation.stream.schema
     pick = max_by if ranked.last else min_by
@@ -135,7 +134,7 @@ def ranked_rows(
     }
     if ranked.windowed and relation.windowed is not None and picked:
         keyed = stream.key_by(*ranked.keys) if ranked.keys else stream
-        settings: dict[str, Any] = {"late": options.late, "on_error": options.on_error}
+        settings: dict[str, Any] = {"late": options.late_of(stream), "on_error": options.on_error}
         settings |= {"time": "processing"} if relation.windowed.clocked else {"allowed_lateness": options.lateness}
         return _named(relation, keyed.window(relation.windowed.window, **settings).aggregate(**picked), ranked)
     if ranked.windowed or relation.windowed is not None:
@@ -162,5 +161,8 @@ def ranked_rows(
 def _named(relation: Relation, stream: Stream[Any], ranked: Ranked) -> Relation:
     names = [replace(name, time=False) for name in relation.names if name.column in stream.schema]
     tables = relation.tables or [""]
-    bounds = [Name(table=tables[0], name=name, column=name, text=name) for name in BOUNDS[:2] if ranked.windowed]
-    return Relation(stream=stream, names=(*names, *bounds))
+    bounds = [
+        Name(table=tables[0], name=name, column=name, text=name, bound=name) for name in BOUNDS[:2] if ranked.windowed
+    ]
+    spans = relation.windowed.window if ranked.windowed and relation.windowed is not None else None
+    return Relation(stream=stream, names=(*names, *bounds), spans=spans)

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from floodmark.core.errors import CapabilityError, DefinitionError
-from floodmark.spec.graph import steps
-from floodmark.spec.graph.stream import Stream
+from floodmark.core.errors import DefinitionError
 from floodmark.sql.text import Text
 
 _CLAUSES: Mapping[str, tuple[str, str]] = {
@@ -123,34 +121,3 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
             raise unsayable(
                 text, part, "a parameter", "Write the value; a program fills it in before it calls sql_operator."
             )
-
-
-def check_joins(text: Text, second: exp.Expr, name: str) -> None:
-    """Refuse a second join in one FROM.
-
-    Raises:
-        CapabilityError: CAPABILITY-081.
-    """
-    fix = (
-        "Write two operators: operators/first.sql with the first join, which selects the columns that the second one needs, and the second join "
-        f"FROM first in {name}."
-    )
-    raise CapabilityError(text.at(second), "one join in a statement", "a second one", fix, code="CAPABILITY-081")
-
-
-def check_single(text: Text, node: exp.Expr, stream: Stream, what: str, alias: str) -> None:
-    """Refuse a second stateful step in one statement.
-
-    Raises:
-        CapabilityError: CAPABILITY-080.
-    """
-    first = next((step for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL)), None)
-    if first is None:
-        return
-    inner = alias or "first"
-    fix = (
-        f"Write two operators, of which the second reads the first: operators/{inner}.sql with the subquery '{inner}', "
-        f"and operators/{stream.operator}.sql with the statement around it, FROM {inner}."
-    )
-    got = f"{what} over the result of a {first.describe_window()}"
-    raise CapabilityError(text.at(node), "one step with state in a statement", got, fix, code="CAPABILITY-080")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from sqlglot import exp
@@ -31,6 +32,8 @@ class Name:
         text: the expression that reads it from the stream; empty for a column of a window that is not computed yet.
         column: the column of the stream that it is; empty if it is computed.
         time: True if it holds the event time.
+        before: most time by which the event time of the row lies behind it, of a time in the result of a join; None for no such time.
+        bound: the bound of a window that it holds in a result of windows: ``window_start``, ``window_end`` or ``window_time``; empty for none.
         clock: True if it is the clock, ``PROCTIME()``, under a name; of rows whose event time is that of their landing it is that time too.
     """
 
@@ -39,6 +42,8 @@ class Name:
     text: str
     column: str = ""
     time: bool = False
+    before: timedelta | None = None
+    bound: str = ""
     clock: bool = False
 
 
@@ -49,6 +54,8 @@ class Windowed:
     window: Window
     clocked: bool = False
     partition: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Bound -> the column that holds it, of rows that are results of windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,8 @@ class Relation:
     """Whether tables have streams of their own, so that columns of one name are different columns."""
     landed: bool = False
     """Whether the event time of the rows is that of their landing."""
+    spans: Window | None = None
+    """The windows of which the rows are results, each at the last instant of its window; None for rows of any time."""
 
     def renamed(self, alias: str) -> Relation:
         """The relation under an alias."""

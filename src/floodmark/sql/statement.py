@@ -20,7 +20,7 @@ from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over import is_numbering, numbered, over_relation, overs
 from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
-from floodmark.sql.refusals import check_clauses, check_expression, check_joins, check_statement, unsayable
+from floodmark.sql.refusals import check_clauses, check_expression, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
 from floodmark.sql.row_pattern import RowPattern
 from floodmark.sql.text import Text, derived_name
@@ -58,7 +58,7 @@ class Statement:
 
         Raises:
             DefinitionError: DEFINITION-380 to 399, and those of the steps.
-            CapabilityError: CAPABILITY-080, a second step with state.
+            CapabilityError: those of the steps.
         """
         relation = self.query(self.tree, tables)
         if relation.windowed is not None:
@@ -169,9 +169,8 @@ class Statement:
         conditions = list(conjuncts(where))
         joins = [*(node.args.get("joins") or ()), *(source.args.get("joins") or ())]
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
-        if len(joins) > 1:
-            check_joins(self.text, joins[1], self.text.where)
-        for join in joins:
+        for number, join in enumerate(joins):
+            following = joins[number + 1 :]
             right = self._table(join.this, tables, joined=True)
             for alias in set(right.tables) & set(relation.tables):
                 fix = f"Write {join.this.name} AS b."
@@ -182,7 +181,10 @@ class Statement:
                     fix,
                     code="DEFINITION-393",
                 )
-            relation, conditions = Joiner(self.text, join, relation, right, conditions, read).joined(self.options)
+            own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
+            behind = [*read, *later, *(other.args["on"] for other in following if other.args.get("on") is not None)]
+            relation, conditions = Joiner(self.text, join, relation, right, own, behind).joined(self.options)
+            conditions = [*conditions, *later]
         if joins or not conditions:
             return relation, conditions
         return relation, conditions if relation.ranked is not None or where is None else [where]
@@ -215,11 +217,13 @@ class Statement:
             inner = self._table(node.this, tables)
             windowed = of_table(self.text, node, inner)
             if inner.windowed is not None:
-                fix = "Keep one of them; write a second operator for the second window."
-                raise unsayable(self.text, node, "a window over a window", fix)
+                fix = "Aggregate over the inner one in a subquery, or keep one of them."
+                raise unsayable(self.text, node, "a window over rows of a window", fix)
             own = [name for name in inner.names if name.name not in BOUNDS]
-            bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2]) for name in BOUNDS]
-            return replace(inner, names=(*own, *bounds), windowed=windowed).renamed(alias or _alias(node.this))
+            bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2], bound=name) for name in BOUNDS]
+            return replace(inner, names=(*own, *bounds), windowed=windowed, spans=None).renamed(
+                alias or _alias(node.this)
+            )
         if isinstance(node, RowPattern):
             inner = self._table(node.this, tables)
             return matches(self.text, node, inner, alias or next(iter(inner.tables), ""), self.options)
@@ -298,7 +302,9 @@ class Statement:
             rendered = relation.scalar(self.text, value) if not value.meta.get("whole") else str(value.meta["whole"])
             columns.append((name, rendered))
             time = located is not None and located[0].time
-            names.append(Name(table="", name=name, column=name, text=itself(name), time=time))
+            before, bound = (None, "") if located is None else (located[0].before, located[0].bound)
+            made = Name(table="", name=name, column=name, text=itself(name), time=time, before=before, bound=bound)
+            names.append(made)
         self._check_names([name for name, _ in columns])
         stream = relation.stream
         if columns != [(name, itself(name)) for name in stream.schema.names]:
@@ -309,6 +315,7 @@ class Statement:
             windowed=relation.windowed,
             ranked=ranked,
             landed=relation.landed,
+            spans=relation.spans,
         )
 
     def _check_names(self, names: list[str]) -> None:
@@ -366,7 +373,7 @@ class Statement:
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         self._check_identity(node, stream)
-        return Relation(stream=stream, names=names_of(columns))
+        return Relation(stream=stream, names=names_of(columns, grouped.bounds), spans=grouped.spans)
 
     def _check_identity(self, node: exp.Select, result: Stream[Any]) -> None:
         """Refuse a result that is revised and holds a part of the columns that identify its rows.
@@ -395,6 +402,17 @@ class Statement:
                 "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
             )
             raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
+
+
+def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Expr], list[exp.Expr]]:
+    """The conditions that name columns of these tables alone, and those that name others, or columns without their table."""
+    known = {table.lower() for table in tables}
+    own = [
+        condition
+        for condition in conditions
+        if all(column.table.lower() in known for column in condition.find_all(exp.Column))
+    ]
+    return own, [condition for condition in conditions if condition not in own]
 
 
 def _starred(names: list[Name]) -> Iterator[Item]:

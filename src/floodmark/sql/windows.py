@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from floodmark.core.time import span
 from floodmark.spec.windowing.windows import Calendar, Session, Sliding, Tumbling, Window
 from floodmark.sql.dialect import WindowTable
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import EVENT_TIME, PROCESSING_TIME, Name, Relation, Windowed
+from floodmark.sql.relation import BOUNDS, EVENT_TIME, PROCESSING_TIME, WINDOW_TIME, Name, Relation, Windowed
 from floodmark.sql.text import Text
 
 _GROUPS = {"TUMBLE": "TUMBLE", "HOP": "HOP", "SESSION": "SESSION", "CALENDAR": "CALENDAR", "CUMULATE": "CUMULATE"}
@@ -42,6 +43,31 @@ def bound_of(node: exp.Expr) -> str:
     if isinstance(node, exp.Dot) and function_name(node.this) in _SPARK:
         return _ACCESS.get(node.expression.name.upper(), "")
     return ""
+
+
+def again(window: Window) -> Window | None:
+    """The window that holds the results of each of some windows together: it ends where they end; None where windows do not end in step."""
+    match window:
+        case Tumbling() | Calendar():
+            return window
+        case Sliding(size=size, slide=slide, offset=offset):
+            return Tumbling(timedelta(milliseconds=slide), timedelta(milliseconds=(offset + size) % slide))
+        case _:
+            return None
+
+
+def bounds_again(window: Window) -> dict[str, str]:
+    """Bound of a window -> its text over the results of ``again``."""
+    start, end, time = BOUNDS
+    text = f"timestampadd(MILLISECOND, -{window.size}, {end})" if isinstance(window, Sliding) else start
+    return {start: text, end: end, time: WINDOW_TIME}
+
+
+def rows_of(relation: Relation, window: Window) -> Relation:
+    """Results of windows as the rows of ``again``: what holds a bound reads that of the window."""
+    columns = {name.bound: name.column for name in relation.names if name.bound and name.column}
+    names = tuple(replace(name, text="", column="") if name.bound else name for name in relation.names)
+    return replace(relation, names=names, windowed=Windowed(window=window, columns=columns))
 
 
 def of_table(text: Text, node: WindowTable, relation: Relation) -> Windowed:

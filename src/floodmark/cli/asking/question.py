@@ -31,7 +31,8 @@ _OVER_ALL_ROWS = frozenset(
         "DEFINITION-391",
         "DEFINITION-392",
         "DEFINITION-395",
-        "CAPABILITY-080",
+        "CAPABILITY-003",
+        "CAPABILITY-095",
     }
 )
 """Refusals of statements that have an answer over the rows there are now, though none over a stream."""
