@@ -25,6 +25,7 @@ from floodmark import (
     count,
     count_distinct,
     max_by,
+    mean,
     min_by,
     operator,
     sql_operator,
@@ -175,6 +176,12 @@ def most_so_far(flights: Stream[Flight]) -> Stream:
 
 
 @operator
+def means(flights: Stream[Flight]) -> Stream:
+    hours = flights.key_by("origin").window(Tumbling("1 hour")).aggregate(n=count())
+    return hours.key_by("origin").over(rows=3, mean_n=mean("n"))
+
+
+@operator
 def once(flights: Stream[Flight]) -> Stream:
     return flights.key_by("flight").deduplicate("1 day", order="event_time").select(*Flight.model_fields)
 
@@ -198,6 +205,7 @@ TWINS = {
     "a window of a window": (busiest_day, f"SELECT origin, window_start, window_end, MAX(n) AS most FROM TUMBLE(({COUNTED}), _event_time, '1 day') GROUP BY origin, window_start, window_end", {}),
     "over the results of a window": (busiest_origin, f"WITH h AS ({COUNTED}) SELECT window_start, window_end, MAX(n) AS most FROM h WHERE n > 1 GROUP BY window_start, window_end", {}),
     "changing results behind a window": (most_so_far, f"SELECT origin, MAX(n) AS most FROM ({COUNTED}) GROUP BY origin EMIT CHANGES", {}),
+    "over results": (means, f"SELECT origin, window_start, window_end, n, AVG(n) OVER (PARTITION BY origin ORDER BY _event_time ROWS 3 PRECEDING) AS mean_n FROM ({COUNTED})", {}),
     "first within a day": (once, "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn = 1", {"within": "1 day"}),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from floodmark.sql.dialect import SPAN
 from floodmark.sql.grouping import Item
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_single, unsayable
+from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import length
@@ -85,7 +85,6 @@ def over_relation(text: Text, select: exp.Select, relation: Relation, items: lis
     if relation.windowed is not None:
         fix = "Leave the window out, or aggregate over it: GROUP BY window_start, window_end."
         raise unsayable(text, select, "OVER the rows of windows", fix)
-    check_single(text, select, relation.stream, "OVER", next(iter(relation.tables), ""))
     columns, measures, first = dict[str, str](), list[Measure](), None
     taken = [*relation.stream.schema.names, *(name for name, value in items if not isinstance(value, exp.Window))]
     names = {text.of(value): name for name, value in reversed(items) if isinstance(value, exp.Window)}
@@ -103,7 +102,7 @@ def over_relation(text: Text, select: exp.Select, relation: Relation, items: lis
         measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node)))
     assert first is not None
     keyed = partitioned(relation.stream, dict(first))
-    stream = over_rows(keyed, measures, late=options.late, on_error=options.on_error)
+    stream = over_rows(keyed, measures, late=options.late_of(keyed.stream), on_error=options.on_error)
     return Computed(replace(relation, stream=stream), columns)
 
 
@@ -208,11 +207,11 @@ def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options) -
         raise DefinitionError(
             text.at(node), "the first row of each key", "ROW_NUMBER of all rows", fix, code="DEFINITION-384"
         )
-    check_single(text, node, relation.stream, "ROW_NUMBER", next(iter(relation.tables), ""))
     stream = relation.stream
     keyed = stream.key_by(*ranked.keys) if ranked.keys else KeyedStream(stream, ())
     column = new_name(ranked.name, stream.schema.names)
-    stream = over_rows(keyed, [Measure(column, row_number(), Frame())], late=options.late, on_error=options.on_error)
+    late = options.late_of(stream)
+    stream = over_rows(keyed, [Measure(column, row_number(), Frame())], late=late, on_error=options.on_error)
     table = next(iter(relation.tables), "")
     number = Name(table=table, name=ranked.name, text=itself(column), column=column)
     return replace(relation, stream=stream, ranked=None, names=(*relation.names, number))

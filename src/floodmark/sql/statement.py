@@ -150,15 +150,19 @@ class Statement:
             check_expression(self.text, value, over=True)
         columns = [(name, str(value.meta.get("whole") or computed.scalar(self.text, value))) for name, value in items]
         self._check_names([name for name, _ in columns])
-        times = {name.text for name in relation.names if name.time}
+        known = {name.text: name for name in relation.names}
         stream = computed.relation.stream
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         return Relation(
             stream=stream,
             names=tuple(
-                Name(table="", name=name, column=name, text=itself(name), time=text in times) for name, text in columns
+                replace(known[text], table="", name=name, column=name, text=itself(name))
+                if text in known
+                else Name(table="", name=name, column=name, text=itself(name))
+                for name, text in columns
             ),
+            spans=relation.spans,
         )
 
     def _from(self, node: exp.Select, tables: Tables) -> tuple[Relation, list[exp.Expr]]:
