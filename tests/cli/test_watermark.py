@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from logs import land
 
 from floodmark.cli.shell.invocation import Invocation
 from floodmark.cli.shell.loading import open_workspace
+from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.commits import Landing
-from floodmark.spec.rows.source import Source
+from floodmark.spec.rows.source import Learned, Source
+from floodmark.spec.values.schema import ROW
 
 from .conftest import WORKSPACE_MODULES, Verb
 
@@ -36,6 +40,12 @@ def write(shop: Path, strategy: str) -> Source:
     for name in [name for name in sys.modules if name.split(".", maxsplit=1)[0] in WORKSPACE_MODULES]:
         del sys.modules[name]
     return open_workspace(Invocation(), shop).workspace.source("orders")
+
+
+def orders(rows: list[tuple[int, str]]) -> str:
+    """A file of orders."""
+    lines = [f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ},1,{country},1,100," for at, country in rows]
+    return "\n".join(["ordered_at,order_id,country,items,cents,voucher", *lines, ""])
 
 
 def put(shop: Path, source: Source, rows: list[tuple[int, str]], last: Landing | None = None) -> Landing:
@@ -80,6 +90,44 @@ def test_a_learned_bound_is_proposed_and_stays_as_declared_until_it_is_written(v
         {"sequence": 23, "bound_ms": 1_836_000},
     ]
     assert (document["in_force_ms"], document["rows"], document["left_out"]) == (1_836_000, 23, 1)
+
+
+@pytest.mark.feature("T13")
+def test_a_bound_is_adopted_by_the_next_landing_where_the_source_says_so(verb: Verb, shop: Path) -> None:
+    strategy = 'Learned(0.95, bound="30 minutes", adopt_after={})'
+    for inbox in (shop / "inbox" / "orders").iterdir():
+        inbox.unlink()
+    (shop / "inbox" / "orders" / "1.csv").write_text(orders(ORDERS + BEHIND), "utf-8")
+    write(shop, strategy.format(23))
+    landed = verb("land", "orders")
+    assert landed.exit_code == 0, landed.stderr
+    text = verb("watermark", "orders").stdout
+    assert "proposed for 95% on time: 30 minutes 36 seconds; adopted once 23 rows are measured\n" in text
+    write(shop, strategy.format(22))
+    text = verb("watermark", "orders").stdout
+    assert "the source adopts 30 minutes 36 seconds: in force from its next landing on\n" in text
+    assert "proposed for 95% on time: 30 minutes 36 seconds; adopted\n" in text
+    newest = NOON + 22 * HOUR
+    more = [(newest, "DE"), (newest - 1_830_000, "DE"), (newest - 1_837_000, "DE")]
+    (shop / "inbox" / "orders" / "2.csv").write_text(orders(more), "utf-8")
+    assert verb("land", "orders").exit_code == 0
+    rows = DeltaTable(Lake(str(shop / "lake")).log("orders")).to_pyarrow_table().to_pylist()
+    rows = sorted((row for row in rows if row["_kind"] == ROW), key=lambda row: row["_sequence"])
+    late = [row["_event_time"].timestamp() * 1000 <= row["_watermark"] for row in rows[-3:]]
+    assert late == [False, False, True], "30 minutes 30 seconds is on time by the adopted bound"
+    document = json.loads(verb("watermark", "orders", "--json").stdout)
+    assert document["learned"]["decisions"] == [
+        {"sequence": 0, "bound_ms": 1_800_000},
+        {"sequence": 23, "bound_ms": 1_836_000},
+    ]
+    assert verb("land", "orders").exit_code == 0
+    assert json.loads(verb("watermark", "orders", "--json").stdout)["rows"] == document["rows"], "no row was left"
+
+
+@pytest.mark.parametrize("rows", [0, -1, True, "many"])
+def test_an_adoption_after_no_number_of_rows_is_refused(rows: object) -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-018 Learned, adopt_after"):
+        Learned(0.999, bound="1 hour", adopt_after=rows)  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.feature("T16")

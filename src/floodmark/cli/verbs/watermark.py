@@ -14,6 +14,7 @@ from floodmark.cli.shell.duration import duration
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.time import describe, describe_span, iso
+from floodmark.semantics.time.learning import next_bound
 from floodmark.spec.rows.source import Learned, Punctuated, Source
 
 if TYPE_CHECKING:
@@ -93,16 +94,22 @@ def _say_learned(console: Console, source: Source, bound_report: BoundReport) ->
             )
         return
     learned, quantile = bound_report.learned, source.watermark.quantile
-    if source.watermark.bound != bound_report.in_force:
-        console.say(f"  the source says {describe_span(source.watermark.bound)}: in force from its next landing on")
+    upcoming, adopts = next_bound(source.watermark, learned), source.watermark.adopt_after
+    if upcoming != bound_report.in_force:
+        whose = "the source says" if upcoming == source.watermark.bound else "the source adopts"
+        console.say(f"  {whose} {describe_span(upcoming)}: in force from its next landing on")
     for decision in learned.decisions[1:]:
         console.say(f"  {describe_span(decision.bound)} since row {decision.sequence:,}")
     delays = learned.delays
     console.say(f"learned from {delays.rows:,} rows: the furthest came {_briefly(delays.largest)} behind")
     if delays.rows * (1 - quantile) < 1:
         console.say(f"  too few to tell {100 * quantile:g}% from all of them")
-    same = bound_report.proposed == source.watermark.bound
-    written = "as it is" if same else f"to accept it, write: {line(source, bound_report.proposed)}"
+    if bound_report.proposed == upcoming:
+        written = "as it is" if adopts is None or upcoming == bound_report.in_force else "adopted"
+    elif adopts is not None:
+        written = f"adopted once {adopts:,} rows are measured"
+    else:
+        written = f"to accept it, write: {line(source, bound_report.proposed)}"
     console.say(f"proposed for {100 * quantile:g}% on time: {describe_span(bound_report.proposed)}; {written}")
 
 

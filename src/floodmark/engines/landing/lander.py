@@ -29,6 +29,7 @@ from floodmark.lake.table.commits import Landed, Landing
 from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.semantics.time.delays import Delays
+from floodmark.semantics.time.learning import next_bound
 from floodmark.semantics.time.stretches import Stretch, joined
 from floodmark.semantics.time.watermarks import (
     SourcePartition,
@@ -98,7 +99,8 @@ class Lander:
             last = replace(last, set_aside=_counted(lake.quarantine(source.name), last.ordinal))
         widen = log.check_fits(source, last.definition)
         if isinstance(source.watermark, Learned) and not last.ended:
-            bound, was = source.watermark.bound, log.bound_of(last.definition)
+            bound, was = next_bound(source.watermark, last.state.learned), log.bound_of(last.definition)
+            source = source.with_bound(bound)
             state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
             last = replace(last, state=state)
         landed = LandedUnits.load(lake, last)

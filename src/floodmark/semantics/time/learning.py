@@ -7,6 +7,7 @@ from typing import Any
 
 from floodmark.core.time import NEVER
 from floodmark.semantics.time.delays import Delays
+from floodmark.spec.rows.source import Learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +74,16 @@ class BoundEstimate:
         """The learning that :meth:`as_json` wrote."""
         decisions = tuple(Decision(*decision) for decision in value["decisions"])
         return BoundEstimate(front=value["front"], delays=Delays.from_json(value["delays"]), decisions=decisions)
+
+
+def next_bound(strategy: Learned, estimate: BoundEstimate | None) -> int:
+    """The bound that a landing which starts puts in force, ms: the proposed one where enough rows have been measured for the strategy to adopt it.
+
+    Args:
+        strategy: of the source.
+        estimate: of its last landing; None before the first.
+    """
+    rows = strategy.adopt_after
+    if rows is None or estimate is None or estimate.delays.rows < rows:
+        return strategy.bound
+    return estimate.delays.bound(strategy.quantile)

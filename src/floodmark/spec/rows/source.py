@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from datetime import timedelta
 from typing import Any, Literal
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, frozen
 
 from floodmark.core.errors import DefinitionError, shown
-from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
+from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, canonical, digest, renamed
 from floodmark.core.time import describe_span
 from floodmark.spec.expressions import check
 from floodmark.spec.rows.checks import converting, not_negative, written
@@ -76,8 +77,8 @@ class FromColumn(_Strategy):
 class Learned(_Strategy):
     """As ``BoundedOutOfOrderness(bound)``, while the landing measures the delays of rows and proposes a bound.
 
-    ``floodmark watermark SOURCE`` shows the measured delays and the line to write. Nothing changes by itself: ``bound`` is in force
-    until its author writes another one here. Only this strategy allows another bound for a landed source; each landing records the
+    ``floodmark watermark SOURCE`` shows the measured delays and the line to write. Nothing changes by itself, unless ``adopt_after`` says so: ``bound``
+    is in force until its author writes another one here. Only this strategy allows another bound for a landed source; each landing records the
     bound in force with its rows, so that a replay decides as the landing did.
 
     Time: a larger bound holds the watermark where it is until maximum event time - bound reaches it, a smaller one moves it at once: the
@@ -90,13 +91,16 @@ class Learned(_Strategy):
     Args:
         quantile: the share of measured rows that are on time under the proposed bound: above 0, at most 1 (all rows).
         bound: how far rows may be behind the newest row without being late; in force until its author changes it.
+        adopt_after: once so many rows have been measured, each landing that starts puts the proposed bound in force by itself, instead of ``bound``;
+            None: never.
 
     Raises:
-        DefinitionError: DEFINITION-018, the quantile is no such share; DEFINITION-001 and 004, the bound is no duration.
+        DefinitionError: DEFINITION-018, the quantile is no such share, or ``adopt_after`` no such number; DEFINITION-001 and 004, the bound is no duration.
     """
 
     quantile: float = field(default=0.999)
     bound: int = field(kw_only=True, converter=_bound)
+    adopt_after: int | None = field(kw_only=True, default=None, metadata=OMITTED)
 
     @quantile.validator
     def _is_share(self, _: Attribute[Any], quantile: float) -> None:
@@ -104,6 +108,13 @@ class Learned(_Strategy):
             fix = 'For "all but one row in a thousand" write Learned(0.999, bound="1 hour").'
             expected = "a share above 0 and at most 1"
             raise DefinitionError("Learned, quantile", expected, repr(quantile), fix, code="DEFINITION-018")
+
+    @adopt_after.validator
+    def _is_number(self, _: Attribute[Any], rows: int | None) -> None:
+        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+            fix = 'For example Learned(0.999, bound="1 hour", adopt_after=10_000).'
+            expected = "a number of rows, or None"
+            raise DefinitionError("Learned, adopt_after", expected, repr(rows), fix, code="DEFINITION-018")
 
 
 Strategy = BoundedOutOfOrderness | Ascending | Punctuated | FromColumn | Learned
@@ -220,6 +231,13 @@ class Source(Declared):
         """Everything that decides the meaning of the log: columns and watermark strategy, but not the folder that is read."""
         columns = {"schema": self.schema.canonical(), "event_time": event_time_field(self.contract)}
         return super().canonical() | columns | self.connector.meaning()
+
+    def with_bound(self, bound: int) -> Source:
+        """The same source with another bound of ``Learned``, ms."""
+        assert isinstance(self.watermark, Learned)
+        changed = copy(self)
+        object.__setattr__(changed, "watermark", evolve(self.watermark, bound=timedelta(milliseconds=bound)))
+        return changed
 
     @property
     def fingerprint(self) -> str:
