@@ -15,14 +15,13 @@ import fit_process
 import forked
 import pytest
 from deltalake import DeltaTable
-from fitted import FEATURES, MONTH, START, expected_delays, fitted, flights
+from fitted import FEATURES, MONTH, START, expected_delays, fitted, flights, row_of
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from floodmark import models
 from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, LifecycleError, StateError, UserCodeError
-from floodmark.core.time import from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.keyed.fitted import ModelVersion
 from floodmark.spec.rows.contract import schema as contract_schema
@@ -40,24 +39,6 @@ def logged(rows: list[dict[str, Any]]) -> Log:
     log.rows(rows, "at", 0)
     log.end()
     return log
-
-
-def row_of(version: models.Version) -> dict[str, Any]:
-    """A version as a row of the second input."""
-    return {
-        "at": from_ms(version.valid_from),
-        "name": version.name,
-        "version": version.version,
-        "model": version.data,
-        "sha256": version.sha256,
-        "features": list(version.features),
-        "estimator": version.estimator,
-        "trained_from": from_ms(version.interval.start),
-        "trained_to": from_ms(version.interval.end),
-        "trained_rows": version.rows,
-        "metrics": "{}",
-        "definition": version.definition,
-    }
 
 
 def expected(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

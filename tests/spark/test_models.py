@@ -1,14 +1,19 @@
-"""Online models on Spark: the predictions of a loop in Python, in both modes."""
+"""Models on Spark: the predictions of a loop in Python, and of the version that is valid."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from events import START
+from fitted import MONTH, expected_delays, fitted, flights, row_of
 from learned import learning, looped
 
+from floodmark.lake.folder.paths import Lake
 from floodmark.testing import Run
+from floodmark.testing.lakes import land
+from floodmark.testing.log import Log
 
 
 @pytest.mark.spark
@@ -18,3 +23,20 @@ def test_models_of_keys_predict_as_they_do_alone_through_a_restart() -> None:
     results = Run("spark", "unbounded")(learning("line"), {"events": rows})[""]
     made = sorted(((r["key"], r["value"], r["prediction"], r["learned"]) for r in results), key=lambda row: row[1])
     assert made == looped("line", rows)
+
+
+@pytest.mark.spark
+@pytest.mark.feature("M1")
+def test_a_fitted_model_takes_over_at_its_event_time(tmp_path: Path) -> None:
+    rows, log = flights(60), Log(expected_delays.inputs[0].schema)
+    log.rows(rows, "at", 0)
+    log.end()
+    land(Lake(str(tmp_path)), expected_delays, log)
+    version = fitted(str(tmp_path))
+    inputs = {"flights": rows, "models": [row_of(version)]}
+    results = Run("spark", "unbounded")(expected_delays, inputs, event_time="at")[""]
+    start = min(row["at"] for row in rows)
+    for row in results:
+        known = row["wind"] + 20 * row["evening"] if row["at"] >= start + MONTH else None
+        assert row["model_version"] == (known and 1)
+        assert row["expected"] == (known and pytest.approx(known))
