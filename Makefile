@@ -66,8 +66,11 @@ lint: .venv/.dev
 	.venv/bin/mypy src $(wildcard bootstrap.py demo operators assets resources definitions)
 	PYTHONPATH=. .venv/bin/lint-imports
 
+# the pages as a site in build/site, with a reference from docstrings; without a network
 docs: .venv/.dev
 	.venv/bin/python tests/links.py
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	@echo "the site: build/site/index.html; with search: .venv/bin/python -m http.server --directory build/site --bind 127.0.0.1"
 
 clean:
 	rm -rf .venv floodmark-airflow/.venv lake inbox build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -44,6 +44,7 @@ GROUPS = {
         "prove": "prove",
         "diff": "reading.diff",
         "serve": "reading.serve",
+        "mcp": "reading.mcp",
     },
     "Change what runs, and go back": {
         "plan": "plan",
