@@ -96,6 +96,12 @@ QUERIES = {
            QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight DESC) = 1""",
         f"""SELECT flight, origin, delay FROM flights WHERE delay > 10 QUALIFY ROW_NUMBER() OVER (PARTITION BY {HOUR}, origin ORDER BY flight DESC) = 1""",
     ),
+    "rows with their hour": (
+        """SELECT f.flight, window_start, f.window_end, window_time AS at, delay * 2 AS double
+           FROM (SELECT * FROM TUMBLE(flights, scheduled, INTERVAL '1' HOUR, INTERVAL '10' MINUTES)) AS f WHERE delay > 10""",
+        """SELECT flight, w, w + INTERVAL '1 hour', w + INTERVAL '1 hour' - INTERVAL '1 millisecond', delay * 2
+           FROM (SELECT *, time_bucket(INTERVAL '1 hour', scheduled, TIMESTAMPTZ '2000-01-01 00:10:00+00') AS w FROM flights) WHERE delay > 10""",
+    ),
     "both tables": (
         "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
         "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",

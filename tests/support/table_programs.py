@@ -361,3 +361,9 @@ class Program:
                 lacks, more = list((wanted - rows).elements())[:3], list((rows - wanted).elements())[:3]
                 lines.append(f"{when}: lacks {lacks}, has {more}")
         return lines
+
+
+FLINK = Suite("sql", "*.yaml")
+"""Flink's programs."""
+PATTERNS = Suite("patterns", "sql_*.yaml")
+"""Row patterns of Trino's and Flink's."""

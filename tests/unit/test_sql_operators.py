@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,7 @@ from floodmark import sum as total
 from floodmark.compiler.explain import explain
 from floodmark.core.errors import FloodmarkError
 from floodmark.spec.graph.operator import Operator
+from floodmark.testing import Case
 
 HOURS = "TABLE(TUMBLE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR))"
 SHIPPED = {"flights": operators.flights.Flight, "weather": operators.weather.Weather}
@@ -272,7 +274,7 @@ REFUSED = {
     "SELECT fooo(origin) AS x FROM flights": "DEFINITION-142",
     "SELECT explode(array(1, 2)) AS x FROM flights": "flat_map",
     "SELECT COUNT(*) AS n FROM TABLE(CUMULATE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR, INTERVAL '1' DAY)) GROUP BY window_start": "CUMULATE",
-    f"SELECT * FROM {HOURS}": "DEFINITION-384",
+    "SELECT * FROM HOP(flights, scheduled, '30 minutes', '1 hour')": "DEFINITION-384",
     "SELECT origin, origin FROM flights": "'origin' twice",
     f"SELECT SUM(DISTINCT delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389 .*DISTINCT",
     f"SELECT SUM(MAX(delay)) AS n FROM {HOURS} GROUP BY window_start": "an aggregate in an aggregate",
@@ -486,3 +488,39 @@ def test_a_clause_of_match_recognize_that_cannot_be_read_is_refused(old: str, ne
     assert old in FALLS
     assert re.search(message, refusal(FALLS.replace(old, new))), refusal(FALLS.replace(old, new))
     assert "with lateness" in refusal(FALLS, lateness="1 hour")
+
+
+SPELLINGS = {
+    "FLOOR(scheduled TO HOUR)": "date_trunc('HOUR', scheduled)",
+    "CAST(origin AS TIMESTAMP(3))": "date_trunc('MILLISECOND', CAST(origin AS timestamp))",
+    "CAST(upper(origin) AS TIMESTAMP_LTZ(6))": "CAST(upper(origin) AS timestamp)",
+    "origin SIMILAR TO 'E.*|J'": "origin RLIKE concat('^(?:', 'E.*|J', ')$')",
+    "ARRAY[delay, 1 + FLOOR(delay)]": "array(delay, 1 + FLOOR(delay))",
+    "MAP['a', delay]": "map('a', delay)",
+    "(MAP['a', delay])['a']": "(map('a', delay))['a']",
+    "SHA256(origin)": "sha2(origin, 256)",
+    "SPLIT_INDEX(origin, '.^', 1)": "get(split(origin, '[.]^'), 1)",
+    "JSON_VALUE(origin, '$.a')": "get_json_object(origin, '$.a')",
+}
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS)
+def test_another_spelling_is_the_version_of_spark_s(spelled: str) -> None:
+    sql = "SELECT CASE WHEN delay > 1 THEN {0} END AS v FROM flights WHERE ({0}) IS NOT NULL"
+    assert stated(sql.format(spelled)) == stated(sql.format(SPELLINGS[spelled]))
+
+
+def test_aggregates_that_are_made_of_others() -> None:
+    sql = """SELECT origin, LISTAGG(tail) AS tails, LISTAGG(DISTINCT tail, '|') AS kinds, VAR_POP(delay) AS v, 2 * STDDEV_POP(delay) AS s, VAR_SAMP(delay) AS w,
+             BOOL_AND(delay > 5) AS everyone, BOOL_OR(delay > 5) AS anyone FROM flights GROUP BY origin HAVING VAR_POP(delay) >= 0 EMIT CHANGES"""
+    row = {"scheduled": datetime(2026, 1, 1, tzinfo=UTC), "origin": "EWR", "dest": "SFO"}
+    rows = [
+        row | {"flight": n, "tail": tail, "delay": delay}
+        for n, (tail, delay) in enumerate([("b", 4), ("a", 8), (None, None), ("b", 6)])
+    ]
+    rows.append(row | {"origin": "JFK", "flight": 9, "tail": None, "delay": 3})
+    case = Case(stated(sql)).feed("flights", rows).end()
+    newark, kennedy = sorted(case.results(), key=lambda one: one["origin"])
+    assert [newark[name] for name in ("tails", "kinds", "everyone", "anyone")] == ["b,a,b", "a|b", False, True]
+    assert [newark["v"], newark["s"], newark["w"]] == pytest.approx([8 / 3, 2 * (8 / 3) ** 0.5, 4])
+    assert [kennedy[name] for name in ("tails", "kinds", "v", "s", "w")] == [None, None, 0, 0, None]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from table_programs import Suite
-
-FLINK = Suite("sql", "*.yaml")
-PATTERNS = Suite("patterns", "sql_*.yaml")
+from table_programs import FLINK, PATTERNS, Suite
 
 
 @pytest.mark.parametrize("suite", [FLINK, PATTERNS])

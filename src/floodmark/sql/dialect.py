@@ -12,7 +12,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from floodmark.sql.row_pattern import CLAUSE, RowPattern, row_pattern
+from floodmark.sql.reading.row_pattern import CLAUSE, RowPattern, row_pattern
 
 WINDOW_TABLES = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE", "CALENDAR"})
 """Windows that may stand in FROM as a table function."""

@@ -11,8 +11,8 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.rows.source import Source
-from floodmark.sql.header import Header, header_of
 from floodmark.sql.operator import Readable, sql_operator
+from floodmark.sql.reading.header import Header, header_of
 
 
 def sql_operators(folder: str | Path, *modules: ModuleType, **tables: Readable) -> ModuleType:

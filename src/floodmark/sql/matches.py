@@ -10,9 +10,9 @@ from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
 from floodmark.sql.options import Options
+from floodmark.sql.reading.row_pattern import CLAUSE, RowPattern
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation
-from floodmark.sql.row_pattern import CLAUSE, RowPattern
 from floodmark.sql.text import Text
 from floodmark.sql.windows import is_clock, length
 

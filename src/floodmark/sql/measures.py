@@ -30,6 +30,8 @@ _ONE: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
     exp.ArrayAgg: aggregates.collect,
     exp.ArrayUniqueAgg: aggregates.distinct,
     exp.Median: aggregates.median,
+    exp.LogicalAnd: aggregates.min,
+    exp.LogicalOr: aggregates.max,
 }
 _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
     exp.ArgMin: aggregates.min_by,
@@ -37,7 +39,7 @@ _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
 }
 _SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
-_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
+_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
 
 
 def is_aggregate(node: exp.Expr) -> bool:

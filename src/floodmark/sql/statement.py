@@ -20,11 +20,11 @@ from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over import is_numbering, numbered, over_relation, overs
 from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
+from floodmark.sql.reading.row_pattern import RowPattern
 from floodmark.sql.refusals import check_clauses, check_expression, check_statement, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
-from floodmark.sql.row_pattern import RowPattern
 from floodmark.sql.text import Text, derived_name
-from floodmark.sql.windows import bound_of, is_clock, of_table
+from floodmark.sql.windows import bound_of, is_clock, of_table, row_bounds
 
 Tables = Mapping[str, Relation]
 """Name of an input or of a WITH -> its rows."""
@@ -52,6 +52,8 @@ class Statement:
 
     def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
         self.text, self.tree, self.options = text, tree, options
+        self.bounds_of_rows = False
+        """Whether a window of FROM is two columns of each row, and no division of the rows."""
 
     def stream(self, tables: Tables) -> Stream:
         """(rows of each input) -> the rows of the result.
@@ -60,7 +62,7 @@ class Statement:
             DefinitionError: DEFINITION-380 to 399, and those of the steps.
             CapabilityError: those of the steps.
         """
-        relation = self.query(self.tree, tables)
+        relation = self._rows(tables)
         if relation.windowed is not None:
             fix = "Aggregate over it: GROUP BY window_start, window_end; or join two tables of one window."
             raise DefinitionError(
@@ -73,6 +75,23 @@ class Statement:
         read = {name.name: name.text for name in relation.names}
         columns: dict[str, Any] = {name: read[name] for name in numbers}
         return relation.stream.select(**columns)
+
+    def _rows(self, tables: Tables) -> Relation:
+        """The rows of the statement; a window that divides none of them is two columns of its rows."""
+        refusal: DefinitionError | None = None
+        try:
+            relation = self.query(self.tree, tables)
+        except DefinitionError as error:
+            refusal = error
+        if (refusal is None and relation.windowed is None) or self.tree.find(WindowTable) is None:
+            if refusal is not None:
+                raise refusal
+            return relation
+        self.bounds_of_rows = True
+        try:
+            return self.query(self.tree, tables)
+        except DefinitionError as error:
+            raise refusal or error from None
 
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
         """The rows of a SELECT or of a UNION ALL."""
@@ -224,6 +243,11 @@ class Statement:
                 fix = "Aggregate over the inner one in a subquery, or keep one of them."
                 raise unsayable(self.text, node, "a window over rows of a window", fix)
             own = [name for name in inner.names if name.name not in BOUNDS]
+            bounds_of_row = row_bounds(windowed, inner) if self.bounds_of_rows else {}
+            if bounds_of_row:
+                stream = inner.stream.with_columns(**bounds_of_row)
+                both = [Name(table=alias, name=name, column=name, text=name) for name in BOUNDS]
+                return replace(inner, stream=stream, names=(*own, *both)).renamed(alias or _alias(node.this))
             bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2], bound=name) for name in BOUNDS]
             return replace(inner, names=(*own, *bounds), windowed=windowed, spans=None).renamed(
                 alias or _alias(node.this)

@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.core.errors import DefinitionError
 from floodmark.sql.dialect import SPAN, FloodmarkDialect
+from floodmark.sql.reading.spellings import composed, respelled
 
 LONGEST_TEXT = 100_000
 """Longest text of a statement, characters."""
@@ -43,7 +44,7 @@ class Text:
     def of(self, node: exp.Expr, replacement: Replacement | None = None) -> str:
         """The text of an expression without comments and line breaks, with replacements for some of its nodes."""
         begin, end = node.meta[SPAN]
-        replaced = sorted(self._replaced(node, replacement)) if replacement else []
+        replaced = sorted(self._replaced(node, replacement))
         parts: list[str] = []
         before = begin
         for token in self.tokens:
@@ -58,8 +59,10 @@ class Text:
             before = token.end + 1
         return "".join(parts)
 
-    def _replaced(self, node: exp.Expr, replacement: Replacement) -> Iterator[tuple[int, int, str]]:
-        text = replacement(node)
+    def _replaced(self, node: exp.Expr, replacement: Replacement | None) -> Iterator[tuple[int, int, str]]:
+        text = replacement(node) if replacement is not None else None
+        if text is None:
+            text = respelled(node, self.sql, lambda part: self._written(part, replacement))
         if text is not None:
             yield (*span_of(node), text)
             return
@@ -67,6 +70,13 @@ class Text:
             return
         for child in node.iter_expressions():
             yield from self._replaced(child, replacement)
+
+    def _written(self, node: exp.Expr, replacement: Replacement | None) -> str:
+        """The text of a part of what is spelled otherwise."""
+        text = replacement(node) if replacement is not None else None
+        if text is None and isinstance(node, exp.Literal) and SPAN not in node.meta:
+            return node.sql(FloodmarkDialect)
+        return self.of(node, replacement) if text is None else text
 
 
 def span_of(node: exp.Expr) -> tuple[int, int]:
@@ -143,7 +153,7 @@ def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:
         fix = "Write each statement as an operator of its own; a file holds one."
         got = f"{len(trees)} statements"
         raise DefinitionError(text.at(trees[1]) if trees else where, "one statement", got, fix, code="DEFINITION-380")
-    return text, trees[0]
+    return text, composed(trees[0])
 
 
 def _plainly(description: str) -> str:

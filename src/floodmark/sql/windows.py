@@ -77,6 +77,17 @@ def of_table(text: Text, node: WindowTable, relation: Relation) -> Windowed:
     return Windowed(window=window, clocked=_clocked(text, node.args["time"], relation), partition=partition)
 
 
+def row_bounds(windowed: Windowed, relation: Relation) -> dict[str, Any]:
+    """Bounds of the window that a row is in as expressions over the row; empty for windows that a row alone does not decide, or of which it is in several."""
+    time = next((name.text for name in relation.names if name.time and name.text), "")
+    if windowed.clocked or not isinstance(windowed.window, Tumbling) or not time:
+        return {}
+    size, offset = windowed.window.size * 1000, windowed.window.offset * 1000
+    start = f"unix_micros({time}) - pmod(unix_micros({time}) - {offset}, {size})"
+    moments = {"window_start": start, "window_end": f"{start} + {size}", "window_time": f"{start} + {size - 1000}"}
+    return {name: f"timestamp_micros({moment})" for name, moment in moments.items()}
+
+
 def of_group(text: Text, node: exp.Expr, relation: Relation) -> Windowed:
     """The window of a function in GROUP BY over a relation."""
     name, arguments = function_name(node), list(node.expressions)

@@ -1,0 +1,114 @@
+"""Other spellings of what Spark's expressions say: ``FLOOR(t TO HOUR)``, ``ARRAY[1, 2]``, ``CAST(x AS TIMESTAMP(3))``, and aggregates that are made of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+SPAN = "span"
+Written = Callable[[exp.Expr], str]
+"""A part of an expression -> its text."""
+_DIGITS = {0: "SECOND", 3: "MILLISECOND"}
+"""Digits of a timestamp's second -> the unit to which it is cut."""
+_BRACKETS = re.compile(r"(?i)(array|map)\s*\[")
+
+
+class Composed(exp.Expression):
+    """An aggregate that is an expression over others.
+
+    Args:
+        expressions: the others, each with the place of the whole.
+        form: text with ``{0}``, ``{1}`` in place of them.
+    """
+
+    arg_types = {"expressions": True, "form": True}  # noqa: RUF012 - sqlglot's own
+
+
+_SPREAD = "CASE WHEN {1} = 1 THEN CAST(0 AS double) ELSE {0} * {0} * ({1} - 1) / {1} END"
+
+
+def composed(tree: exp.Expr) -> exp.Expr:
+    """The tree with the parts of aggregates that are made of others."""
+
+    def made(node: exp.Expr) -> exp.Expr:
+        parts: list[exp.Expr]
+        match node:
+            case exp.GroupConcat():
+                inner = node.this
+                values: exp.Expr = exp.ArrayAgg(this=inner)
+                if isinstance(inner, exp.Distinct):
+                    values = exp.ArrayUniqueAgg(this=inner.expressions[0])
+                separator = node.args.get("separator")
+                parts = [values, *([separator] if separator is not None else [])]
+                form = f"CASE WHEN size({{0}}) > 0 THEN array_join({{0}}, {'{1}' if separator is not None else repr(',')}) END"
+            case exp.Variance():
+                parts, form = [exp.Stddev(this=node.this)], "{0} * {0}"
+            case exp.VariancePop():
+                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], _SPREAD
+            case exp.StddevPop():
+                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], f"sqrt({_SPREAD})"
+            case _:
+                return node
+        for part in parts:
+            part.meta.setdefault(SPAN, node.meta[SPAN])
+        whole = Composed(expressions=parts, form=form)
+        whole.meta.update(node.meta)
+        return whole
+
+    return tree.transform(made, copy=False)
+
+
+def respelled(node: exp.Expr, sql: str, written: Written) -> str | None:
+    """(a node, the statement, the text of its parts) -> Spark's text of it; None where the statement has that already."""
+    match node:
+        case Composed():
+            return f"({node.args['form'].format(*map(written, node.expressions))})"
+        case exp.Floor(args={"to": exp.Var() as unit}):
+            return f"date_trunc('{unit.name}', {written(node.this)})"
+        case exp.Ceil(args={"to": exp.Var() as unit}):
+            below = f"date_trunc('{unit.name}', {written(node.this)})"
+            return (
+                f"CASE WHEN {below} = {written(node.this)} THEN {below} ELSE timestampadd({unit.name}, 1, {below}) END"
+            )
+        case exp.Cast(to=exp.DataType() as kind) if kind.expressions and kind.is_type(
+            "timestamp", "timestamptz", "timestampltz"
+        ):
+            return _timestamp(node, int(kind.expressions[0].name), written)
+        case exp.SimilarTo():
+            return f"{written(node.this)} RLIKE concat('^(?:', {written(node.expression)}, ')$')"
+        case exp.Array() if _bracketed(node, sql):
+            return f"array({', '.join(map(written, node.expressions))})"
+        case exp.Bracket() if _bracketed(node, sql) and len(node.expressions) > 1:
+            return f"map({', '.join(map(written, node.expressions))})"
+        case exp.Column() if node.name.upper() == "LOCALTIMESTAMP" and len(node.parts) == 1:
+            return "current_timestamp()"
+        case exp.Anonymous(this=str() as name):
+            return _function(name.upper(), node.expressions, written)
+    return None
+
+
+def _bracketed(node: exp.Expr, sql: str) -> bool:
+    return SPAN in node.meta and _BRACKETS.match(sql, node.meta[SPAN][0]) is not None
+
+
+def _timestamp(node: exp.Cast, digits: int, written: Written) -> str:
+    cast = f"{'try_cast' if type(node) is exp.TryCast and node.args.get('safe') else 'CAST'}({written(node.this)} AS timestamp)"
+    return f"date_trunc('{_DIGITS[digits]}', {cast})" if digits in _DIGITS else cast
+
+
+def _function(name: str, arguments: list[Any], written: Written) -> str | None:
+    """Spark's text of a function that Spark does not have."""
+    match name, arguments:
+        case "SHA256" | "SHA224" | "SHA384" | "SHA512", [value]:
+            return f"sha2({written(value)}, {name[3:]})"
+        case "SPLIT_INDEX", [value, exp.Literal(is_string=True) as separator, number]:
+            pattern = "".join(
+                f"[{sign}]" if not sign.isalnum() and sign not in "^\\" else sign for sign in separator.this
+            )
+            return f"get(split({written(value)}, {exp.Literal.string(pattern).sql('spark')}), {written(number)})"
+        case "JSON_VALUE", [value, path]:
+            return f"get_json_object({written(value)}, {written(path)})"
+    return None
