@@ -98,6 +98,21 @@ def test_rows_without_a_rule_are_dropped_and_those_of_several_rules_come_once_fo
     assert [(row["value"], row["rule"]) for row in case.results()] == [(0.0, "a"), (0.0, "b"), (1.0, "a")]
 
 
+def test_rules_and_rows_of_one_input_are_in_order_of_event_time_and_not_of_arrival() -> None:
+    module = example("rules")
+
+    @fm.operator
+    def judged(rules: fm.Stream[module.Rule]) -> fm.Stream:  # type: ignore[name-defined]
+        """Rules as rows, under the rules."""
+        renamed = rules.select("at", row="rule")
+        return renamed.key_by("row").connect(rules.broadcast()).with_rules("rule")
+
+    about = {"kind": "heat", "threshold": 1.0, "times": 2, "active": True}
+    later, first = ({"at": START + n * HOUR, "rule": name, **about} for n, name in ((1, "b"), (0, "a")))
+    case = Case(judged).feed("rules", [later, first]).end()
+    assert sorted((row["row"], row["rule"]) for row in case.results()) == [("a", "a"), ("b", "a"), ("b", "b")]
+
+
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

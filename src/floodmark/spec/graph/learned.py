@@ -82,7 +82,8 @@ def score(
     own = [schema[key] for key in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
     columns = Schema((*own, Column(name=prediction, type=kind), Column(name=VERSION, type="bigint")))
     process: dict[str, Any] = {"function": Process(Scoring(name, tuple(features), prediction, kind)), "ports": ports}
-    return keyed._then(settings["uid"], parent, columns, on_error=settings["on_error"], **process)  # noqa: SLF001 - its other half
+    process |= {"on_error": settings["on_error"], "order": "event_time"}
+    return keyed._then(settings["uid"], parent, columns, **process)  # noqa: SLF001 - its other half
 
 
 def _check_features(features: tuple[str, ...], others: tuple[str, ...], schema: Schema, where: str) -> None:

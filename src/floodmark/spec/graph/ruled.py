@@ -40,5 +40,5 @@ def with_rules(
     parent, ports = tagged(keyed, other, (), ("element", "broadcast"), where, last=True)
     own = [schema[name] for name in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
     added = [replace(rules.schema[name], name=target) for name, target in places]
-    process: dict[str, Any] = {"function": Process(Ruling(key, places)), "ports": ports}
+    process: dict[str, Any] = {"function": Process(Ruling(key, places)), "ports": ports, "order": "event_time"}
     return keyed._then(uid, parent, Schema((*own, *added)), **process)  # noqa: SLF001 - its other half
