@@ -109,9 +109,47 @@ QUERIES = {
 }
 
 
+COUNTS = """SELECT origin, window_start AS begin, window_end AS ends, COUNT(*) AS n
+            FROM HOP(flights, scheduled, '20 minutes', '1 hour') GROUP BY origin, window_start, window_end"""
+COUNTED = """SELECT origin, w AS begin, w + INTERVAL '1 hour' AS ends, COUNT(*) AS n
+             FROM (SELECT *, time_bucket(INTERVAL '20 minutes', scheduled) - i * INTERVAL '20 minutes' AS w FROM flights, range(3) AS r(i)) GROUP BY ALL"""
+STAGES = {
+    "most of each window": (
+        f"""SELECT a.origin, a.begin, a.n FROM ({COUNTS}) AS a
+            JOIN (SELECT begin, ends, MAX(n) AS most FROM ({COUNTS}) GROUP BY begin, ends) AS m
+            ON a.begin = m.begin AND a.ends = m.ends AND a.n = m.most""",
+        f"WITH c AS ({COUNTED}) SELECT origin, begin, n FROM c WHERE n = (SELECT MAX(d.n) FROM c AS d WHERE d.begin = c.begin)",
+    ),
+    "three tables": (
+        """SELECT a.flight, b.flight AS next, w.temp FROM flights AS a
+           JOIN flights AS b ON a.origin = b.origin AND b.scheduled > a.scheduled AND b.scheduled <= a.scheduled + INTERVAL '30' MINUTE
+           JOIN weather AS w ON w.origin = a.origin AND w.observed BETWEEN a.scheduled - INTERVAL '40' MINUTE AND a.scheduled""",
+        """SELECT a.flight, b.flight, w.temp FROM flights AS a
+           JOIN flights AS b ON a.origin = b.origin AND b.scheduled > a.scheduled AND b.scheduled <= a.scheduled + INTERVAL '30' MINUTE
+           JOIN weather AS w ON w.origin = a.origin AND w.observed BETWEEN a.scheduled - INTERVAL '40' MINUTE AND a.scheduled""",
+    ),
+    "weather of hours": (
+        """SELECT f.origin, f.n, w.warmest, w.window_end FROM
+           (SELECT origin, window_start, window_end, COUNT(*) AS n FROM TUMBLE(flights, scheduled, '1 hour') GROUP BY origin, window_start, window_end) AS f
+           LEFT JOIN (SELECT origin, window_start, window_end, MAX(temp) AS warmest FROM TUMBLE(weather, observed, '1 hour') GROUP BY origin, window_start, window_end) AS w
+           ON f.origin = w.origin AND f.window_start = w.window_start AND f.window_end = w.window_end""",
+        f"""SELECT f.origin, f.n, w.warmest, w.h FROM (SELECT origin, {HOUR} + INTERVAL '1 hour' AS h, COUNT(*) AS n FROM flights GROUP BY ALL) AS f
+            LEFT JOIN (SELECT origin, time_bucket(INTERVAL '1 hour', observed) + INTERVAL '1 hour' AS h, MAX(temp) AS warmest FROM weather GROUP BY ALL) AS w
+            ON f.origin = w.origin AND f.h = w.h""",
+    ),
+    "counts so far of hours": (
+        """SELECT origin, window_end, SUM(n) OVER (PARTITION BY origin ORDER BY window_time ROWS UNBOUNDED PRECEDING) AS total FROM
+           (SELECT origin, window_end, window_time, COUNT(*) AS n FROM TUMBLE(flights, scheduled, '1 hour') GROUP BY origin, window_start, window_end)""",
+        f"""SELECT origin, h, SUM(n) OVER (PARTITION BY origin ORDER BY h) FROM
+            (SELECT origin, {HOUR} + INTERVAL '1 hour' AS h, COUNT(*) AS n FROM flights GROUP BY ALL)""",
+    ),
+}
+"""Statements of several stages, which Spark computes bounded alone."""
+
+
 def check(engine: Computing, folder: Path, case: str) -> None:
     """A statement over landed rows, as a stream in commits and then bounded, has DuckDB's rows."""
-    sql, question = QUERIES[case]
+    sql, question = (QUERIES | STAGES)[case]
     operator = sql_operator(case.replace(" ", "_"), sql, inputs=TABLES)
     rows = {"flights": flights(1), "weather": weather(1)}
     contracts = {"flights": (Flight, "scheduled"), "weather": (Weather, "observed")}

@@ -295,6 +295,24 @@ def test_a_late_row_without_a_name_in_ascii_needs_no_gap_in_sql():
     assert kind.sql_maybe_dropped("t", 5, "w") == "(t) + 1 - 1 + 5 <= w"
 
 
+def test_keys_and_results_may_have_the_names_that_kernels_have_for_their_own_columns():
+    class Placed(fm.Contract):
+        at: fm.EventTime
+        group: str
+        end: int
+
+    @fm.operator
+    def placed(rows: fm.Stream[Placed]) -> fm.Stream:
+        return rows.key_by("group").window(fm.Tumbling("1 hour")).aggregate(slice=fm.sum("end"), main=fm.count())
+
+    log = Log(placed.inputs[0].schema)
+    for number, key in enumerate("abcabc"):
+        log.row({"at": from_ms(number), "group": key, "end": number}, number)
+    log.end()
+    rows = [row for row in MemoryRun(placed).batch({"rows": log.table()})[""].to_pylist() if row["_kind"] == 0]
+    assert sorted((row["group"], row["slice"], row["main"]) for row in rows) == [("a", 3, 2), ("b", 5, 2), ("c", 7, 2)]
+
+
 # ---- definitions
 
 

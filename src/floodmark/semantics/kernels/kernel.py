@@ -503,7 +503,7 @@ def _numbered(stage: Stage, out: Sequence[pa.Table]) -> pa.Table:
     if not out:
         return stage.result_schema.empty_table()
     results = pa.concat_tables(out)
-    results = results.take(pc.sort_indices(results[GROUP])).drop_columns([GROUP])
+    results = results.take(pc.sort_indices(results.column(0))).remove_column(0)  # a result may have a ``group`` too
     marks = results["_order"].to_numpy()
     order = np.cumsum(marks == 0) - 1
     return results.set_column(results.num_columns - 1, "_order", pa.array(order.astype(np.int64)))
