@@ -134,25 +134,23 @@ def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], 
     if table.partition("/")[0] not in {"logs", "outputs"} or not DeltaTable.is_deltatable(path):
         fix = "Name a log or an output that has rows: table='logs/flights', table='outputs/hourly'."
         raise LifecycleError(where, "a table of the lake", repr(table), fix, code="LIFECYCLE-282")
-    rows = DeltaTable(path).to_pyarrow_table()
-    lacking = [name for name in columns if name not in rows.column_names]
+    whole = DeltaTable(path).to_pyarrow_dataset()
+    lacking = [name for name in columns if name not in whole.schema.names]
     if lacking:
-        fix = f"Columns: {', '.join(name for name in rows.column_names if not name.startswith('_'))}."
+        fix = f"Columns: {', '.join(name for name in whole.schema.names if not name.startswith('_'))}."
         raise LifecycleError(where, f"columns of '{table}'", ", ".join(lacking), fix, code="LIFECYCLE-283")
-    passed = pc.max(rows["_watermark"]).as_py()
+    passed = pc.max(whole.to_table(columns=["_watermark"])["_watermark"]).as_py()
     if passed is None or passed < interval.end - 1:
         fix = "Choose an interval that is over, or wait until the watermark has passed its end: floodmark status"
         got = "no progress" if passed is None else f"progress up to {describe(passed)}"
         raise LifecycleError(where, f"all rows before {describe(interval.end)}", got, fix, code="LIFECYCLE-280")
-    start, end = (
-        pa.scalar(from_ms(one), rows.schema.field("_event_time").type) for one in (interval.start, interval.end)
-    )
-    within = pc.and_(pc.greater_equal(rows["_event_time"], start), pc.less(rows["_event_time"], end))
-    rows = rows.filter(pc.fill_null(within, fill_value=False)).sort_by(
-        [("_event_time", "ascending"), ("_sequence", "ascending")]
-    )
+    kind, time = whole.schema.field("_event_time").type, pc.field("_event_time")
+    start, end = (pa.scalar(from_ms(one), kind) for one in (interval.start, interval.end))
+    stamps = ("_event_time", "_sequence", "_kind")
+    rows = whole.to_table(columns=list(dict.fromkeys((*columns, *stamps))), filter=(time >= start) & (time < end))
+    rows = rows.sort_by([("_event_time", "ascending"), ("_sequence", "ascending")])
     if pc.any(pc.equal(rows["_kind"], RETRACTION)).as_py():
-        fix = "Fit to its last values' operator without allowed lateness, or to a log."
+        fix = "Fit to a log, or to an output whose results are final: windows without allowed lateness and early panes."
         raise LifecycleError(where, "rows that are final", f"revised rows in '{table}'", fix, code="LIFECYCLE-284")
     rows = rows.filter(pc.equal(rows["_kind"], ROW)).select(list(columns))
     return _known(rows)
