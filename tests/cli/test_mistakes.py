@@ -35,7 +35,7 @@ def test_init_never_writes_into_a_folder_with_files_by_a_detour(verb: Verb, tmp_
 def test_init_without_a_name_is_wrong_usage_and_writes_nothing(verb: Verb, tmp_path: Path) -> None:
     result = verb("init", "")
     assert result.exit_code == 2
-    assert "NAME is empty" in result.stderr
+    assert "NAME is missing or empty" in result.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -37,17 +37,26 @@ def scaffold(folder: Path, looked: Looked | None, *, sql: bool = False) -> list[
     Raises:
         LifecycleError: LIFECYCLE-020, the folder is not empty, or is a file.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        fix = "Choose another name, or empty it first; nothing was changed."
-        raise LifecycleError(
-            f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
-        )
+    check_new(folder)
     values = {"name": printable(folder.name), "project": _project(folder.name)} | (
         {} if looked is None else _values(looked)
     )
     sample = ("sample", "sql" if sql else "shop")
     written = [_write(kind, folder, values) for kind in ("common", *(sample if looked is None else ("data",)))]
     return sorted(path for paths in written for path in paths)
+
+
+def check_new(folder: Path) -> None:
+    """Check that a folder is new or empty.
+
+    Raises:
+        LifecycleError: LIFECYCLE-020, the folder is not empty, or is a file.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        fix = "Choose another name, or empty it first; nothing was changed."
+        raise LifecycleError(
+            f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
+        )
 
 
 def wait_for(folder: Path, source: str, milliseconds: int) -> None:

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option(
+    "--example",
+    metavar="EXAMPLE",
+    help="Copy an example workspace instead of the sample; NAME is EXAMPLE unless given. 'list' names the examples.",
+)
 @click.option(
     "--from",
     "data",
@@ -63,7 +68,8 @@ if TYPE_CHECKING:
 @pass_invocation
 def init(
     invocation: Invocation,
-    name: str,
+    name: str | None,
+    example: str | None,
     data: str | None,
     time_formats: tuple[str, ...],
     pattern: str | None,
@@ -74,13 +80,17 @@ def init(
     """Create a workspace in a new folder NAME, ready to run."""
     from floodmark.cli.new.scaffold import BOUND, scaffold, wait_for
 
-    if not name:
-        msg = "NAME is empty; the workspace's folder needs one"
-        raise click.UsageError(msg)
-    if sql and data is not None:
-        msg = "--sql writes the sample, and --from a workspace over data: give one of them"
-        raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
+    chosen = [option for option, value in (("--example", example), ("--from", data), ("--sql", sql or None)) if value]
+    if len(chosen) > 1:
+        msg = f"{' and '.join(chosen)} write different workspaces: give one of them"
+        raise click.UsageError(msg)
+    if example is not None:
+        _init_example(console, name or example, example)
+        return
+    if not name:
+        msg = "NAME is missing or empty; the workspace's folder needs one"
+        raise click.UsageError(msg)
     folder = current_folder() / name
     folder = Path(os.path.normpath(folder))  # `new/..` is the folder that holds new, which may have files in it
     looked = None
@@ -116,6 +126,31 @@ def init(
     if tried is not None:
         document["trial"] = asdict(tried)
     console.document({**document, "next": following})
+
+
+def _init_example(console: Console, name: str, example: str) -> None:
+    """Copy an example workspace into a folder, or name the examples."""
+    from floodmark.cli.new.examples import examples, make_example
+
+    if example == "list":
+        titles = {one: _title(files) for one, files in examples().items()}
+        console.table(("example", "shows"), list(titles.items()))
+        console.document({"examples": titles})
+        return
+    folder = Path(os.path.normpath(current_folder() / name))
+    files = make_example(folder, example)
+    console.say(f"made {name}: {len(files)} files")
+    following = [f"cd {shlex.quote(name)}", "cat README.md", "floodmark validate"]
+    console.say("next:")
+    for command in following:
+        console.say(f"  {command}")
+    console.document({"folder": str(folder), "files": [str(file) for file in files], "next": following})
+
+
+def _title(files: Sequence[Path]) -> str:
+    """The heading of an example's README.md."""
+    readme = next(file for file in files if file.name == "README.md")
+    return readme.read_text("utf-8").split("\n", 1)[0].removeprefix("# ")
 
 
 def _say_looked(console: Console, looked: Looked, tried: Trial, *, unordered: bool) -> None:
