@@ -118,14 +118,19 @@ def killed(stream: Killed, log: Log, kills: int) -> None:
 SOAK = [
     pytest.param(name, 20, None, marks=pytest.mark.soak, id=f"{name}-{number}")
     for number in range(2)
-    for name in ("windowed", "watched", "paired", "visits", "once", "patterned", "judged")
+    for name in ("windowed", "watched", "paired", "matched", "visits", "once", "patterned", "judged")
 ]
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("name", "kills", "seed"),
-    [("windowed", 3, 5), pytest.param("patterned", 3, 5, marks=pytest.mark.feature("C3")), *SOAK],
+    [
+        ("windowed", 3, 5),
+        pytest.param("matched", 3, 5, marks=pytest.mark.feature("J6", "C3")),
+        pytest.param("patterned", 3, 5, marks=pytest.mark.feature("C3")),
+        *SOAK,
+    ],
 )
 def test_killed_again_and_again_every_row_is_there_once(
     lake: Lake,

@@ -91,6 +91,10 @@ _STATISTICS = f"COUNT(*) AS total, {_by_rank('*')}, MIN(price) AS least, MAX(pri
 _NIGHT = "CASE WHEN {0}(date_time) >= 8 AND {0}(date_time) <= 18 THEN 'dayTime' WHEN {0}(date_time) <= 6 OR {0}(date_time) >= 20 THEN 'nightTime' ELSE 'otherTime' END"
 _CHANNEL = "CASE WHEN lower(channel) = 'apple' THEN '0' WHEN lower(channel) = 'google' THEN '1' WHEN lower(channel) = 'facebook' THEN '2' WHEN lower(channel) = 'baidu' THEN '3' ELSE {0} END"
 _Q14 = "FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"
+_Q3 = "FROM auction AS a JOIN person AS p ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('or', 'id', 'ca')"
+_Q4 = """FROM (SELECT MAX(b.price) AS final, a.category FROM auction AS a, bid AS b
+    WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires GROUP BY a.id, a.category) AS q GROUP BY category"""
+_Q20 = "FROM bid AS b JOIN auction AS a ON b.auction = a.id WHERE a.category = 10"
 
 QUERIES: dict[str, tuple[list[str], str]] = {
     "q0": (["SELECT auction, bidder, price, date_time FROM bid"], "SELECT auction, bidder, price, date_time FROM bid"),
@@ -101,6 +105,14 @@ QUERIES: dict[str, tuple[list[str], str]] = {
     "q2": (
         ["SELECT auction, price FROM bid WHERE auction IN (1007, 1020, 2001, 2019, 2087)"],
         "SELECT auction, price FROM bid WHERE auction IN (1007, 1020, 2001, 2019, 2087)",
+    ),
+    "q3": (
+        [f"SELECT p.name, p.city, p.state, a.id {_Q3} EMIT CHANGES"],
+        f"SELECT p.name, p.city, p.state, a.id {_Q3}",
+    ),
+    "q4": (
+        [f"SELECT category, AVG(final) AS mean {_Q4} EMIT CHANGES"],
+        f"SELECT category, AVG(final) {_Q4}",
     ),
     "q5": (
         [
@@ -170,6 +182,10 @@ QUERIES: dict[str, tuple[list[str], str]] = {
         ],
         "SELECT auction, bidder, price, date_time FROM bid QUALIFY ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC, number) = 1",
     ),
+    "q20": (
+        [f"SELECT b.auction, b.bidder, b.price, a.category {_Q20} EMIT CHANGES"],
+        f"SELECT b.auction, b.bidder, b.price, a.category {_Q20}",
+    ),
     "q21": (
         [
             f"""SELECT auction, bidder, price, channel, {_CHANNEL.format("regexp_extract(url, 'channel_id=([0-9]*)', 1)")} AS channel_id FROM bid
@@ -191,11 +207,8 @@ SIZES = {"q0": 50, "q1": 50, "q2": 1, "q5": 17, "q7": 3, "q8": 7, "q10": 50, "q1
 """Rows of the published answers."""
 
 REFUSED = {
-    "q3": ("SELECT p.name, p.city, p.state, a.id FROM auction AS a JOIN person AS p ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('or', 'id', 'ca')", "DEFINITION-392"),
-    "q4": ("SELECT category, AVG(final) AS mean FROM (SELECT MAX(b.price) AS final, a.category FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires GROUP BY a.id, a.category) AS q GROUP BY category EMIT CHANGES", "DEFINITION-392"),
     "q6": ("SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY date_time ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean FROM (SELECT auction AS seller, price, date_time FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price) AS rn FROM bid) AS r WHERE rn = 1) AS q", "DEFINITION-395"),
     "q9": ("SELECT a.id, b.price FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires", "DEFINITION-392"),
     "q19": ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank FROM bid) WHERE rank <= 10 EMIT CHANGES", "DEFINITION-382"),
-    "q20": ("SELECT b.auction, b.bidder, b.price, a.category FROM bid AS b JOIN auction AS a ON b.auction = a.id WHERE a.category = 10", "DEFINITION-392"),
 }  # fmt: skip
 """Query -> its statement, and the code with which it is refused."""

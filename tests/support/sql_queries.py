@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+from deltalake import DeltaTable
 from sql_tables import TABLES, Flight, Weather, flights, log_of, oracle, plain, weather
 
 from floodmark import sql_operator
@@ -102,6 +103,12 @@ QUERIES = {
         """SELECT flight, w, w + INTERVAL '1 hour', w + INTERVAL '1 hour' - INTERVAL '1 millisecond', delay * 2
            FROM (SELECT *, time_bucket(INTERVAL '1 hour', scheduled, TIMESTAMPTZ '2000-01-01 00:10:00+00') AS w FROM flights) WHERE delay > 10""",
     ),
+    "flights and any weather": (
+        """SELECT f.tail, w.origin, w.temp FROM flights AS f FULL JOIN weather AS w
+           ON f.origin = w.origin AND f.delay < w.temp AND f.flight < w.temp EMIT CHANGES""",
+        """SELECT f.tail, w.origin, w.temp FROM flights AS f FULL JOIN weather AS w
+           ON f.origin = w.origin AND f.delay < w.temp AND f.flight < w.temp""",
+    ),
     "both tables": (
         "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
         "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
@@ -165,9 +172,16 @@ def check(engine: Computing, folder: Path, case: str) -> None:
     def results() -> list[tuple[object, ...]]:
         return plain([tuple(row[name] for name in names) for row in final([outputs(lake, operator)[""]])])
 
+    def last_values() -> list[tuple[object, ...]]:
+        current = operator.outputs[0].current
+        if current is None:
+            return results()
+        table = DeltaTable(lake.output(current.table)).to_pyarrow_table()
+        return plain([tuple(row[name] for name in names) for row in table.to_pylist()])
+
     expected = plain(oracle(question, rows))
     assert expected
     engine.run_unbounded(operator, lake, until_caught_up=True, files_per_batch=1)
-    assert results() == expected
+    assert results() == last_values() == expected
     engine.run_bounded(operator, lake, Interval(), force=True)
-    assert results() == expected
+    assert results() == last_values() == expected

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from events import Event
 
 from floodmark import (
@@ -27,6 +30,8 @@ from floodmark import (
 )
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import MARKER, ROW
 from floodmark.testing.lakes import outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
@@ -92,6 +97,14 @@ def _paired(events: Stream[Event]) -> Stream:
     return keyed.interval_join(keyed, "1 minute", "6 minutes", kind="left", prefix="next_")
 
 
+def _matched(events: Stream[Event]) -> Stream:
+    """Each row with the greater ones of its key half an hour around it, and rows without any: a row is taken back when the first of them comes."""
+    keyed = events.filter("value % 3 > 0").key_by("key")
+    return keyed.regular_join(
+        keyed, kind="left", on="next_value BETWEEN value + 1 AND value + 6", ttl="30 minutes", prefix="next_"
+    )
+
+
 def _visits(events: Stream[Event]) -> Stream:
     """Sessions that late rows merge."""
     keyed = events.filter("value % 5 <> 0").key_by("key")
@@ -132,12 +145,15 @@ PLAIN: Operator = operator(_plain, name="plain")
 CLOCKED: Operator = operator(_clocked, name="clocked")
 WATCHED: Operator = operator(_watched, name="watched")
 PAIRED: Operator = operator(_paired, name="paired")
+MATCHED: Operator = operator(_matched, name="matched")
 VISITS: Operator = operator(_visits, name="visits")
 ONCE: Operator = operator(_once, name="once")
 PATTERNED: Operator = operator(_patterned, name="patterned")
 JUDGED: Operator = operator_asset(operator(_judged, name="judged"), expectations=[SMALL, EVEN]).operator
 
-STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, PATTERNED, CLOCKED, PLAIN, JUDGED)}
+STREAMS = {
+    one.name: one for one in (WINDOWED, WATCHED, PAIRED, MATCHED, VISITS, ONCE, PATTERNED, CLOCKED, PLAIN, JUDGED)
+}
 
 
 def check(lake: Lake, code: Operator, log: Log) -> None:
@@ -147,3 +163,19 @@ def check(lake: Lake, code: Operator, log: Log) -> None:
     assert final([got[code.outputs[0].name]])
     for name, table in expected.items():
         assert final([got[name]]) == final([table]), name
+    for output in code.outputs:
+        if output.current is not None:
+            last = DeltaTable(lake.output(output.current.table)).to_pyarrow_table()
+            assert final([last]) == _last(output, expected[output.name]), output.current.table
+
+
+def _last(output: Output, table: pa.Table) -> list[dict[str, Any]]:
+    """The last value of each key of a changelog, or the rows that are not retracted."""
+    if not output.keys:
+        return final([table])
+    values = table.filter(pc.not_equal(table["_kind"], MARKER)).sort_by(
+        [("_sequence", "ascending"), ("_kind", "ascending")]
+    )
+    by_key = {tuple(row[key] for key in output.keys): row for row in values.to_pylist()}
+    rows = [row for row in by_key.values() if row["_kind"] == ROW]
+    return final([pa.Table.from_pylist(rows, schema=table.schema)])

@@ -11,6 +11,7 @@ from floodmark.core.time import describe_span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.keyed.over import Over
+from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.patterns.matching import PatternMatching
 from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.values.functions import Function
@@ -122,12 +123,20 @@ def _process(step: steps.KeyedProcess) -> list[str]:
         return _row_pattern(step, function)
     if isinstance(function, Over):
         return _over(step, function)
+    if isinstance(function, RegularJoin):
+        return _regular_join(step, function)
     lines = [f"  per {', '.join(step.keys)}{_order(step)}"]
     for name, state in {**function.states(), **function.broadcast_states()}.items():
         ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
         lines.append(f"  {state.shape} state {name}: {state.kind.text}{ttl}")
     lines += [f"  timer {name}: {timer.time} time" for name, timer in function.timers().items()]
     return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
+
+
+def _regular_join(step: steps.KeyedProcess, function: RegularJoin) -> list[str]:
+    keys = f"per {', '.join(step.keys)}" if step.keys else "all rows together"
+    condition = f" on {function.condition}" if function.condition else ""
+    return [f"  {keys}: {function.kind} join{condition}, whose results change", f"  {function.describe_state()}"]
 
 
 def _pattern(step: steps.KeyedProcess, function: PatternMatching) -> list[str]:

@@ -9,6 +9,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.keyed.matching import Deduplicate, TemporalJoin, WindowJoin
 from floodmark.spec.keyed.over import Over
+from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import TAG
 from floodmark.spec.windowing.aggregates import texts
 from floodmark.spec.windowing.frames import texts as texts_of
@@ -108,7 +109,7 @@ class _Walk:
             for n in (step.own_columns if isinstance(step, steps.WindowAggregate) else step.schema.names)
             if n not in step.keys
         ]
-        if isinstance(step, steps.IntervalJoin) or isinstance(_call(step), (WindowJoin, TemporalJoin)):
+        if isinstance(step, steps.IntervalJoin) or isinstance(_call(step), (WindowJoin, TemporalJoin, RegularJoin)):
             sides = [place for _, place in sorted(_places(step))]
             # a semi or anti join has the columns of the left alone
             own = {name: before[place] for name, place in zip(own_names, sides, strict=False)}

@@ -84,6 +84,8 @@ class _Parser(SparkParser):
                 token.token_type = TokenType.VAR
             elif token.text.upper() == CLAUSE and following.token_type == TokenType.L_PAREN:
                 token.token_type = TokenType.MATCH_RECOGNIZE
+            elif token.text.upper() == "EMIT" and following.text.upper() in {"CHANGES", "ON"}:
+                token.token_type = TokenType.BREAK  # no alias of the table before it
         return super().parse(raw_tokens, sql)
 
     def _parse_table(self, *positional: Any, **named: Any) -> exp.Expr | None:

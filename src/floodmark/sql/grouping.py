@@ -144,8 +144,8 @@ class Grouping:
         else:
             self.keys.append(node)
 
-    def grouped(self, emit: str, options: Options) -> Grouped:
-        """(what EMIT says, settings) -> the result."""
+    def grouped(self, emit: str, options: Options, around: str = "") -> Grouped:
+        """(what EMIT says, settings, what EMIT of the whole statement says) -> the result."""
         relation, text = self.relation, self.text
         windowed, spans = relation.windowed, relation.windowed.window if relation.windowed is not None else None
         bounds = dict(zip(BOUNDS, (*BOUNDS[:2], WINDOW_TIME), strict=True))
@@ -153,7 +153,7 @@ class Grouping:
             window = again(relation.spans)
             assert window is not None
             windowed, spans, bounds = Windowed(window=window), relation.spans, bounds_again(relation.spans)
-        if windowed is None and emit != CHANGES:
+        if windowed is None and CHANGES not in {emit, around}:
             fix = (
                 "Say over which time: GROUP BY window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)), or "
                 "GROUP BY window(ts, '1 hour'); or say that each row changes the result so far, at the end: EMIT CHANGES. "

@@ -112,7 +112,8 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
             raise unsayable(text, part, "OVER", fix)
         if isinstance(part, exp.Query):
             fix = (
-                "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT."
+                "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT. Or end the statement with "
+                "EMIT CHANGES: IN (SELECT ...) and EXISTS (SELECT ...) in WHERE are joins of rows of any time then."
             )
             raise unsayable(text, part, "a subquery in an expression", fix)
         if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):

@@ -14,7 +14,9 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
-from floodmark.sql.joins import Joiner, conjuncts
+from floodmark.sql.joining.joins import Joiner, conjuncts
+from floodmark.sql.joining.regular import RegularJoiner
+from floodmark.sql.joining.subqueries import subquery_joins
 from floodmark.sql.matches import matches
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
@@ -52,6 +54,7 @@ class Statement:
 
     def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
         self.text, self.tree, self.options = text, tree, options
+        self.emit = str(tree.meta.get("emit", ""))
         self.bounds_of_rows = False
         """Whether a window of FROM is two columns of each row, and no division of the rows."""
 
@@ -155,7 +158,7 @@ class Statement:
         distinct = node.args.get("distinct") is not None
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return self._grouped(node, relation, items, emit, distinct=distinct)
-        if emit == CHANGES and rank is None:
+        if emit == CHANGES and rank is None and not _changes(relation.stream):
             raise unsayable(text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         over = [value for _, value in items if next(overs(value), None) is not None]
         if over and not (len(over) == 1 and is_numbering(over[0])):
@@ -206,16 +209,33 @@ class Statement:
                 )
             own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
             behind = [*read, *later, *(other.args["on"] for other in following if other.args.get("on") is not None)]
-            relation, conditions = Joiner(self.text, join, relation, right, own, behind).joined(self.options)
+            arguments = self.text, join, relation, right, own, behind
+            joiner = Joiner(*arguments)
+            if self.emit == CHANGES and not joiner.is_bounded:
+                joiner = RegularJoiner(*arguments)
+            relation, conditions = joiner.joined(self.options)
             conditions = [*conditions, *later]
-        if joins or not conditions:
+        inner, conditions = subquery_joins(self.text, conditions) if self.emit == CHANGES else ([], conditions)
+        if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
+            relation, conditions = self._filtered(relation, node, conditions), []
+        for join in inner:
+            right = self._table(join.node.this, tables, joined=True)
+            if join.compared is not None:  # its column is in no other expression
+                right = replace(
+                    right, names=tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
+                )
+            joiner = RegularJoiner(
+                self.text, join.node, relation, right, [], [*read, *conditions], compared=join.compared
+            )
+            relation, _ = joiner.joined(self.options)
+        if joins or inner or not conditions:
             return relation, conditions
         return relation, conditions if relation.ranked is not None or where is None else [where]
 
     def _filtered(self, relation: Relation, node: exp.Select, conditions: list[exp.Expr]) -> Relation:
         where = node.args.get("where")
         whole = where.this if where is not None else None
-        if conditions and whole is not None and len(conditions) == len(list(conjuncts(whole))):
+        if conditions and whole is not None and list(map(id, conditions)) == list(map(id, conjuncts(whole))):
             conditions = [whole]
         stream = relation.stream
         for condition in conditions:
@@ -375,7 +395,7 @@ class Statement:
         grouping = Grouping(self.text, node, relation, items)
         if distinct:
             grouping.keys = [value for _, value in items if not _is_bound(value, relation)]
-        grouped = grouping.grouped(emit, self.options)
+        grouped = grouping.grouped(emit, self.options, self.emit)
         stream = grouped.stream
         columns = [(name, self._over_group(value, grouped)) for name, value in items]
         having = node.args.get("having")
@@ -400,7 +420,8 @@ class Statement:
         self._check_names([name for name, _ in columns])
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
-        self._check_identity(node, stream)
+        if node is self.tree:
+            self._check_identity(node, stream)
         return Relation(stream=stream, names=names_of(columns, grouped.bounds), spans=grouped.spans)
 
     def _check_identity(self, node: exp.Select, result: Stream[Any]) -> None:
@@ -441,6 +462,11 @@ def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Ex
         if all(column.table.lower() in known for column in condition.find_all(exp.Column))
     ]
     return own, [condition for condition in conditions if condition not in own]
+
+
+def _changes(stream: Stream[Any]) -> bool:
+    """Whether rows of a stream may be retracted by its step with state."""
+    return any(step.revises for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL))
 
 
 def _starred(names: list[Name]) -> Iterator[Item]:

@@ -14,7 +14,7 @@ from floodmark.engines.frames.expressions import Rendering, as_written, with_col
 from floodmark.lake.results.needs import stretches
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator, Output
-from floodmark.spec.values.schema import PARTITION, STAMPS
+from floodmark.spec.values.schema import PARTITION, ROW, STAMPS
 
 Outputs = tuple[tuple[Output, DataFrame], ...]
 
@@ -50,7 +50,16 @@ def ended(computed: Computed, interval: Interval) -> Computed:
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
-    """The last row of each key in rows of a changelog without markers; a retraction if the key has no value at the end."""
+    """The last row of each key in rows of a changelog without markers; a retraction if the key has no value at the end.
+
+    Of a multiset the rows that are not retracted, each as often as it counts.
+    """
+    if not output.keys:
+        own = ", ".join(f"`{name}`" for name in output.schema.names)
+        left = f"sum(CASE `_kind` WHEN {ROW} THEN 1 ELSE -1 END) OVER (PARTITION BY {own}) AS `_left`"
+        copy = f"row_number() OVER (PARTITION BY {own} ORDER BY `_kind` DESC, `_sequence` DESC) AS `_copy`"
+        remaining = rows.selectExpr("*", left, copy).filter(f"`_kind` = {ROW} AND `_copy` <= `_left`")
+        return remaining.drop("_left", "_copy")
     keys = ", ".join(f"`{key}`" for key in output.keys)
     order = f"row_number() OVER (PARTITION BY {keys} ORDER BY `_sequence` DESC, `_kind` DESC) AS `_place`"
     return rows.selectExpr("*", order).filter("`_place` = 1").drop("_place")

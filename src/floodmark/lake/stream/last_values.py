@@ -1,4 +1,4 @@
-"""The last value per key of a changelog at a version, written as a table that replaces ``<output>__current`` in one commit. No JVM is needed.
+"""The last value per key of a changelog, or its rows that are not retracted, at a version, written as a table that replaces ``<output>__current`` in one commit. No JVM is needed.
 
 The stream's follower keeps ``<output>__current`` up to date while the changelog grows (``current``). A rollback or a rebuild replaces both the changelog
 and ``<output>__current``; a fork starts with both.
@@ -15,8 +15,9 @@ from floodmark.core.sql import quoted
 from floodmark.lake.folder import storage
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.writing import derived
+from floodmark.lake.writing.copies import remaining
 from floodmark.lake.writing.cutover import Part
-from floodmark.spec.values.schema import MARKER, ROW
+from floodmark.spec.values.schema import MARKER, PARTITION, ROW, STAMPS
 
 
 def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true") -> str:
@@ -43,7 +44,7 @@ def write(changelog: str, version: int | None, keys: Sequence[str], target: str,
     Args:
         changelog: path of the changelog's table.
         version: version of the changelog; None for the newest.
-        keys: columns that identify a result.
+        keys: columns that identify a result; none for a multiset of rows.
         target: path of the new table, which gets the columns, partitioning and properties of the changelog.
         also: files of another table whose rows belong to the changelog too.
     """
@@ -53,7 +54,9 @@ def write(changelog: str, version: int | None, keys: Sequence[str], target: str,
         from pyarrow import dataset  # noqa: PLC0415 - with pandas
 
         rows = dataset.UnionDataset(rows.schema, [rows, also.rows(rows.schema)])
-    last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
+    selected = ", ".join(map(quoted, rows.schema.names))
+    own = [name for name in rows.schema.names if name not in {*STAMPS, PARTITION}]
+    last = query(selected, "changelog", keys) if keys else remaining(selected, "changelog", own)
     derived.write(target, source, {"changelog": rows}, last)
 
 

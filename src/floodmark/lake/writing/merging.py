@@ -38,7 +38,7 @@ def merge(
     transactions = [] if once is None else [Transaction(*once)]
 
     def attempt() -> None:
-        table = _opened(path, {} if opened is None else opened)
+        table = opened_table(path, {} if opened is None else opened)
         if once is not None and not check_open(path, *once, table.transaction_version(once[0])):
             return
         written = unmeasured(values.schema)
@@ -60,7 +60,8 @@ def merge(
     conflicts.retried(attempt, path)
 
 
-def _opened(path: str, opened: dict[str, DeltaTable]) -> DeltaTable:
+def opened_table(path: str, opened: dict[str, DeltaTable]) -> DeltaTable:
+    """The newest version of a table; in a bucket one that is opened already goes on from there."""
     if not is_bucket(path):
         return DeltaTable(path)
     if path in opened:

@@ -47,6 +47,8 @@ class ElementStage:
     """Whether rows are processed in order of effective time instead of arrival."""
     clip: Clip | None = None
     """The interval to compute; None for all of time."""
+    revisable: bool = False
+    """Whether rows may be retracted."""
 
     @property
     def keys(self) -> tuple[str, ...]:

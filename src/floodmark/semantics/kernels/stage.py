@@ -7,6 +7,8 @@ from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
 from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
+from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
+from floodmark.semantics.kernels.functions.rolling import RollingKernel, rolls
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.kernels.panes import RecordWindowKernel
@@ -17,7 +19,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
 
 AnyStage = Stage | ElementStage | ProcessStage | JoinStage
-AnyKernel = ColumnarWindowKernel | RecordWindowKernel | ProcessKernel | JoinKernel
+AnyKernel = ColumnarWindowKernel | RecordWindowKernel | RollingKernel | ProcessKernel | RegularJoinKernel | JoinKernel
 
 
 def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
@@ -26,12 +28,16 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
         case Stage():
             return ColumnarWindowKernel(stage, store)
         case ElementStage():
+            if rolls(stage):
+                return RollingKernel(stage, store)
             return (SessionKernel if has_final_sessions(stage) else RecordWindowKernel)(stage, store)
         case ProcessStage():
             if is_pattern(stage):
                 return PatternKernel(stage, store)
             if is_over(stage):
                 return OverKernel(stage, store)
+            if is_regular_join(stage):
+                return RegularJoinKernel(stage, store)
             return (DeduplicateKernel if is_deduplication(stage) else ProcessKernel)(stage, store)
         case JoinStage():
             return JoinKernel(stage, store)
@@ -55,7 +61,7 @@ def stage_of(operator: Operator) -> AnyStage | None:
         case _ if step.columnar:
             return Stage.of(step, revisable=any(given.revisable for given in operator.inputs))
         case _:
-            return ElementStage(step, by_time)
+            return ElementStage(step, by_time, revisable=any(given.revisable for given in operator.inputs))
 
 
 def closed(stage: AnyStage) -> None:

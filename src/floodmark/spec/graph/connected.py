@@ -72,7 +72,7 @@ class Connected(Builder):
             if order == "arrival":
                 fix = "Leave order out: rows and rules come by event time, so that a replay applies the same rule to the same row."
                 raise DefinitionError(where, "order by event time", "arrival", fix, code="DEFINITION-055")
-            parent, ports = tagged(self.left, self.right.stream, (), ("element", "broadcast"), where)
+            parent, ports = tagged(self.left, self.right.stream, (), ("element", "broadcast"), where, broadcast=True)
             kind: type[StatefulFunction] = BroadcastProcessFunction
         else:
             parent, ports = tagged(self.left, self.right.stream, self.right.keys, ("left", "right"), where)

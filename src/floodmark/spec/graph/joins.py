@@ -1,4 +1,4 @@
-"""Joins of keyed streams: by an interval, by windows, by versions."""
+"""Joins of keyed streams: by an interval, by windows, by versions, and of all rows of a key."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
+from floodmark.spec.expressions import check, expression
+from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.connected import describe_argument, keyed_stream
 from floodmark.spec.graph.patterned import Patterns
 from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, WindowJoin
 from floodmark.spec.keyed.process import Process
+from floodmark.spec.keyed.regular import RegularJoin
+from floodmark.spec.patterns.terms import own_row, uninterpreted
 from floodmark.spec.rows.checks import columns_of, new_columns, one_of, unfit_setting
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.values.functions import Function, Pane
@@ -118,11 +122,58 @@ class Joins(Patterns):
             )
             got = f"none: every row of both streams ({stream_columns}) would be kept for ever"
             fix = (
-                'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join.'
+                'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join; or write '
+                "regular_join(other), whose results change and whose state is every row of both streams."
             )
             raise DefinitionError(where, "a bound on the state", got, fix, code="DEFINITION-125")
         bound = span(ttl)
         return self._joined_within(other, (-bound, bound), where, kind=kind, prefix=prefix, uid=uid)
+
+    def regular_join(
+        self,
+        other: KeyedStream,
+        *,
+        kind: steps.JoinKind = "inner",
+        on: str = "",
+        ttl: str | timedelta | None = None,
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """All pairs of rows of one key, however far apart in time. Results change: each row, and each retraction, emits what it changes at once.
+
+        Args:
+            other: keyed alike.
+            kind: as of ``interval_join``. A row without a partner is emitted at once, and retracted when a partner comes.
+            on: a further condition, Spark SQL over the columns of both by their names in the result (for ``"semi"`` and ``"anti"`` too).
+            ttl: pairs are at most that far apart in event time; rows that come later than that, by their own watermark, are dropped and
+                counted. None: no bound.
+            prefix: of the names of the right's columns that are no keys.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, the left's other columns, the right's. Each side is a multiset: two equal rows make twice the pairs.
+        Time: a pair has the later of its two event times, a row without a partner its own. Rows come in order of arrival; rows minus
+            retractions are at each cut the bounded result, whichever order that is. Changes of one micro-batch that cancel are not emitted.
+        State: every row of both sides, for ever; with ``ttl`` until progress is twice that beyond its event time. A micro-batch reads and
+            writes the rows of the keys it touches.
+        Source: SQL; Flink ``StreamingJoinOperator``. Inputs whose rows are retracted may be read. Null is equal to nothing.
+
+        Raises:
+            DefinitionError: DEFINITION-050 a name twice, 055 no positive ttl, 124, 460 a condition that cannot be computed row by row; those
+                of expressions.
+        """
+        where = self.stream.at_step("regular_join")
+        keyed, other = keyed_stream(self), _other(other, where)
+        one_of(steps.JoinKind, kind, "kind", where)
+        bound = None if ttl is None else span(ttl, f"{where}, ttl")
+        if bound is not None and bound <= 0:
+            fix = 'For example regular_join(other, ttl="30 days"); leave ttl out for no bound.'
+            raise unfit_setting(where, f"ttl={ttl!r}", fix)
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        both = _joined(keyed, other, "inner", prefix, where)
+        tree = _row_condition(on, both, where) if on else None
+        function = RegularJoin(kind, _places(keyed, other, "inner", prefix), on, tree, bound)
+        schema = _joined(keyed, other, kind, prefix, where)
+        return self._then(uid, parent, schema, function=Process(function), ports=ports, order="arrival")
 
     def window_join(
         self,
@@ -260,6 +311,18 @@ class Joins(Patterns):
         keyed = type(keyed_stream(self))(replace(self.stream, step=parent), self.keys)
         windowed = keyed.window(window, **settings)
         return windowed._step(uid, [*windowed._head(), *value_columns], function=function)  # noqa: SLF001 - its other half
+
+
+def _row_condition(text: str, schema: Schema, where: str) -> Typed:
+    """The tree of the further condition of a regular join, which is computed row by row."""
+    at = f"{where}, on"
+    check(text, schema, at, boolean=True)
+    tree = own_row(text, schema, at)
+    if tree is None:
+        what = uninterpreted(expression(text, schema, at).tree)
+        fix = "Make it a column of its side before the join, with_columns(name=...), and name that column."
+        raise DefinitionError(at, "what floodmark computes row by row", what, fix, code="DEFINITION-460")
+    return tree
 
 
 def _other(other: object, where: str) -> KeyedStream:

@@ -20,6 +20,7 @@ from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.graph import stages, steps
 from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.process import ProcessFunction
+from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
@@ -71,6 +72,7 @@ class Output:
         revisable: may hold retractions (refires), and so has a ``current`` table.
         side: kind of a side output: late rows, quarantined rows and panes, or rows that a process function sends there. None for a result.
         keys: columns that identify a result, for ``current``.
+        multiset: without keys, so that ``current`` holds each row as often as it counts.
         partitions: how the table is divided; None for not at all.
     """
 
@@ -80,12 +82,15 @@ class Output:
     revisable: bool
     side: Side | None = None
     keys: tuple[str, ...] = ()
+    multiset: bool = False
     partitions: Partitions | None = None
 
     @property
     def current(self) -> Output | None:
-        """The table of the last value per key, for people and BI; None if rows are never revised or have no key."""
-        return replace(self, table=f"{self.table}__current", revisable=False) if self.revisable and self.keys else None
+        """The table of the last value per key, or of the rows that are not retracted, for people and BI; None if rows are never revised, or nothing says which row a retraction takes back."""
+        if not self.revisable or not (self.keys or self.multiset):
+            return None
+        return replace(self, table=f"{self.table}__current", revisable=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,16 @@ class Operator:
             known = steps.key_of(result) if self.stages else ()
             key = tuple(n for n in result.schema.names if n in known)
             revisable = any(map(self._revised, stages.nearest(result))) if self.stages else incoming
-            written.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
+            written.append(
+                output(
+                    name=name,
+                    table=table,
+                    schema=result.schema,
+                    revisable=revisable,
+                    keys=key,
+                    multiset=steps.is_multiset(result),
+                )
+            )
         sides: list[tuple[Side, str, Schema, bool]] = [
             ("late", "late", step.parent.schema, any(map(self._revised, stages.nearest(step.parent))))
             for step in self.stages
@@ -314,7 +328,13 @@ class Operator:
         clocked = self.stateful is not None and self.stateful.time == "processing"
         if self.stateful and self.stateful.broadcast is not None:
             return "event_time"
-        return "arrival" if recorded or clocked else "event_time"
+        return "arrival" if recorded or clocked or self._sums_changes else "event_time"
+
+    @property
+    def _sums_changes(self) -> bool:
+        """Whether its step adds up rows that are retracted, so that results are the same in any order of them."""
+        step, revised = self.stateful, any(read.revisable for read in self.inputs)
+        return revised and isinstance(step, steps.WindowAggregate) and step.rolling and not step.in_order
 
     @property
     def reads_history(self) -> bool:
@@ -400,8 +420,14 @@ class Operator:
                     f"operator '{self.name}': match_recognize without within: rows wait until the end of a match is certain, at most {function.most:,} of a key. "
                     'Write within="10 minutes" where a match has a greatest length.'
                 )
+            if isinstance(function, RegularJoin) and function.ttl is None:
+                yield (
+                    f"operator '{self.name}': a regular join without ttl: every row of both sides stays in the state for ever. "
+                    'Write ttl="30 days" where rows of a pair are never further apart.'
+                )
             recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
-            if step.order == "arrival" and not step.columnar and not recorded:
+            ordered = function is None or not function.unordered
+            if step.order == "arrival" and ordered and not step.columnar and not recorded:
                 yield f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
 
     def _lost(self, output: Output) -> str:
@@ -668,8 +694,8 @@ def _check_stage(operator: Operator, where: str) -> None:
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
         fix = (
-            "Read an operator without allowed_lateness, early panes or rolling aggregates, or use Tumbling, Sliding, Calendar or "
-            "Global with aggregates that do not depend on order."
+            "Read an operator without allowed_lateness, early panes or rolling aggregates; or use rolling aggregates, regular_join, or Tumbling, "
+            "Sliding, Calendar or Global with aggregates that do not depend on order."
         )
         expected = f"an input of final rows for {special.describe_window()}"
         if isinstance(special, steps.WindowAggregate):
@@ -693,4 +719,4 @@ def _takes_back(step: steps.Stateful) -> bool:
     """Whether a stateful step handles retractions of its input."""
     if isinstance(step, steps.KeyedProcess):
         return step.function.function.takes_back
-    return isinstance(step, steps.WindowAggregate) and step.columnar
+    return isinstance(step, steps.WindowAggregate) and (step.columnar or step.rolling)

@@ -16,7 +16,7 @@ from floodmark.spec.values.functions import Function
 from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin, texts
 from floodmark.spec.windowing.evictors import Evictor, KeepNear
-from floodmark.spec.windowing.triggers import Clock, Purging, Trigger, once, own_parts, parts
+from floodmark.spec.windowing.triggers import AfterCount, Clock, Purging, Trigger, once, own_parts, parts
 from floodmark.spec.windowing.windows import (
     Calendar,
     Count,
@@ -358,10 +358,21 @@ class WindowAggregate(_Keyed):
     def columnar(self) -> bool:
         """Whether the result depends on the set of a window's rows alone, so that a columnar kernel can merge partial results."""
         special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
-        ordered = any(isinstance(a, Builtin) and a.function in ORDERED for _, a in self.aggregates)
         grid = isinstance(self.window, (Tumbling, Sliding, Calendar, Global))
         blames = self.on_error == "quarantine" and self.own_aggregates  # one value, not a column of them
-        return grid and self.time == "event" and not special and not ordered and not blames
+        return grid and self.time == "event" and not special and not self.in_order and not blames
+
+    @property
+    def rolling(self) -> bool:
+        """Whether aggregates over all rows of a key so far are emitted for every row, so that retractions can change them."""
+        special = self.evictor or self.function or self.accumulation != "accumulating" or self.order
+        every = isinstance(self.window, Global) and self.trigger == AfterCount(1) and self.time == "event"
+        return every and not special and not (self.on_error == "quarantine" and self.own_aggregates)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether an aggregate depends on the order of its rows."""
+        return any(isinstance(a, Builtin) and a.function in ORDERED for _, a in self.aggregates)
 
     @property
     def own_aggregates(self) -> bool:
@@ -479,7 +490,8 @@ class KeyedProcess(_Keyed):
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty if results have no key."""
-        return (*self.keys, *self.function.function.identity) if self.revises else ()
+        function = self.function.function
+        return (*self.keys, *function.identity) if self.revises and not function.multiset else ()
 
     def describe_window(self) -> str:
         """For errors."""
@@ -617,6 +629,14 @@ def key_of(result: Step) -> tuple[str, ...]:
     """The columns that identify a row of a result; none if the steps behind the stateful one do not hand on enough of its ``identity``."""
     step, handed = handed_on(result)
     return handed if step is not None and not step.lacking(handed) else ()
+
+
+def is_multiset(result: Step) -> bool:
+    """Whether rows of a result are those of a stateful step whose result is a multiset, one for one."""
+    step = result
+    while isinstance(step, (Filter, Expect, Project)):
+        step = step.parent
+    return isinstance(step, KeyedProcess) and step.function.function.multiset
 
 
 def handed_on(result: Step) -> tuple[Stateful | None, tuple[str, ...]]:

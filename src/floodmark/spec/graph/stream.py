@@ -235,6 +235,10 @@ class Stream(Builder, Generic[Row_co]):
         """Results of each row over all rows before it, without a key. See ``KeyedStream.over``."""
         return KeyedStream(self, ()).over(**settings)
 
+    def regular_join(self, other: Stream[Any], **settings: Any) -> Stream[Any]:
+        """All pairs of rows of two streams, without a key; settings as of ``KeyedStream.regular_join``. One key group has all of the state."""
+        return KeyedStream(self, ()).regular_join(KeyedStream(other, ()), **settings)
+
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """Aggregates over all rows so far. See ``KeyedStream.rolling``."""
         return KeyedStream(self, ()).rolling(uid=uid, **aggregates)

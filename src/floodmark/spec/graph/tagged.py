@@ -22,16 +22,18 @@ def tagged(
     where: str,
     *,
     last: bool = False,
+    broadcast: bool = False,
 ) -> tuple[steps.Step, tuple[steps.Port, ...]]:
     """The union of two streams, and its ports: keys, the tag, then the columns of each stream, null in the other stream's rows.
 
     Args:
         left: stream whose keys name the key columns of the union.
         right: the other stream.
-        keys: key columns of ``right``, in the order of ``left``'s; none for a broadcast stream.
+        keys: key columns of ``right``, in the order of ``left``'s; none for a broadcast stream, and where all rows are of one key.
         names: of the two ports.
         where: for errors.
         last: ``left`` is the second port: its rows follow those of ``right`` if event times are equal.
+        broadcast: every key receives the rows of ``right``.
 
     Raises:
         DefinitionError: DEFINITION-124, the keys do not go together.
@@ -51,7 +53,7 @@ def tagged(
     ports, value_columns = [], []
     for tag, shape in enumerate(shapes):
         columns = {c.name: own[tag].get(c.name) or f"_{names[tag]}_{c.name}" for c in shape.columns}
-        ports.append(steps.Port(names[tag], tuple(columns.items()), broadcast=not keys and tag == 1))
+        ports.append(steps.Port(names[tag], tuple(columns.items()), broadcast=broadcast and tag == 1))
         value_columns += [
             replace(c, name=columns[c.name], nullable=True) for c in shape.columns if c.name not in own[tag]
         ]

@@ -58,6 +58,10 @@ class StatefulFunction:
     """Whether the function retracts rows it has emitted; some of floodmark's own do."""
     identity: tuple[str, ...] = ()
     """The columns that, with the key, identify a row that may be retracted."""
+    multiset: bool = False
+    """Whether a row of its result may be there more than once, so that nothing but all of its columns identifies it."""
+    unordered: bool = False
+    """Whether rows minus retractions are the same in whichever order rows of the input come."""
     sequence: str | None = None
     """The column that orders rows of one event time, null first, if rows are processed in order of event time."""
 

@@ -10,12 +10,14 @@ from deltalake import DeltaTable
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
+from floodmark.engines.embedded.unbounded.current import app_of
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
 from floodmark.lake.stream import last_values, ticks
 from floodmark.lake.stream.timeline import CHECKPOINT, TICKS, Timeline
+from floodmark.lake.writing import copies
 from floodmark.lake.writing.confirmed import create_table
 from floodmark.spec.graph.operator import Operator, Output
 
@@ -98,5 +100,9 @@ def _ensure_current(operator: Operator, timeline: Timeline, output: Output, curr
         remove(path)
     if not DeltaTable.is_deltatable(path) and timeline.checkpoint.last_committed() >= 0:
         changelog = lake.output(output.table)
-        last_values.write(changelog, DeltaTable(changelog).version(), output.keys, path)
+        source = DeltaTable(changelog)
+        last_values.write(changelog, source.version(), output.keys, path)
+        number = source.transaction_version(timeline.app(output.table))
+        if number is not None and not output.keys:
+            copies.note(path, (app_of(timeline, output), number))
     tables.ensure(lake, operator, current)

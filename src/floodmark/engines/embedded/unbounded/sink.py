@@ -107,7 +107,7 @@ class Sink:
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":
-            self._merge(evaluated.outputs)
+            self._merge(evaluated.outputs, batch.number, keyed=True)
             crash.point("early.after_merge")
         watch.lap("write")
         whole = self.state.commit(replace(batch, owed=tuple(owed)))
@@ -180,26 +180,37 @@ class Sink:
             self._committed[owed.table] = batch.progress
             crash.point("embedded.after_commit")
         if outputs is None:
-            self._merge({owed.table: self._read(owed) for owed in batch.owed})
-        elif self.operator.isolation != "read_uncommitted":
-            self._merge(outputs)
+            self._merge({owed.table: self._read(owed) for owed in batch.owed}, batch.number)
+        else:
+            self._merge(outputs, batch.number, keyed=False if self.operator.isolation == "read_uncommitted" else None)
         crash.point("embedded.before_mark")
         self.state.mark(batch.number)
         if batch.number % _FOLLOWED_EVERY == 0:
             self.followed()
 
-    def _merge(self, outputs: Mapping[str, pa.Table]) -> None:
-        """Merge the rows of a micro-batch into the tables of last values."""
-        for output in self.operator.outputs:
-            if output.table in outputs:
-                self.merge(output, outputs[output.table])
+    def _merge(self, outputs: Mapping[str, pa.Table], number: int, *, keyed: bool | None = None) -> None:
+        """Merge the rows of a micro-batch into the tables of last values: all, or those of outputs with or without keys.
 
-    def merge(self, output: Output, rows: pa.Table) -> None:
-        """Merge rows of an output into its table of last values, if it has one."""
+        Rows of a micro-batch that is not committed may be replaced; a table of last values by key takes that, a multiset does not.
+        """
+        for output in self.operator.outputs:
+            if output.table in outputs and (keyed is None or bool(output.keys) == keyed):
+                self.merge(output, outputs[output.table], number)
+
+    def merge(self, output: Output, rows: pa.Table, number: int = 0) -> None:
+        """Merge rows of an output into its table of last values, if it has one; ``number`` is that of their micro-batch."""
         if output.current is not None:
             crash.point("micro_batch.before_current")
             values = division.divided(rows, output)
-            current.merge(self.operator, self.lake, output, output.current, values, self._opened)
+            current.merge(
+                self.operator,
+                self.lake,
+                output,
+                output.current,
+                values,
+                self._opened,
+                (current.app_of(self.timeline, output), number),
+            )
             crash.point("micro_batch.after_current")
 
     def followed(self) -> None:

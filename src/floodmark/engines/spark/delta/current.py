@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any
 
 from deltalake import DeltaTable as DeltaRs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
@@ -44,10 +45,37 @@ class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query b
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
-    """The last row of each key of a changelog; a retraction if the key has no value at the end."""
+    """The last row of each key of a changelog; a retraction if the key has no value at the end. Of a multiset the rows that are not retracted."""
+    if not output.keys:
+        return _remaining(rows, output)
     order = F.struct("_sequence", "_kind")
     picked = rows.groupBy(*(f"`{k}`" for k in output.keys)).agg(F.max_by(F.struct("*"), order).alias("row"))
     return picked.select("row.*")
+
+
+def _remaining(rows: DataFrame, output: Output) -> DataFrame:
+    """The rows of a changelog that are not retracted, each as often as it counts."""
+    own = Window.partitionBy(*(f"`{name}`" for name in output.schema.names))
+    sign = F.when(F.col("_kind") == ROW, 1).otherwise(-1)
+    counted = rows.withColumn("_left", F.sum(sign).over(own)).withColumn(
+        "_copy", F.row_number().over(own.orderBy(F.desc("_kind"), F.desc("_sequence")))
+    )
+    return counted.filter((F.col("_kind") == ROW) & (F.col("_copy") <= F.col("_left"))).drop("_left", "_copy")
+
+
+def _copies_that_go(table: DataFrame, rows: DataFrame, output: Output) -> DataFrame:
+    """The rows of a table with a copy for each retraction that no row of the changelog cancels, as retractions with their ``_sequence``."""
+    names = [f"`{name}`" for name in output.schema.names]
+    sign = F.when(F.col("_kind") == ROW, -1).otherwise(1)
+    less = rows.groupBy(*names).agg(F.sum(sign).alias("_less")).filter("_less > 0").alias("d")
+    same = [F.col(f"t.{name}").eqNullSafe(F.col(f"d.{name}")) for name in names]
+    own = Window.partitionBy(*(f"t.{name}" for name in names)).orderBy("t._sequence")
+    matches = (
+        table.alias("t")
+        .join(F.broadcast(less), reduce(and_, same))
+        .select("t.*", "d._less", F.row_number().over(own).alias("_copy"))
+    )
+    return matches.filter("_copy <= _less").drop("_less", "_copy").withColumn("_kind", F.lit(RETRACTION).cast("int"))
 
 
 def replace(
@@ -128,17 +156,22 @@ def merging(
         app: application id of the transactions; the number of the micro-batch is their version. None for merges that no rollback fences.
     """
     path, fix = lake.output(current.table), f"Run it again: floodmark run {operator.name} --unbounded"
-    same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
+    keys = output.keys or ("_sequence",)
+    same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in keys)
     opened: dict[str, DeltaRs] = {}
 
     def into(rows: DataFrame, number: int) -> None:
         require = partial(check_there, path, f"current table of '{output.table}'", fix)
         require()
-        values = latest(rows.filter(VALUES), output)
+        changes = rows.filter(VALUES)
+        values = latest(changes, output)
+        if not output.keys:
+            table = rows.sparkSession.read.format("delta").load(path)
+            values = values.unionByName(_copies_that_go(table, changes, output).select(*values.columns))
         if is_bucket(path):  # by delta-rs: no commit there is Spark's
             last_rows = values.toArrow()
             if last_rows.num_rows:
-                lake_merging.merge(path, last_rows, output.keys, opened, None if app is None else (app, number))
+                lake_merging.merge(path, last_rows, keys, opened, None if app is None else (app, number))
             return
         from delta.tables import DeltaTable  # noqa: PLC0415 - behind Spark Connect it need not be installed
 

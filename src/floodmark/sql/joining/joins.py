@@ -33,7 +33,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _BOUNDED = (
     "Say how far apart in event time the rows may be: ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts; or join two windows "
     "ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end; or the version that was valid: "
-    "JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k."
+    "JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k. Or end the statement with EMIT CHANGES: rows of any time are joined, results change, and "
+    "every row of both tables stays in the state, or those of the setting within."
 )
 
 
@@ -229,6 +230,12 @@ class Joiner:
             return None if moment is None else (moment[0], moment[1] + by, moment[2])
         return None
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the conditions bound the state: by versions, by a window, or by how far apart in time rows are."""
+        known = self.conditions
+        return self.version is not None or bool(known.window) or not (known.lower is None or known.upper is None)
+
     def joined(self, options: Options) -> tuple[Relation, list[exp.Expr]]:
         """(settings) -> the rows of the join, and the conditions that are left for a filter behind it."""
         text, known = self.text, self.conditions
@@ -285,13 +292,15 @@ class Joiner:
             before.append(condition)
         return before, self.where
 
-    def _side_of(self, side: Relation, keys: list[Name], behind: list[exp.Expr], *, missing: bool) -> _Side:
+    def _side_of(self, side: Relation, keys: list[Name], behind: list[exp.Expr], *, missing: bool) -> Side:
         """A side with the columns that are read behind the join; a copy of its keys if the side may be missing and they are read."""
         wanted = self._wanted(side, behind)
         key_columns = [key.column for key in keys]
-        columns = [c for c in side.stream.schema.names if c in wanted or c in key_columns]
-        if not key_columns:  # a join by windows alone
-            key_columns = [new_name("window_key", side.stream.schema.names)]
+        known = side.stream.schema.names
+        columns = [c for c in known if c in wanted or c in key_columns] or [known[0]]
+        windows_alone = not keys and bool(self.conditions.window)
+        if windows_alone:
+            key_columns = [new_name("window_key", known)]
         copies: dict[str, str] = {}
         for name in key_columns if missing else ():
             if name in wanted and name not in self.using:
@@ -302,9 +311,9 @@ class Joiner:
             expressions: dict[str, Any] = {name: itself(name) for name in columns} | {
                 new: itself(name) for name, new in copies.items()
             }
-            expressions |= {} if keys else {key_columns[0]: self._window_key(side)}
+            expressions |= {key_columns[0]: self._window_key(side)} if windows_alone else {}
             stream = stream.select(**expressions | ({present: "true"} if present else {}))
-        return _Side(side, stream, tuple(key_columns), copies, present)
+        return Side(side, stream, tuple(key_columns), copies, present)
 
     def _window_key(self, side: Relation) -> str:
         """What divides the rows of a join that has no other key than the window: a bound of it, where the rows have one."""
@@ -324,7 +333,6 @@ class Joiner:
         """The columns of a side's stream that the statement reads behind the join."""
         everything = {name.column for name in side.names if name.column}
         wanted: set[str] = set()
-        tables = {table.lower() for table in self.both.tables}
         for part in (*self.read, *behind):
             for star in part.find_all(exp.Star):
                 column = star.parent
@@ -334,23 +342,25 @@ class Joiner:
             for column in part.find_all(exp.Column):
                 if len(column.parts) == 1 and column.name in self.using:
                     continue  # a key, or a bound of the window
-                if column.table and column.table.lower() not in tables:
-                    continue  # of a table that is joined later
+                if self._joins_later(column):
+                    continue
                 located = self.both.find(self.text, column) if not isinstance(column.this, exp.Star) else None
                 if located is not None and located[0].column and located[0] in side.names:
                     wanted.add(located[0].column)
         return wanted
 
-    def _stream(self, left: _Side, right: _Side, options: Options) -> Relation:
+    def _joins_later(self, column: exp.Column) -> bool:
+        """Whether a column is of a table that is joined behind this join."""
+        head = column.parts[0].name.lower()
+        known = {name.table.lower() for name in self.both.names} | {name.name.lower() for name in self.both.names}
+        return len(column.parts) > 1 and head not in known
+
+    def _stream(self, left: Side, right: Side, options: Options) -> Relation:
         known, text, table = self.conditions, self.text, self.node.this
-        taken = set(left.stream.schema.names)
-        others = [name for name in right.stream.schema.names if name not in right.keys]
         semi = self.kind in {"semi", "anti"}
-        clash = not semi and any(name in taken for name in others)
-        prefix = f"{right.relation.tables[0]}_" if clash else ""
+        prefix = "" if semi else prefix_of(left, right)
         keyed, other = left.stream.key_by(*left.keys), right.stream.key_by(*right.keys)
         settings: dict[str, Any] = {"kind": self.kind, "prefix": prefix}
-        names: list[Name] = []
         bounds: tuple[Name, ...] = ()
         spans: Window | None = None
         if self.version is not None:
@@ -371,6 +381,23 @@ class Joiner:
             )
         else:
             stream = keyed.interval_join(other, known.lower, known.upper, **settings)
+        names = self._names(left, right, stream, prefix, semi=semi)
+        relation = Relation(
+            stream=stream,
+            names=(*names, *bounds),
+            landed=left.relation.landed and self.version is not None,
+            spans=spans,
+        )
+        if self.version is None or self.kind == "inner" or not known.other:
+            return relation
+        return self._judged(
+            relation,
+            {name.column for name in names if name.table in right.relation.tables} - {*left.stream.schema.names},
+        )
+
+    def _names(self, left: Side, right: Side, stream: Stream[Any], prefix: str, *, semi: bool) -> list[Name]:
+        """The names of both sides' columns as the result has them."""
+        names: list[Name] = []
         for name in left.relation.names:
             column = left.copies.get(name.column, name.column)
             names += (
@@ -389,19 +416,7 @@ class Joiner:
             for n in names
             if n.name not in merged or n.table in left.relation.tables
         ]
-        names = [replace(n, column=_key(left, n), text=itself(_key(left, n))) if n.name in merged else n for n in names]
-        relation = Relation(
-            stream=stream,
-            names=(*names, *bounds),
-            landed=left.relation.landed and self.version is not None,
-            spans=spans,
-        )
-        if self.version is None or self.kind == "inner" or not known.other:
-            return relation
-        return self._judged(
-            relation,
-            {name.column for name in names if name.table in right.relation.tables} - {*left.stream.schema.names},
-        )
+        return [replace(n, column=_key(left, n), text=itself(_key(left, n))) if n.name in merged else n for n in names]
 
     def _timed(self, name: Name, side: str) -> Name:
         """A name of a side, in the rows of the join: a pair has the later event time of its two rows."""
@@ -468,7 +483,7 @@ class Joiner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """A side of a join: its names, its stream with the columns that are read, the keys, key -> its copy, and a column that is null where the side has no row."""
 
     relation: Relation
@@ -478,7 +493,7 @@ class _Side:
     present: str = ""
 
 
-def _bounds_of(side: _Side, prefix: str) -> Iterator[Name]:
+def _bounds_of(side: Side, prefix: str) -> Iterator[Name]:
     """The bounds of a join's window by the names of a side's tables."""
     spans = side.relation.spans
     texts = bounds_again(spans) if spans is not None else dict(zip(BOUNDS, (*BOUNDS[:2], WINDOW_TIME), strict=True))
@@ -493,7 +508,13 @@ def _bounds_of(side: _Side, prefix: str) -> Iterator[Name]:
         yield Name(table=name.table, name=name.name, column=column, text=text, bound=name.bound, time=time)
 
 
-def _key(side: _Side, name: Name) -> str:
+def prefix_of(left: Side, right: Side) -> str:
+    """What the right's columns beside its keys begin with in the result: their table, if one has the name of a column of the left."""
+    twice = any(name in left.stream.schema for name in right.stream.schema.names if name not in right.keys)
+    return f"{right.relation.tables[0]}_" if twice else ""
+
+
+def _key(side: Side, name: Name) -> str:
     """The column of a name of USING."""
     return name.column if name.column in side.keys else name.name
 

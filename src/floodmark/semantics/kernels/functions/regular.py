@@ -1,0 +1,407 @@
+"""The kernel of regular joins: one key group, key by key.
+
+Each side of a key is a multiset of rows with their event times. A change of a side by one row, up or down, emits the difference between the
+results before and after it; so rows minus retractions are those of the join whatever the order of rows, also where a retraction comes before
+its row. Changes of a key that cancel within a call are not emitted.
+
+Source: Flink ``StreamingJoinOperator``; which pairs there are: SQL. A time to live decides by event times and the stamp of each row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.errors import user_error
+from floodmark.core.time import END, NEVER
+from floodmark.semantics.encoding.columns import arrow_type
+from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
+from floodmark.semantics.kernels.elements import ProcessStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel
+from floodmark.semantics.patterns.values import compiled
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entry
+from floodmark.semantics.state.store import Store
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.graph.steps import KeyedProcess
+from floodmark.spec.keyed.regular import RegularJoin
+from floodmark.spec.values.schema import RETRACTION, ROW
+
+_SIDES = ("left", "right")
+
+Values = tuple[Any, ...]
+Item = tuple[Values, int]
+"""(values of a row that can be compared, event time)."""
+Match = Callable[[Values, Values, Values], bool]
+"""(key, values of a left row, values of a right row) -> whether the further condition is true."""
+
+
+class Row:
+    """A row of a side: its values, how often it is there, and with how many rows of the other side it makes a pair."""
+
+    __slots__ = ("partners", "times", "values")
+
+    def __init__(self, values: Values, times: int, partners: int) -> None:
+        self.values, self.times, self.partners = values, times, partners
+
+
+Side = dict[Item, Row]
+
+
+def is_regular_join(stage: ProcessStage) -> bool:
+    """Whether a stage is a regular join."""
+    return isinstance(stage.step.function.function, RegularJoin)
+
+
+class JoinForm:
+    """What a stage says about rows in state: columns of a side, which rows make a pair.
+
+    Args:
+        step: of the stage.
+    """
+
+    def __init__(self, step: KeyedProcess) -> None:
+        function = step.function.function
+        assert isinstance(function, RegularJoin)
+        self.kind, self.condition, self.ttl = function.kind, function.condition, function.ttl
+        self.columns = tuple(tuple(name for name, _ in side) for side in function.places)
+        ports = [dict(port.columns) for port in step.ports]
+        self.united = tuple(tuple(ports[tag][name] for name in side) for tag, side in enumerate(self.columns))
+        types = step.parent.schema.types
+        kinds = [[arrow_type(types[name]) for name in side] for side in self.united]
+        self.floats = any(pa.types.is_floating(kind) for side in kinds for kind in side)
+        self.nested = any(pa.types.is_nested(kind) for side in kinds for kind in side)
+        shown = [dict(side) for side in function.places]
+        self.condition_test = (
+            None
+            if function.tree is None
+            else _tested(function.tree, step.keys, [list(side.values()) for side in shown])
+        )
+        self.all_match = self.condition_test is None and self.ttl is None
+        self.layout = 0
+
+    def item(self, values: Values, time: int) -> Item:
+        """What a row is known by in its side."""
+        return (tuple(map(_frozen, values)) if self.nested else values), time
+
+    def loaded(self, rows: Sequence[Sequence[Any]], tag: int) -> Side:
+        """Rows of a side as they lie in state -> the side; a column that an older version did not read is null."""
+        side: Side = {}
+        for time, times, partners, row in rows:
+            values = tuple(row.get(name) for name in self.columns[tag])
+            if self.floats:
+                values = tuple(math.nan if type(v) is float and v != v else v for v in values)  # noqa: PLR0124 - NaN
+            item = self.item(values, time)
+            if item in side:  # they differed in a column that is read no more
+                side[item].times += times
+            else:
+                side[item] = Row(values, times, partners)
+        return side
+
+    def dumped(self, side: Side, tag: int) -> list[list[Any]]:
+        """The side as plain data."""
+        names = self.columns[tag]
+        return [
+            [time, row.times, row.partners, dict(zip(names, row.values, strict=True))]
+            for (_, time), row in side.items()
+        ]
+
+    def pairs(self, key: Values, tag: int, values: Values, time: int, others: Side) -> Iterator[tuple[int, Row]]:
+        """(time, row) of each row of the other side with which a row makes a pair."""
+        test, ttl = self.condition_test, self.ttl
+        for (_, other_time), other in others.items():
+            if ttl is not None and abs(other_time - time) > ttl:
+                continue
+            if test is None or (test(key, values, other.values) if tag == 0 else test(key, other.values, values)):
+                yield other_time, other
+
+    def count_partners(self, key: Values, sides: tuple[Side, Side]) -> None:
+        """Count the partners of every row anew, as another condition counted them."""
+        for tag, side in enumerate(sides):
+            for (_, time), row in side.items():
+                row.partners = sum(other.times for _, other in self.pairs(key, tag, row.values, time, sides[1 - tag]))
+
+
+class JoinedKey:
+    """The state of one key: its rows on both sides. ``event``: earliest progress at which a row is freed. ``changes``: of its results, in a call."""
+
+    __slots__ = ("changes", "entry", "event", "form", "latest", "sides", "stamp", "tick", "totals")
+
+    def __init__(self, entry: Entry, form: JoinForm) -> None:
+        self.entry, self.form, self.changes = entry, form, Changes(form)
+        self.stamp = self.latest = NEVER
+        self.sides: tuple[Side, Side] = ({}, {})
+        self.event, self.tick = entry.event, NONE
+        if entry.value:
+            _, self.stamp, states, _, self.latest = entry.value
+            self.sides = form.loaded(states.get("left", ()), 0), form.loaded(states.get("right", ()), 1)
+            if states.get("on", "") != form.condition:
+                form.count_partners(entry.key, self.sides)
+        self.totals = [sum(row.times for row in side.values()) for side in self.sides]
+
+    def close(self) -> bool:
+        """Write the rows into the entry; False if there are none."""
+        form, states = self.form, dict[str, Any]()
+        for tag, name in enumerate(_SIDES):
+            if self.sides[tag]:
+                states[name] = form.dumped(self.sides[tag], tag)
+        states |= {"on": form.condition} if form.condition else {}
+        self.entry.value = form.layout, self.stamp, states, {}, self.latest
+        self.entry.event = self.event
+        return any(self.sides)
+
+
+class Changes:
+    """Changes of results: how often each comes, less how often it is taken back."""
+
+    __slots__ = ("counts", "form")
+
+    def __init__(self, form: JoinForm) -> None:
+        self.form, self.counts = form, dict[tuple[Item, Item], list[Any]]()
+
+    def add(self, left: Values, right: Values, time: int, stamp: int, times: int) -> None:
+        """A result comes so many times; fewer than none: it is taken back."""
+        name = self.form.item(left, time), self.form.item(right, time)
+        count = self.counts.get(name)
+        if count is None:
+            self.counts[name] = [left, right, time, stamp, times]
+        else:
+            count[3], count[4] = stamp, count[4] + times
+
+    def taken(self) -> list[list[Any]]:
+        """Remove the changes; returns (left, right, event time, stamp, times) of each, retractions first."""
+        changed = sorted((change for change in self.counts.values() if change[4]), key=lambda change: change[4] > 0)
+        self.counts.clear()
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A row of side ``tag`` that comes (sign 1) or is taken back (-1), and the changes that it makes."""
+
+    changes: Changes
+    tag: int
+    values: Values
+    time: int
+    stamp: int
+    sign: int
+
+
+class RegularJoinKernel(KeyedKernel):
+    """Rows of both sides of the keys of one group, for a stage that ``is_regular_join``."""
+
+    stage: ProcessStage
+
+    def __init__(self, stage: ProcessStage, store: Store) -> None:
+        self.form = JoinForm(stage.step)
+        kind = self.form.kind
+        self.one_sided = kind in {"semi", "anti"}
+        self.alone = kind in {"left", "full", "anti"}, kind in {"right", "full"}
+        self.blank = tuple((None,) * len(side) for side in self.form.columns)
+        self.arrivals: Arrivals | None = None
+        self.values: list[Values] = []
+        self.tags: list[int] = []
+        self.kinds: list[int] = []
+        super().__init__(stage, store)
+
+    def _begin(self) -> None:
+        layouts = self.entries.extra.setdefault("layouts", [])
+        layout = self.stage.step.function.function.layout()
+        if layout not in layouts:
+            layouts.append(layout)
+        self.form.layout = layouts.index(layout)
+
+    def _opened(self, entry: Entry) -> JoinedKey:
+        return JoinedKey(entry, self.form)
+
+    # ---- rows in
+
+    def _rows_and_ticks(
+        self,
+        arrivals: Arrivals,
+        start: int,
+        stop: int,
+        moves: list[tuple[int, Tick]],  # noqa: ARG002 - nothing here looks at the clock
+    ) -> None:
+        if arrivals is not self.arrivals:
+            self.arrivals, self.kinds = arrivals, arrivals.kinds
+            self._take(arrivals.table)
+        self._expect(arrivals, start, stop)
+        keys, times, stamps = arrivals.keys, arrivals.times, arrivals.stamps
+        for position in range(start, stop):
+            self._row(keys[position], position, times[position], stamps[position], (), None)
+        self.arrived += stop - start
+        for key_state in self.keys.values():
+            self._send(key_state)
+            self._wait(key_state)
+
+    def _take(self, table: pa.Table) -> None:
+        """Make Python values of rows, each with the columns of its own side."""
+        tags = table["v0"].to_numpy()
+        whole = table["row"].combine_chunks()
+        self.tags, self.values = tags.tolist(), [()] * table.num_rows
+        for tag, names in enumerate(self.form.united):
+            own = np.flatnonzero(tags == tag)
+            rows = whole.take(pa.array(own))
+            columns = [plain_keys(pa.chunked_array([pc.struct_field(rows, name)])) for name in names]
+            value_rows = zip(*columns, strict=True) if columns else [()] * len(own)
+            for position, values in zip(own.tolist(), value_rows, strict=True):
+                self.values[position] = values
+
+    def _row(
+        self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+    ) -> None:
+        """Process a row without freeing others by its stamp: the other input may be behind."""
+        key_state = self._key(key)
+        try:
+            self._element(key_state, position, time, stamp, values, row)
+        except (ArithmeticError, ValueError, TypeError) as error:
+            about = (
+                f"The row was {dict(zip(self.form.columns[self.tags[position]], self.values[position], strict=True))}."
+            )
+            where = f"{self._about(key_state)}, condition '{self.form.condition}'"
+            raise user_error(error, where, about) from error
+
+    def _element(
+        self,
+        key_state: Any,
+        position: int,
+        time: int,
+        stamp: int,
+        values: tuple[Any, ...],  # noqa: ARG002 - its own, by position
+        row: Any,  # noqa: ARG002 - as above
+    ) -> None:
+        tag, kind, ttl = self.tags[position], self.kinds[position], self.form.ttl
+        if ttl is not None and time + ttl <= stamp:
+            self.dropped += self._wanted(time) and kind == ROW
+            return
+        self.late += time <= stamp and self._wanted(time) and kind == ROW
+        key_state.stamp, key_state.latest = stamp, max(key_state.latest, time)
+        sign = -1 if kind == RETRACTION else 1
+        if None not in key_state.entry.key:
+            self._change(key_state, tag, self.values[position], time, stamp, sign)
+        elif self.alone[tag]:  # null is equal to nothing: no row of the other side ever changes that
+            key_state.changes.add(*self._single(tag, self.values[position], time), stamp, sign)
+
+    def _change(self, key_state: JoinedKey, tag: int, values: Values, time: int, stamp: int, sign: int) -> None:
+        """A row of a side comes (sign 1) or is taken back (-1): change the results and the side."""
+        form, mine, others = self.form, key_state.sides[tag], key_state.sides[1 - tag]
+        item = form.item(values, time)
+        row = mine.get(item)
+        if sign < 0 and (row is None or row.times <= 0):
+            item = _earlier(mine, item)
+            row = mine.get(item)
+        before = key_state.totals[tag]
+        if form.all_match:
+            partners: list[tuple[int, Row]] | None = None
+            count = key_state.totals[1 - tag]
+        else:
+            partners = list(form.pairs(key_state.entry.key, tag, values, item[1], others))
+            count = sum(other.times for _, other in partners)
+        step = _Step(key_state.changes, tag, values, item[1], stamp, sign)
+        if self._shows(tag, count):
+            step.changes.add(*self._single(tag, values, step.time), stamp, sign)
+        if not self.one_sided or (tag == 1 and (partners is not None or (before > 0) != (before + sign > 0))):
+            for other_time, other in partners if partners is not None else _all(others):
+                self._meet(step, other_time, other, before if partners is None else other.partners)
+        for _, other in partners or ():
+            other.partners += sign
+        key_state.totals[tag] += sign
+        if row is None:
+            mine[item] = Row(values, sign, count)
+        elif row.times + sign:
+            row.times += sign
+        else:
+            del mine[item]
+
+    def _shows(self, tag: int, partners: int) -> bool:
+        """Whether a row of a side with so many partners is in the result on its own."""
+        if self.one_sided:
+            return tag == 0 and (partners > 0) == (self.form.kind == "semi")
+        return self.alone[tag] and partners <= 0
+
+    def _meet(self, step: _Step, time: int, row: Row, partners: int) -> None:
+        """A row of the other side, which had so many partners, gets or loses one: its pair, and itself on its own."""
+        tag, stamp, sign = 1 - step.tag, step.stamp, step.sign
+        shows = self._shows(tag, partners + sign) - self._shows(tag, partners)
+        if shows:
+            step.changes.add(*self._single(tag, row.values, time), stamp, shows * row.times)
+        if not self.one_sided:
+            both = (step.values, row.values) if step.tag == 0 else (row.values, step.values)
+            step.changes.add(*both, max(step.time, time), stamp, sign * row.times)
+
+    def _single(self, tag: int, values: Values, time: int) -> tuple[Values, Values, int]:
+        """A row on its own, as a result."""
+        return (values, self.blank[1], time) if tag == 0 else (self.blank[0], values, time)
+
+    # ---- rows out
+
+    def _send(self, key_state: JoinedKey) -> None:
+        """Emit the changes of a key."""
+        key = key_state.entry.key
+        for left, right, time, stamp, times in key_state.changes.taken():
+            row = (*key, *left) if self.one_sided else (*key, *left, *right)
+            for _ in range(abs(times)):
+                self.out.append((*row, time, stamp, ROW if times > 0 else RETRACTION, self.units))
+                self.units += 1
+
+    def _results(self) -> pa.Table:
+        return self._table(self.out, self.stage.result_schema)
+
+    # ---- time
+
+    def _wait(self, key_state: JoinedKey) -> None:
+        """Set the progress at which the first row of a key is freed."""
+        ttl, key_state.event = self.form.ttl, NONE
+        if ttl is not None:
+            first = min((time for side in key_state.sides for _, time in side), default=NONE)
+            key_state.event = min(first + 2 * ttl, END) if first < NONE else NONE
+
+    def _fire(self, key_state: JoinedKey, progress: int) -> None:
+        """Free the rows of a key for which no partner and no retraction can come after ``progress``."""
+        ttl = self.form.ttl
+        assert ttl is not None
+        for tag, side in enumerate(key_state.sides):
+            for item in [item for item in side if min(item[1] + 2 * ttl, END) <= progress]:
+                key_state.totals[tag] -= side.pop(item).times
+        self._wait(key_state)
+
+    def _tick(self, key_state: JoinedKey) -> None:
+        """Nothing: no row waits for the clock."""
+
+
+def _earlier(side: Side, item: Item) -> Item:
+    """The row that a retraction takes back: of its values, the one with the latest event time, if none has its own."""
+    values, _ = item
+    times = [time for (other, time), row in side.items() if other == values and row.times > 0]
+    return (values, max(times)) if times else item
+
+
+def _all(side: Side) -> Iterator[tuple[int, Row]]:
+    return ((time, row) for (_, time), row in side.items())
+
+
+def _frozen(value: Any) -> Any:
+    """A value that can be compared and hashed: a list, a map or a struct as tuples."""
+    if isinstance(value, Mapping):
+        return tuple((name, _frozen(part)) for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
+
+
+def _tested(tree: Typed, keys: Sequence[str], sides: Sequence[Sequence[str]]) -> Match:
+    """(tree, key columns, columns of each side by their names in the result) -> the further condition."""
+    value, names = compiled(tree), [*keys, *sides[0], *sides[1]]
+
+    def test(key: Values, left: Values, right: Values) -> bool:
+        return value(dict(zip(names, (*key, *left, *right), strict=True))) is True
+
+    return test

@@ -1,0 +1,148 @@
+"""The kernel of rolling aggregates over rows that are retracted: one key group, key by key.
+
+A row or a retraction changes the accumulators of its key. Once the rows of a call are in, each key whose result is another one retracts the
+result before and emits the new one; a key without rows has none. So rows minus retractions are at each cut the aggregates over the rows so
+far, and a bounded run emits the last results alone.
+
+Source: Flink ``GroupAggFunction``; the state of each aggregate is chosen by its law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.core.errors import UserCodeError
+from floodmark.core.time import NEVER
+from floodmark.semantics.aggregates.numbers import of_key
+from floodmark.semantics.aggregates.retracting import retracting
+from floodmark.semantics.kernels.arrivals import Arrivals
+from floodmark.semantics.kernels.elements import ElementStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.keyed import KeyedKernel
+from floodmark.semantics.state.directory import NONE
+from floodmark.semantics.state.entries import Entry
+from floodmark.semantics.state.store import Store
+from floodmark.spec.values.schema import RETRACTION, ROW
+
+
+def rolls(stage: ElementStage) -> bool:
+    """Whether a stage is a rolling aggregate over rows that are retracted."""
+    return stage.revisable and stage.step.rolling
+
+
+class RolledKey:
+    """The state of one key: how many rows it has, an accumulator per aggregate, and the result that is emitted with its event time.
+
+    ``empty``: the accumulators of no rows. A key without rows is kept while a retraction waits for its row.
+    """
+
+    __slots__ = ("emitted", "empty", "entry", "event", "rows", "stamp", "states", "tick", "time")
+
+    def __init__(self, entry: Entry, empty: list[Any], states: list[Any]) -> None:
+        self.entry, self.empty, self.states = entry, empty, states
+        self.rows, self.emitted = 0, None
+        self.stamp = self.time = NEVER
+        self.event = self.tick = NONE
+        if entry.value:
+            self.rows, self.states, self.emitted, self.stamp, self.time = entry.value
+
+    def close(self) -> bool:
+        """Write the state into the entry; False if the key has no rows."""
+        self.entry.value = self.rows, self.states, self.emitted, self.stamp, self.time
+        return self.rows != 0 or self.states != self.empty
+
+
+class RollingKernel(KeyedKernel):
+    """Rolling aggregates of the keys of one group, for a stage that ``rolls``."""
+
+    stage: ElementStage
+
+    def __init__(self, stage: ElementStage, store: Store) -> None:
+        step = stage.step
+        values = [value.sql for value in stage.values]
+        types = {value.sql: value.type for value in stage.values}
+        self.measures = [
+            (
+                retracting(name, a, types.get(a.expression or "", "")),
+                _position_of(values, a.expression),
+                _position_of(values, getattr(a, "by", None)),
+            )
+            for name, a in step.aggregates
+        ]
+        self.kinds: list[int] = []
+        self.touched: dict[tuple[Any, ...], RolledKey] = {}
+        super().__init__(stage, store)
+
+    def _opened(self, entry: Entry) -> RolledKey:
+        empty, states = ([form.create() for form, _, _ in self.measures] for _ in range(2))
+        return RolledKey(entry, empty, states)
+
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
+        self.kinds, self.touched = arrivals.kinds, {}
+        super()._rows_and_ticks(arrivals, start, stop, moves)
+        for key_state in self.touched.values():
+            try:
+                self._emit(key_state)
+            except UserCodeError as error:
+                raise error.inside(self._about(key_state)) from error.__cause__
+
+    def _element(
+        self,
+        key_state: Any,
+        position: int,
+        time: int,
+        stamp: int,
+        values: tuple[Any, ...],
+        row: Any,  # noqa: ARG002 - the base's
+    ) -> None:
+        sign = -1 if self.kinds[position] == RETRACTION else 1
+        for number, (form, value, by) in enumerate(self.measures):
+            key_state.states[number] = form.change(
+                key_state.states[number],
+                None if value is None else values[value],
+                None if by is None else values[by],
+                time,
+                sign,
+            )
+        key_state.rows += sign
+        key_state.time, key_state.stamp = time, stamp
+        self.touched[key_state.entry.key] = key_state
+
+    def _emit(self, key_state: RolledKey) -> None:
+        """Emit what the rows of a call make of a key's result."""
+        key, before = key_state.entry.key, key_state.emitted
+        result = self._result(key_state) if key_state.rows > 0 else None
+        if before is not None and result is not None and repr(before[0]) == repr(result):  # NaN is NaN
+            return
+        if before is not None:
+            self.out.append((*key, *before[0], before[1], key_state.stamp, RETRACTION, self.units))
+        if result is not None:
+            self.out.append((*key, *result, key_state.time, key_state.stamp, ROW, self.units))
+        self.units += 1
+        key_state.emitted = None if result is None else (result, key_state.time)
+
+    def _result(self, key_state: RolledKey) -> tuple[Any, ...]:
+        named = dict(zip(self.stage.step.keys, key_state.entry.key, strict=True))
+        with of_key(named):
+            return tuple(
+                form.result(state) for (form, _, _), state in zip(self.measures, key_state.states, strict=True)
+            )
+
+    def _results(self) -> pa.Table:
+        return self._table(self.out, self.stage.result_schema)
+
+    def _wait(self, key_state: RolledKey) -> None:
+        """Nothing: no key waits for time."""
+
+    def _fire(self, key_state: RolledKey, progress: int) -> None:
+        """Nothing: as above."""
+
+    def _tick(self, key_state: RolledKey) -> None:
+        """Nothing: as above."""
+
+
+def _position_of(values: Sequence[str], text: str | None) -> int | None:
+    return None if text is None else values.index(text)
