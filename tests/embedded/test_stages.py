@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, PlanError
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.embedded.bounded.run import planned, run_bounded
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.state import canonical
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
@@ -33,6 +36,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import MOST_KEY_GROUPS
+from floodmark.spec.values.schema import PARTITION
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
@@ -119,6 +123,29 @@ def test_one_savepoint_holds_the_state_of_all_stages(sail: Sail, tmp_path: Path)
     land(lake, BUSIEST, log, 150)
     run_unbounded(sail, BUSIEST, lake, until_caught_up=True)
     check(lake, BUSIEST, log)
+
+
+def test_a_canonical_savepoint_of_stages_comes_back_and_partitions_divide_their_results(
+    sail: Sail, tmp_path: Path
+) -> None:
+    code = replace(PEAKS, partitions=fm.Daily("2020-01-01", timezone="Asia/Kolkata"))
+    log, lake = disorder(code, 4, 200), Lake(str(tmp_path / "lake"))
+    land(lake, code, log, 0, 100)
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    exported = canonical.export(savepoints.create(code.name, lake), str(tmp_path / "exported"))
+    land(lake, code, log, 100, 150)
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    roll_back(lake, canonical.import_savepoint(lake, exported))
+    land(lake, code, log, 150)
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    expected = {name: final([table]) for name, table in MemoryRun(PEAKS).batch({"events": log.table()}).items()}
+
+    def results() -> dict[str, list[dict[str, object]]]:
+        return {name: final([table.drop_columns([PARTITION])]) for name, table in outputs(lake, code).items()}
+
+    assert results() == expected
+    run_bounded(sail, code, lake, force=True)
+    assert results() == expected
 
 
 def _hours(events: fm.Stream, over: str, size: str = "1 hour") -> fm.Stream:
