@@ -160,3 +160,52 @@ def test_a_subquery_in_where_is_a_join_whose_results_change(condition: str, also
     rows = history(seed, 30)
     for done, answer in answers(operator, rows, seed)[-4:]:
         assert answer == asked(sql, rows[:done])
+
+
+class Balance(fm.Contract):
+    """A row more or less of a key, and how many were taken back before they came."""
+
+    rows: int
+    early: int
+
+
+class Counting(fm.ProcessFunction):
+    """Rows of a key, by their values."""
+
+    known = fm.MapState(str, int)
+
+    def on_element(self, row, ctx):
+        yield from self.counted(row, 1)
+
+    def on_retract(self, row, ctx):
+        yield from self.counted(row, -1)
+
+    def counted(self, row, sign):
+        name = repr(sorted(row.items()))
+        self.known.put(name, self.known.get(name, 0) + sign)
+        values = list(self.known.values())
+        yield {"rows": sign, "early": sum(value < 0 for value in values)}
+
+
+@fm.operator(inputs=CHANGING)
+def balanced(lefts, rights):
+    """A process function behind a join whose rows are taken back."""
+    few = lefts.select("k", "a").key_by("k").regular_join(rights.select("k", "b").key_by("k"), kind="left")
+    return few.key_by("k").process(Counting(), schema=Balance)
+
+
+@pytest.mark.feature("Q1")
+@given(seed=st.integers(0, 10_000))
+def test_a_process_function_is_never_told_of_a_retraction_before_its_row(seed: int) -> None:
+    rows = history(seed, 30)
+    once, cut = bounded(balanced, rows)[0], answers(balanced, rows, seed)[-1][1]
+    assert not any(early for _, (_, _, early) in [*once, *cut])
+    assert balances(once) == balances(cut)
+
+
+def balances(answer: Any) -> dict[Any, int]:
+    """Key -> how many rows of it there are in the end."""
+    sums: dict[Any, int] = {}
+    for (_, (key, change, _)), times in answer.items():
+        sums[key] = sums.get(key, 0) + change * times
+    return {key: rows for key, rows in sums.items() if rows}

@@ -34,7 +34,7 @@ from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.metric import Part, merge
-from floodmark.spec.values.schema import Schema
+from floodmark.spec.values.schema import RETRACTION, Schema
 
 
 class KeyState(Protocol):
@@ -319,7 +319,8 @@ class KeyedKernel(ABC):
             (*self._rank(row.get("row")), sequence, order_key(row)) if shared[instant] > 1 else ()
             for row, instant, sequence in zip(rows, instants, self._sequences(table), strict=True)
         ]
-        order = sorted(range(table.num_rows), key=lambda i: (instants[i], ranks[i]))
+        positions = _lasting(rows, instants) if RETRACTION in table["kind"].to_pylist() else range(table.num_rows)
+        order = sorted(positions, key=lambda i: (instants[i], ranks[i]))
         return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
 
     def _hold(self, rows: pa.Table, first: int) -> None:
@@ -477,6 +478,23 @@ class KeyedKernel(ABC):
 
     def _cut(self, results: pa.Table) -> pa.Table:
         return results if self.stage.clip is None else inside(results, results["_event_time"], self.stage.clip.interval)
+
+
+def _lasting(rows: Sequence[Mapping[str, Any]], instants: Sequence[tuple[int, ...]]) -> list[int]:
+    """The positions of rows without those that are retracted at their own instant, and without these retractions.
+
+    Where arrival has no order, nothing else says that such a row comes before its retraction.
+    """
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    positions = set(range(len(rows)))
+    for position, (row, instant) in enumerate(zip(rows, instants, strict=True)):
+        content = instant, repr([value for name, value in row.items() if name not in {"w", "kind"}])
+        opposite = waiting.get((row["kind"] != RETRACTION, content))
+        if opposite:
+            positions -= {position, opposite.pop()}
+        else:
+            waiting.setdefault((row["kind"] == RETRACTION, content), []).append(position)
+    return sorted(positions)
 
 
 def _as_now(held: pa.Table, schema: Schema) -> pa.Table:
