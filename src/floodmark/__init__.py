@@ -15,6 +15,7 @@ from floodmark.spec.assets.to_sql import ToSql
 from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.graph.operator import Operator, operator
 from floodmark.spec.graph.stream import Outputs, Stream
+from floodmark.spec.keyed.applied import function
 from floodmark.spec.keyed.fitted import ModelVersion
 from floodmark.spec.keyed.metric import Counter, Gauge, Histogram, Meter
 from floodmark.spec.keyed.model import ModelState
@@ -85,7 +86,16 @@ from floodmark.spec.windowing.triggers import (
     all_of,
     any_of,
 )
-from floodmark.spec.windowing.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
+from floodmark.spec.windowing.windows import (
+    Calendar,
+    Count,
+    Cumulative,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    WindowAssigner,
+)
 from floodmark.spec.workspace import Settings, Workspace
 from floodmark.sql.folder import sql_operators
 from floodmark.sql.operator import sql_operator
@@ -110,6 +120,7 @@ __all__ = [
     "Contract",
     "Count",
     "Counter",
+    "Cumulative",
     "Daily",
     "Debezium",
     "Decision",
@@ -191,6 +202,7 @@ __all__ = [
     "dense_rank",
     "distinct",
     "first",
+    "function",
     "lag",
     "last",
     "max",

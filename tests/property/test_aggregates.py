@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, operator
+from floodmark import Contract, Cumulative, EventTime, Sliding, Stream, Tumbling, operator
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -117,6 +117,10 @@ def _program(window: Any, *, by_row: bool) -> Any:
 PROGRAMS = {
     "tumbling": (_program(Tumbling("10 ms"), by_row=False), lambda t: [t // 10 * 10 + 10]),
     "sliding": (_program(Sliding("20 ms", "10 ms"), by_row=False), lambda t: [t // 10 * 10 + 10, t // 10 * 10 + 20]),
+    "cumulative": (
+        _program(Cumulative("20 ms", "10 ms"), by_row=False),
+        lambda t: [e for e in (t // 20 * 20 + 10, t // 20 * 20 + 20) if e > t],
+    ),
     "by row": (_program(Tumbling("10 ms"), by_row=True), lambda t: [t // 10 * 10 + 10]),
 }
 ROWS = st.lists(

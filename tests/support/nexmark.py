@@ -186,6 +186,14 @@ QUERIES: dict[str, tuple[list[str], str]] = {
         [f"SELECT b.auction, b.bidder, b.price, a.category {_Q20} EMIT CHANGES"],
         f"SELECT b.auction, b.bidder, b.price, a.category {_Q20}",
     ),
+    "q19": (
+        [
+            """SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number FROM bid)
+            WHERE rank_number <= 10 EMIT CHANGES"""
+        ],
+        """SELECT auction, bidder, price, channel, url, date_time, extra, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, number) AS rank_number
+        FROM bid QUALIFY rank_number <= 10""",
+    ),
     "q21": (
         [
             f"""SELECT auction, bidder, price, channel, {_CHANNEL.format("regexp_extract(url, 'channel_id=([0-9]*)', 1)")} AS channel_id FROM bid
@@ -209,6 +217,5 @@ SIZES = {"q0": 50, "q1": 50, "q2": 1, "q5": 17, "q7": 3, "q8": 7, "q10": 50, "q1
 REFUSED = {
     "q6": ("SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY date_time ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean FROM (SELECT auction AS seller, price, date_time FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price) AS rn FROM bid) AS r WHERE rn = 1) AS q", "DEFINITION-395"),
     "q9": ("SELECT a.id, b.price FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires", "DEFINITION-392"),
-    "q19": ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank FROM bid) WHERE rank <= 10 EMIT CHANGES", "DEFINITION-382"),
 }  # fmt: skip
 """Query -> its statement, and the code with which it is refused."""

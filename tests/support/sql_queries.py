@@ -109,6 +109,32 @@ QUERIES = {
         """SELECT f.tail, w.origin, w.temp FROM flights AS f FULL JOIN weather AS w
            ON f.origin = w.origin AND f.delay < w.temp AND f.flight < w.temp""",
     ),
+    "growing windows": (
+        """SELECT origin, window_start, window_end, COUNT(*) AS n, AVG(delay) AS mean
+           FROM TABLE(CUMULATE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '30' MINUTES, INTERVAL '2' HOURS)) GROUP BY origin, window_start, window_end""",
+        """SELECT origin, s, s + n * INTERVAL '30 minutes', COUNT(*), AVG(delay)
+           FROM (SELECT *, time_bucket(INTERVAL '2 hours', scheduled, TIMESTAMPTZ '1970-01-01 00:00:00+00') AS s FROM flights), (SELECT unnest([1, 2, 3, 4]) AS n)
+           WHERE scheduled < s + n * INTERVAL '30 minutes' GROUP BY ALL""",
+    ),
+    "rows of windows": (
+        "SELECT flight, scheduled, window_end, place FROM HOP(flights, scheduled, '1 hour', '2 hours') CROSS JOIN UNNEST(array(origin, dest)) AS p(place)",
+        f"""SELECT flight, scheduled, {HOUR} + n * INTERVAL '1 hour', unnest([origin, dest]) FROM flights, (SELECT unnest([1, 2]) AS n)""",
+    ),
+    "three of the hour": (
+        """SELECT * FROM (SELECT window_end, flight, RANK() OVER (PARTITION BY window_start, window_end, origin ORDER BY delay DESC) AS r
+           FROM TUMBLE(flights, scheduled, '1 hour')) WHERE r <= 2""",
+        f"""SELECT * FROM (SELECT {HOUR} + INTERVAL '1 hour', flight, RANK() OVER (PARTITION BY {HOUR}, origin ORDER BY delay DESC NULLS LAST) AS r
+           FROM flights) WHERE r <= 2""",
+    ),
+    "three so far": (
+        """SELECT origin, flight, delay, rn FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC, dest) AS rn FROM flights)
+           WHERE rn <= 3 EMIT CHANGES""",
+        "SELECT origin, flight, delay, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, dest, flight) AS rn FROM flights QUALIFY rn <= 3",
+    ),
+    "each pair once": (
+        "SELECT DISTINCT origin, dest FROM flights EMIT CHANGES",
+        "SELECT DISTINCT origin, dest FROM flights",
+    ),
     "both tables": (
         "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
         "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",

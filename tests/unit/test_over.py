@@ -254,7 +254,7 @@ REFUSED = {
     "SELECT SUM(delay) OVER (ORDER BY scheduled) AS a, SUM(delay) OVER (PARTITION BY dest ORDER BY scheduled) AS b FROM flights": "another PARTITION BY",
     "SELECT SUM(fooo) OVER (ORDER BY scheduled) AS s FROM flights": "DEFINITION-022 .*fooo",
     "SELECT flight FROM flights WHERE SUM(delay) OVER (ORDER BY scheduled) > 3": "OVER. Write it as a column of SELECT",
-    "SELECT SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s FROM TUMBLE(flights, scheduled, '1 hour')": "OVER the rows of windows",
+    "SELECT SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s FROM SESSION(flights, scheduled, '1 hour')": "OVER the rows of windows",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.table.files import statistics
 from floodmark.semantics.time.assignment import assigner, classify_lateness, first_needed, kind_of
 from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.cumulative import Cumulative
 from floodmark.semantics.windows.days import Days, ListedDays
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.values.schema import BOUNDED, SEQUENCES, first_sequence
@@ -39,6 +40,13 @@ times = st.one_of(
 )
 grids = st.builds(Grid, st.integers(1, 60), st.integers(1, 60), st.integers(-90, 90)) | st.builds(
     Grid, st.sampled_from([DAY, 7 * DAY, 90 * 60_000]), st.sampled_from([DAY, 60_000 * 45]), st.integers(-DAY, DAY)
+)
+
+grids |= st.builds(
+    lambda step, times, offset: Cumulative(step * times, step, offset),
+    st.integers(1, 60) | st.sampled_from([60_000 * 45, DAY]),
+    st.integers(1, 8),
+    st.integers(-90, 90) | st.integers(-DAY, DAY),
 )
 
 
@@ -157,6 +165,7 @@ KINDS = {
     "a day": fm.Tumbling("1 day"),
     "sliding": fm.Sliding("2 days", "1 day", offset="6h"),
     "gaps": fm.Sliding("1 day", "2 days"),
+    "cumulative": fm.Cumulative("3 days", "1 day", offset="1 day"),
     "days": fm.Calendar("day", "America/New_York"),
     "weeks": fm.Calendar("week", "Asia/Tokyo"),
     "months": fm.Calendar("month"),
@@ -181,7 +190,7 @@ def test_every_kind_of_window_takes_rows_from_the_year_1_to_the_year_9999(kind):
     window, plain = KINDS[kind], kind not in {"session", "own gap", "own"}
     rows = [{"at": from_ms(t), "i": i + 1} for i, t in enumerate(AT)]
     results = IN_MEMORY[0](windowed(window), {"r": rows})[""]
-    counted = {"gaps": None, "sliding": 2 * len(AT)}.get(kind, len(AT))
+    counted = {"gaps": None, "cumulative": None, "sliding": 2 * len(AT)}.get(kind, len(AT))
     assert counted is None or sum(r["n"] for r in results) == counted
     if kind == "global":
         return

@@ -12,7 +12,7 @@ from floodmark.spec.windowing.frames import Frame
 Node = Mapping[str, Any]
 """A step, a window or an aggregate in its canonical form."""
 
-_SPANS = frozenset({"size", "slide", "gap", "offset", "longest"})
+_SPANS = frozenset({"size", "slide", "step", "gap", "offset", "longest"})
 
 
 def describe(step: Node, function: str = "") -> str:
@@ -72,11 +72,22 @@ def over(measures: Sequence[Any]) -> str:
     return ", ".join(texts)
 
 
+def ranking(form: Node) -> str:
+    """``row_number 1 to 3 by price DESC``."""
+    order = []
+    for by in form["by"]:
+        usual = by["nulls_first"] != by["descending"]
+        nulls = "" if usual else f" NULLS {'FIRST' if by['nulls_first'] else 'LAST'}"
+        order.append(f"{by['column']}{' DESC' if by['descending'] else ''}{nulls}")
+    in_turn = "the last to come" if form["latest"] else "the first to come"
+    return f"{form['numbering']} 1 to {form['n']} by {', '.join(order) or in_turn}"
+
+
 def window(form: Node) -> str:
     """``Sliding(size=1 hour, slide=15 minutes)``; an offset of zero is left out."""
     kind, own = form["kind"], form.get("settings", {})
     settings = {name: value for name, value in form.items() if name not in {"kind", "code", "settings"}} | own
-    spans = _SPANS if kind in {"Tumbling", "Sliding", "Calendar", "Session"} else frozenset()
+    spans = _SPANS if kind in {"Tumbling", "Sliding", "Cumulative", "Calendar", "Session"} else frozenset()
     texts = [
         f"{name}={describe_span(value) if name in spans and isinstance(value, int) else value}"
         for name, value in settings.items()

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from floodmark.compiler.describe import describe, over, pattern, row_pattern, selected, window
+from floodmark.compiler.describe import describe, over, pattern, ranking, row_pattern, selected, window
 from floodmark.core.time import describe_span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.keyed.over import Over
 from floodmark.spec.keyed.regular import RegularJoin
+from floodmark.spec.keyed.top import Top, TopAtOnce
 from floodmark.spec.patterns.matching import PatternMatching
 from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.values.functions import Function
@@ -125,6 +126,8 @@ def _process(step: steps.KeyedProcess) -> list[str]:
         return _over(step, function)
     if isinstance(function, RegularJoin):
         return _regular_join(step, function)
+    if isinstance(function, (Top, TopAtOnce)):
+        return _top(step, function)
     lines = [f"  per {', '.join(step.keys)}{_order(step)}"]
     for name, state in {**function.states(), **function.broadcast_states()}.items():
         ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
@@ -171,6 +174,18 @@ def _over(step: steps.KeyedProcess, function: Over) -> list[str]:
         f"  per {keys}{_order(step)}: {over(form['measures'])}; late rows are {late}",
         f"  state: {function.held()}",
     ]
+
+
+def _top(step: steps.KeyedProcess, function: Top | TopAtOnce) -> list[str]:
+    form: Any = function.canonical()["settings"]
+    keys = ", ".join(step.keys) or "all rows together"
+    if isinstance(function, TopAtOnce):
+        return [
+            f"  per {keys} and event time: {ranking(form['ranking'])}; late rows are dropped and counted",
+            "  state: none",
+        ]
+    held = "the first rows of each key, for ever; all rows of an input whose rows may be retracted"
+    return [f"  per {keys}{_order(step)}: {ranking(form['ranking'])}", f"  state: {held}"]
 
 
 def _window(step: steps.WindowAggregate) -> list[str]:

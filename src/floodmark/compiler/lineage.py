@@ -10,6 +10,7 @@ from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.keyed.matching import Deduplicate, TemporalJoin, WindowJoin
 from floodmark.spec.keyed.over import Over
 from floodmark.spec.keyed.regular import RegularJoin
+from floodmark.spec.keyed.top import Top, TopAtOnce, Unique
 from floodmark.spec.values.schema import TAG
 from floodmark.spec.windowing.aggregates import texts
 from floodmark.spec.windowing.frames import texts as texts_of
@@ -66,14 +67,29 @@ class _Walk:
                 return self.columns(step.parent)
             case steps.WindowAggregate() if not isinstance(_call(step), WindowJoin):
                 return self._windowed(step)
-            case steps.KeyedProcess() if isinstance(step.function.function, Deduplicate):
-                return self.columns(step.parent)
-            case steps.KeyedProcess() if isinstance(step.function.function, Over):
-                before, of = self.columns(step.parent), step.function.function
-                own = {m.name: _all(before[of.columns[text]] for text in texts_of(m.of)) for m in of.measures}
-                return {name: own.get(name) or before.get(name, frozenset()) for name in step.schema.names}
+            case steps.KeyedProcess():
+                return self._processed(step, step.function.function)
             case _:
                 return self._keyed(step)
+
+    def _processed(self, step: steps.KeyedProcess, function: object) -> Columns:
+        """Functions of floodmark's own hand on the columns of their rows; what they add depends on what they read."""
+        before = self.columns(step.parent)
+        match function:
+            case Deduplicate():
+                return before
+            case Over():
+                own = {
+                    m.name: _all(before[function.columns[text]] for text in texts_of(m.of)) for m in function.measures
+                }
+            case Top() | TopAtOnce():
+                read = [*step.keys, *(by.column for by in function.ranking.by)]
+                own = {function.ranking.number: _all(before[name] for name in read)}
+            case Unique():
+                own = {}
+            case _:
+                return self._keyed(step)
+        return {name: own[name] if name in own else before[name] for name in step.schema.names}
 
     def _expression(self, text: str, over: steps.Step, before: Columns) -> Origins:
         return _all(before[name] for name in expression(text, over.schema, self.where).columns)

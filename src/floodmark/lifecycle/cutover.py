@@ -17,7 +17,7 @@ from floodmark.lifecycle.plan import stateful_step
 
 CLOSED: Literal["closed"] = "closed"
 """The latest possible cut-over: all results before it are final in both versions."""
-_ENDING = ("Tumbling", "Sliding", "Calendar", "Session")
+_ENDING = ("Tumbling", "Sliding", "Cumulative", "Calendar", "Session")
 """Windows that end at an instant: their results are final ``allowed_lateness`` after that instant."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from floodmark.compiler.describe import aggregate, over, pattern, row_pattern, selected, setting
+from floodmark.compiler.describe import aggregate, over, pattern, ranking, row_pattern, selected, setting
 from floodmark.compiler.paths import STATEFUL, Node
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
@@ -161,7 +161,23 @@ def _over(where: str, before: Node, after: Node) -> Iterator[Change]:
         yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
-_OWN = {"pattern": _pattern, "row_pattern": _row_pattern, "over": _over}
+def _top(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of the first rows of each key: those that were not among them are not kept."""
+    if before != after:
+        otherwise = "What is kept of a key are its first rows by the old order: others that the new one takes are gone."
+        texts = [f"{ranking(side['ranking'])} of {', '.join(side['columns'])}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
+
+
+def _top_at_once(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of the first rows of each event time, of which nothing is kept."""
+    if before != after:
+        otherwise = "Nothing is kept of it: results from now on are the new ones."
+        texts = [f"{ranking(side['ranking'])} of {', '.join(side['columns'])}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="compatible state")
+
+
+_OWN = {"pattern": _pattern, "row_pattern": _row_pattern, "over": _over, "top": _top, "top_at_once": _top_at_once}
 """Name of a function of floodmark's own -> differences of its settings."""
 
 

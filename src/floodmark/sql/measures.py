@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from sqlglot import exp
 
@@ -37,6 +40,8 @@ _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
     exp.ArgMin: aggregates.min_by,
     exp.ArgMax: aggregates.max_by,
 }
+OWN: ContextVar[Mapping[str, Any]] = ContextVar("OWN", default=MappingProxyType({}))
+"""Name, lower case -> class of an aggregate of the user that the statement may call."""
 _SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
 _NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
@@ -46,7 +51,9 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
-    return isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}
+    if isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}:
+        return True
+    return function_name(node).lower() in OWN.get()
 
 
 def measure(text: Text, node: exp.Expr, relation: Relation) -> Builtin:
@@ -110,6 +117,9 @@ class _Measure:
                 return aggregates.top_n(self._filtered(self._argument(value)), int(number.this))
             case "MEAN", [value]:
                 return aggregates.mean(self._filtered(self._argument(value)))
+            case name, [value] if name.lower() in OWN.get():
+                own: Any = OWN.get()[name.lower()](self._filtered(self._argument(value)))
+                return own  # type: ignore[no-any-return]  # each is compared and computed as a built-in one is
         raise _unknown(self.text, node, self.text.of(node) if SPAN in node.meta else node.key.upper())
 
     def _filtered(self, value: str) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from floodmark.core.errors import DefinitionError, closest
@@ -29,6 +29,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     late: Late = "drop",
     on_error: OnError = "stop",
     within: str = "",
+    functions: Sequence[Any] = (),
     description: str = "",
     revision: int = 0,
     key_groups: int | None = None,
@@ -44,6 +45,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         late: what happens to later rows: ``"drop"`` or ``"side_output"``.
         on_error: as of ``Stream.filter``, for all expressions of the statement.
         within: event time between a row and its repetition, at most, for ``ROW_NUMBER() ... = 1`` without a window.
+        functions: that the statement calls by their names: those that ``function`` has marked, and classes of ``Aggregate``.
         description: for people.
         revision: as of ``operator``.
         key_groups: as of ``operator``.
@@ -62,7 +64,9 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         ...     inputs={"flights": Flight},
         ... )
     """
+    from floodmark.sql.functions import named_functions
     from floodmark.sql.insertion import inserted, named
+    from floodmark.sql.measures import OWN
     from floodmark.sql.refusals import check_statement
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
@@ -90,12 +94,18 @@ def sql_operator(  # noqa: PLR0913 - settings by name
             )
         bindings[match] = known[match]
     read = tuple(_input(table, bound, where) for table, bound in bindings.items())
-    options = Options(lateness=lateness, late=late, on_error=on_error, within=within)
+    options = Options(
+        lateness=lateness, late=late, on_error=on_error, within=within, functions=named_functions(functions, where)
+    )
     statement = Statement(text, tree, options)
 
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
-        stream = statement.stream(tables)
+        token = OWN.set({own: value for own, value in options.functions.items() if isinstance(value, type)})
+        try:
+            stream = statement.stream(tables)
+        finally:
+            OWN.reset(token)
         return named(text, tree, stream, renamed) if renamed else stream
 
     return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.spec.graph.stages import stages_of
@@ -18,6 +19,7 @@ class Options:
         lateness: rows at most this late still revise the result.
         late: what happens to later rows.
         on_error: what happens to a row whose expression fails.
+        functions: name, lower case -> a function or an aggregate of the user.
         within: event time between a row and its repetition, at most, for ROW_NUMBER without a window.
     """
 
@@ -25,6 +27,7 @@ class Options:
     late: Late = "drop"
     on_error: OnError = "stop"
     within: str = ""
+    functions: Mapping[str, Any] = field(default_factory=dict)
 
     def late_of(self, stream: Stream[Any]) -> Late:
         """What happens to later rows of a step over a stream. Behind another stage no row is later than it is for that one, so the first has them."""

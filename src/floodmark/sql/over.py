@@ -15,7 +15,7 @@ from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
 from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, rank, row_number
-from floodmark.sql.dialect import SPAN
+from floodmark.sql.functions import argument_of
 from floodmark.sql.grouping import Item
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
@@ -25,6 +25,7 @@ from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import length
 
 _POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
+_NUMBERED = {"row_number": row_number, "rank": rank, "dense_rank": dense_rank}
 _OTHERS = (exp.Ntile, exp.NthValue, exp.CumeDist, exp.PercentRank)
 _CURRENT = "CURRENT ROW"
 
@@ -54,12 +55,6 @@ class Computed:
 def overs(node: exp.Expr) -> Iterator[exp.Window]:
     """Every OVER in an expression."""
     yield from node.find_all(exp.Window)
-
-
-def is_numbering(node: exp.Expr) -> bool:
-    """Whether an expression is ROW_NUMBER over rows, of which the statement around it may take the first ones."""
-    plain = isinstance(node, exp.Window) and not node.args.get("spec") and not node.args.get("alias")
-    return plain and isinstance(node.this, exp.RowNumber)
 
 
 def named(select: exp.Select, node: exp.Window) -> exp.Window:
@@ -157,7 +152,7 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
         offset, default = inner.args.get("offset"), inner.args.get("default")
         if offset is not None and not (isinstance(offset, exp.Literal) and offset.is_int):
             raise unsayable(text, node, "LAG by another number than a whole one", "Write LAG(x, 2).")
-        value = None if default is None else _default(text, default, relation)
+        value = None if default is None else argument_of(text, default, relation)
         return lag(relation.scalar(text, inner.this), int(offset.this) if offset is not None else 1, value)
     if isinstance(inner, exp.Lead):
         fix = "A row would wait for one that may never come. Order the other way round: the row before is LAG(x)."
@@ -166,11 +161,6 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
         fix = "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, LAG, FIRST_VALUE and LAST_VALUE."
         raise unsayable(text, node, f"{inner.key.upper()} over rows", fix)
     return measure(text, inner, relation)
-
-
-def _default(text: Text, node: exp.Expr, relation: Relation) -> str:
-    """The text of an argument; sqlglot writes no place down for a literal alone."""
-    return relation.scalar(text, node) if SPAN in node.meta else node.sql("spark")
 
 
 def _frame(text: Text, node: exp.Window) -> Frame:
@@ -202,16 +192,16 @@ def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     ranked = relation.ranked
     if ranked is None:
         return relation
-    if not ranked.time or ranked.last or ranked.windowed or relation.windowed is not None:
-        fix = f"Keep the first of each: SELECT * FROM (...) WHERE {ranked.name} = 1; or number rows in order of event time."
+    timed = len(ranked.order) == 1 and ranked.order[0].time and not ranked.order[0].descending
+    if not timed or ranked.windowed or relation.windowed is not None:
+        fix = f"Take the first of each: SELECT * FROM (...) WHERE {ranked.name} <= 3; or number rows in order of event time."
         raise DefinitionError(
-            text.at(node), "the first row of each key", "ROW_NUMBER of all rows", fix, code="DEFINITION-384"
+            text.at(node), "the first rows of each key", "numbers of all rows", fix, code="DEFINITION-384"
         )
-    stream = relation.stream
-    keyed = stream.key_by(*ranked.keys) if ranked.keys else KeyedStream(stream, ())
-    column = new_name(ranked.name, stream.schema.names)
-    late = options.late_of(stream)
-    stream = over_rows(keyed, [Measure(column, row_number(), Frame())], late=late, on_error=options.on_error)
+    column = new_name(ranked.name, relation.stream.schema.names)
+    measure_of_row = Measure(column, _NUMBERED[ranked.numbering](), Frame())
+    keyed = partitioned(relation.stream, dict(ranked.keys))
+    stream = over_rows(keyed, [measure_of_row], late=options.late_of(relation.stream), on_error=options.on_error)
     table = next(iter(relation.tables), "")
     number = Name(table=table, name=ranked.name, text=itself(column), column=column)
     return replace(relation, stream=stream, ranked=None, names=(*relation.names, number))

@@ -1,8 +1,8 @@
-"""ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) = 1: the first or the last row of each key."""
+"""Numbers of rows by an order, of which the first ones are taken: ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) <= n."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -10,60 +10,115 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.stream import Stream
+from floodmark.spec.graph.stream import KeyedStream, Stream
+from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
 from floodmark.sql.options import Options
+from floodmark.sql.over import named, partition_of, partitioned
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import BOUNDS, EVENT_TIME, Name, Ranked, Relation
-from floodmark.sql.text import Text
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Ranked, Relation, Sorted
+from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock
 
 _WAYS = (
     'Keep the first of a day by the header line `-- within: 1 day` (or within="1 day"), with ORDER BY the event time; or the first or last so far, '
     "which later rows change, by EMIT CHANGES at the end; or the first or last of a window: PARTITION BY window_start, window_end, k."
 )
+_NUMBERINGS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
+_ONE = "CAST(1 AS bigint)"
 
 
-def ranked_of(text: Text, name: str, node: exp.Window, relation: Relation) -> Ranked:
+@dataclass(frozen=True, slots=True)
+class Firsts:
+    """The rows of a numbering that are taken.
+
+    Args:
+        ranked: the numbering.
+        n: the greatest number.
+        left: conditions over the number that are still to be filtered by.
+        shown: whether the statement reads the number.
+    """
+
+    ranked: Ranked
+    n: int
+    left: tuple[exp.Expr, ...] = ()
+    shown: bool = False
+
+
+def is_numbering(node: exp.Expr) -> bool:
+    """Whether an expression numbers rows, of which the statement around it may take the first ones."""
+    return isinstance(node, exp.Window) and type(node.this) in _NUMBERINGS and not node.args.get("spec")
+
+
+def ranked_of(text: Text, name: str, written: exp.Window, relation: Relation, select: exp.Select) -> Ranked:
     """The numbering of a column of SELECT."""
-    if not isinstance(node.this, exp.RowNumber) or node.args.get("spec") is not None:
-        fix = "Of ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) the first is kept; other results over rows are columns of a SELECT."
-        raise unsayable(text, node, "OVER", fix)
-    keys, windowed = [], False
-    for part in node.args.get("partition_by") or ():
-        located = relation.find(text, part) if isinstance(part, exp.Column) else None
-        if located is None or (not located[0].column and located[0].text):
-            raise unsayable(text, part, "PARTITION BY an expression", "Compute the column in a subquery and name it.")
-        windowed |= not located[0].text
-        keys += [located[0].column] if located[0].text else []
+    node = named(select, written)
+    if type(node.this) not in _NUMBERINGS or node.args.get("spec") is not None:
+        fix = "Of ROW_NUMBER, RANK and DENSE_RANK the first rows are taken; other results over rows are columns of a SELECT."
+        raise unsayable(text, written, "OVER", fix)
+    windowed = any(_is_bound(text, part, relation) for part in node.args.get("partition_by") or ())
+    rows = exp.Window(
+        this=node.this,
+        partition_by=[part for part in node.args.get("partition_by") or () if not _is_bound(text, part, relation)],
+    )
     order = node.args.get("order")
     by = order.expressions if order is not None else []
-    if len(by) != 1:
+    if not by:
         raise unsayable(
-            text,
-            node,
-            "ROW_NUMBER without ORDER BY one column",
-            "Order by the event time, or by a column without nulls.",
+            text, written, "a number of rows without ORDER BY", "Order by the event time, or by other columns."
         )
-    column = by[0].this
-    located = relation.find(text, column) if isinstance(column, exp.Column) else None
-    if is_clock(column, located):
-        return Ranked(
-            name=name, keys=tuple(keys), windowed=windowed, by="", time=False, last=bool(by[0].args.get("desc"))
-        )
-    if located is None or not located[0].column:
-        raise unsayable(
-            text,
-            column,
-            "ORDER BY another expression",
-            f"Order by a column of the rows; {EVENT_TIME} is no column here.",
-        )
-    if not located[0].time and not never_null(relation.stream.step, located[0].column):
-        fix = f"A row without it has no place in the order: take the others, WHERE {located[0].name} IS NOT NULL in the subquery."
-        raise unsayable(text, column, f"ORDER BY '{located[0].name}', which may be null", fix)
-    desc = bool(by[0].args.get("desc"))
-    return Ranked(name=name, keys=tuple(keys), windowed=windowed, by=located[0].column, time=located[0].time, last=desc)
+    numbering, keys = _NUMBERINGS[type(node.this)], partition_of(text, rows, relation)
+    clocks = [part for part in by if is_clock(part.this, _located(text, part.this, relation))]
+    if clocks:
+        if len(by) > 1:
+            raise unsayable(text, written, "ORDER BY the clock and other columns", "Order by the one or the others.")
+        descending = bool(by[0].args.get("desc"))
+        return Ranked(name=name, numbering=numbering, keys=keys, windowed=windowed, order=(), last=descending)
+    parts = tuple(_sorted(text, part, relation) for part in by)
+    return Ranked(name=name, numbering=numbering, keys=keys, windowed=windowed, order=parts)
+
+
+def selected(ranked: Ranked, columns: list[tuple[str, str]], schema: Schema) -> tuple[Ranked, list[tuple[str, str]]]:
+    """(numbering, columns of its SELECT, those before it) -> the numbering over these, and the columns with those that it needs too."""
+    columns = list(columns)
+
+    def column(text: str) -> str:
+        for name, rendered in columns:
+            if rendered == text:
+                return name
+        plain = text.strip("`")
+        name = new_name(plain if plain in schema else derived_name(text), [name for name, _ in columns])
+        columns.append((name, text))
+        return name
+
+    keys = tuple((name, itself(name)) for name in (column(text) for _, text in ranked.keys))
+    order = []
+    for by in ranked.order:
+        name = column(by.text)
+        order.append(replace(by, column=name, text=itself(name)))
+    return replace(ranked, keys=keys, order=tuple(order)), columns
+
+
+def _located(text: Text, node: exp.Expr, relation: Relation) -> tuple[Name, exp.Expr] | None:
+    return relation.find(text, node) if isinstance(node, exp.Column) else None
+
+
+def _is_bound(text: Text, node: exp.Expr, relation: Relation) -> bool:
+    located = _located(text, node, relation)
+    return located is not None and not located[0].text
+
+
+def _sorted(text: Text, part: exp.Expr, relation: Relation) -> Sorted:
+    located = _located(text, part.this, relation)
+    rendered = relation.scalar(text, part.this)
+    return Sorted(
+        text=rendered,
+        column=located[0].column if located is not None else "",
+        time=located is not None and located[0].time,
+        descending=bool(part.args.get("desc")),
+        nulls_first=bool(part.args.get("nulls_first")),
+    )
 
 
 def never_null(step: steps.Step, column: str) -> bool:
@@ -82,87 +137,202 @@ def never_null(step: steps.Step, column: str) -> bool:
             return False
 
 
-def rank_of(
-    text: Text, conditions: list[exp.Expr], relation: Relation, qualify: exp.Expr | None
-) -> tuple[list[exp.Expr], Ranked | None]:
-    """(conditions of WHERE) -> those that are no ``rn = 1``, and the numbering whose first row is kept; None for none."""
+def firsts_of(
+    text: Text, node: exp.Select, conditions: list[exp.Expr], relation: Relation
+) -> tuple[list[exp.Expr], Firsts | None]:
+    """(conditions of WHERE) -> those that are over no number, and the rows that are taken of a numbering; None for all of them."""
+    qualify = node.args.get("qualify")
     if qualify is not None:
-        node = qualify.this
-        window = next(node.find_all(exp.Window), None)
-        if window is None or not _is_first(node, window):
-            raise unsayable(
-                text, qualify, "QUALIFY", "Write QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
-            )
-        return conditions, ranked_of(text, "row_number", window, relation)
-    if relation.ranked is None:
+        return conditions, _qualified(text, node, qualify, relation)
+    ranked = relation.ranked
+    if ranked is None:
         return conditions, None
-    left = []
-    ranked = None
-    for condition in conditions:
-        columns = [column for column in condition.find_all(exp.Column) if column.name == relation.ranked.name]
-        if columns and _is_first(condition, columns[0]):
-            ranked = relation.ranked
-        elif columns:
-            fix = f"Keep the first of each: WHERE {relation.ranked.name} = 1. The first n are those of an aggregate: TOP_N(x, n) in a window."
-            raise unsayable(text, condition, "several rows of each key", fix)
-        else:
-            left.append(condition)
-    return left, ranked
+    over = [condition for condition in conditions if _reads(condition, ranked.name)]
+    bounds = {id(condition): _most(condition, ranked.name) for condition in over}
+    known = [most for most in bounds.values() if most is not None]
+    others = [condition for condition in conditions if condition not in over]
+    if not known:
+        if over:
+            fix = f"Take the first ones: WHERE {ranked.name} <= 3."
+            raise unsayable(text, over[0], "rows by their number without a greatest one", fix)
+        return conditions, None
+    left = tuple(condition for condition in over if not _is_from_one(condition, ranked.name))
+    selected = [*node.expressions, *others, *(part for part in (node.args.get("group"),) if part is not None)]
+    shown = bool(left) or any(_reads(part, ranked.name) or _is_star(part) for part in selected)
+    return others, Firsts(ranked, min(known), left, shown)
 
 
-def _is_first(node: exp.Expr, number: exp.Expr) -> bool:
-    """Whether a condition is ``number = 1``, ``number <= 1`` or ``number < 2``."""
-    least: dict[type[exp.Expr], str] = {exp.EQ: "1", exp.LTE: "1", exp.LT: "2"}
-    if type(node) not in least:
-        return False
-    first, second = node.this, node.expression
-    return first is number and isinstance(second, exp.Literal) and second.this == least[type(node)]
+def _qualified(text: Text, node: exp.Select, qualify: exp.Expr, relation: Relation) -> Firsts:
+    """The rows that QUALIFY takes, by an OVER of its own or by the name of one in SELECT."""
+    condition = qualify.this
+    windows = {item.alias: item.this for item in node.expressions if isinstance(item, exp.Alias)}
+    own = next(condition.find_all(exp.Window), None)
+    names = [column.name for column in condition.find_all(exp.Column)]
+    alias = next((name for name in names if isinstance(windows.get(name), exp.Window)), "") if own is None else ""
+    window = own if own is not None else windows.get(alias)
+    most = _bound(
+        condition, lambda part: part is own or (bool(alias) and isinstance(part, exp.Column) and part.name == alias)
+    )
+    if not isinstance(window, exp.Window) or most is None or not is_numbering(window):
+        fix = "Write QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
+        raise unsayable(text, qualify, "QUALIFY", fix)
+    number = next((name for name, value in windows.items() if isinstance(value, exp.Window)), "")
+    ranked = ranked_of(text, number or "row_number", window, relation, node)
+    return Firsts(ranked, most, (), shown=bool(number))
 
 
-def ranked_rows(
-    text: Text, node: exp.Select, relation: Relation, ranked: Ranked, emit: str, options: Options
+def _reads(node: exp.Expr, name: str) -> bool:
+    return any(column.name.lower() == name.lower() for column in node.find_all(exp.Column))
+
+
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
+
+
+def _most(condition: exp.Expr, name: str) -> int | None:
+    """The greatest number for which a condition may hold; None if it says none."""
+    return _bound(condition, lambda part: isinstance(part, exp.Column) and part.name.lower() == name.lower())
+
+
+def _bound(condition: exp.Expr, is_number: Any) -> int | None:
+    if isinstance(condition, exp.Between) and is_number(condition.this):
+        return _whole(condition.args["high"])
+    if isinstance(condition, (exp.EQ, exp.LTE, exp.LT)) and is_number(condition.this):
+        most = _whole(condition.expression)
+        return most if most is None else most - isinstance(condition, exp.LT)
+    if isinstance(condition, (exp.EQ, exp.GTE, exp.GT)) and is_number(condition.expression):
+        most = _whole(condition.this)
+        return most if most is None else most - isinstance(condition, exp.GT)
+    return None
+
+
+def _is_from_one(condition: exp.Expr, name: str) -> bool:
+    """Whether a condition takes all numbers from 1 up to its bound."""
+    most = _most(condition, name)
+    if isinstance(condition, exp.Between):
+        return _whole(condition.args["low"]) == 1
+    return most is not None and (most == 1 or not isinstance(condition, exp.EQ))
+
+
+def _whole(node: exp.Expr) -> int | None:
+    return int(node.this) if isinstance(node, exp.Literal) and node.is_int else None
+
+
+def first_rows(
+    text: Text, node: exp.Select, relation: Relation, firsts: Firsts, emit: str, options: Options
 ) -> Relation:
-    """The first or last row of each key."""
-    relation = replace(relation, ranked=None)
-    stream, schema = relation.stream, relation.stream.schema
-    pick = max_by if ranked.last else min_by
-    arrived = last if ranked.last else first
-    picked: dict[str, Any] = {
-        name: pick(itself(name), itself(ranked.by)) if ranked.by else arrived(itself(name))
-        for name in schema.names
-        if name not in ranked.keys
-    }
-    if ranked.windowed and relation.windowed is not None and picked:
-        keyed = stream.key_by(*ranked.keys) if ranked.keys else stream
-        settings: dict[str, Any] = {"late": options.late_of(stream), "on_error": options.on_error}
-        settings |= {"time": "processing"} if relation.windowed.clocked else {"allowed_lateness": options.lateness}
-        return _named(relation, keyed.window(relation.windowed.window, **settings).aggregate(**picked), ranked)
-    if ranked.windowed or relation.windowed is not None:
+    """The first rows of each key."""
+    ranked = firsts.ranked
+    if firsts.n < 1:
+        raise unsayable(text, node, "the first rows, none of them", f"Take at least one: WHERE {ranked.name} <= 1.")
+    windowed, relation = relation.windowed, replace(relation, ranked=None)
+    if windowed is not None and not ranked.windowed:
         fix = "Write PARTITION BY window_start, window_end, k ORDER BY a column."
         raise unsayable(text, node, "ROW_NUMBER beside a window", fix)
-    if emit == CHANGES and picked:
-        return _named(
-            relation, stream.key_by(*ranked.keys).rolling(**picked) if ranked.keys else stream.rolling(**picked), ranked
-        )
-    clocked = not ranked.by
-    if options.within and ranked.keys and not ranked.last and (ranked.time or clocked):
+    if windowed is None and emit != CHANGES and not of_windows(relation, ranked):
+        return _within(text, node, relation, firsts, options)
+    if _is_aggregated(relation.stream.step, firsts) and (windowed is not None or emit == CHANGES):
+        return _aggregated(relation, firsts, options)
+    return _several(relation, firsts, emit, options)
+
+
+def _is_aggregated(step: steps.Step, firsts: Firsts) -> bool:
+    """Whether the first row is one aggregate per column: by one column without nulls, or in the order in which rows come."""
+    ranked = firsts.ranked
+    if firsts.n != 1 or ranked.numbering != "row_number" or any(text != itself(key) for key, text in ranked.keys):
+        return False
+    if {name for name, _ in ranked.keys} >= set(step.schema.names):
+        return False
+    if not ranked.order:
+        return True
+    by = ranked.order[0]
+    return len(ranked.order) == 1 and bool(by.column) and (by.time or never_null(step, by.column))
+
+
+def _aggregated(relation: Relation, firsts: Firsts, options: Options) -> Relation:
+    """The first or last row of each key, as an aggregate per column."""
+    stream, ranked, windowed = relation.stream, firsts.ranked, relation.windowed
+    keys = [name for name, _ in ranked.keys]
+    by = ranked.order[0] if ranked.order else None
+    descending = by.descending if by is not None else ranked.last
+    pick, arrived = (max_by, last) if descending else (min_by, first)
+    picked: dict[str, Any] = {
+        name: pick(itself(name), itself(by.column)) if by is not None else arrived(itself(name))
+        for name in stream.schema.names
+        if name not in keys
+    }
+    keyed = KeyedStream(stream, tuple(keys))
+    if windowed is None:
+        return _named(relation, keyed.rolling(**picked), firsts, _ONE)
+    held = keyed.window(windowed.window, **_settings(relation, options))
+    return _named(relation, held.aggregate(**picked), firsts, _ONE)
+
+
+def _several(relation: Relation, firsts: Firsts, emit: str, options: Options) -> Relation:
+    """The first rows of each key by any order."""
+    ranked, windowed = firsts.ranked, relation.windowed
+    stream, by = relation.stream, []
+    for part in ranked.order:
+        column = part.column
+        if not column:
+            column = new_name(f"{derived_name(part.text)}_order", stream.schema.names)
+            computed: dict[str, Any] = {column: part.text}
+            stream = stream.with_columns(**computed)
+        by.append(f"{column} {'DESC' if part.descending else 'ASC'} NULLS {'FIRST' if part.nulls_first else 'LAST'}")
+    number = new_name(ranked.name, [*stream.schema.names, *BOUNDS]) if firsts.shown else ""
+    keyed = partitioned(stream, dict(ranked.keys))
+    settings: dict[str, Any] = {"number": number, "numbering": ranked.numbering, "latest": ranked.last}
+    if windowed is not None:
+        first_ones = keyed.window(windowed.window, **_settings(relation, options)).top(firsts.n, by, **settings)
+    else:
+        first_ones = keyed.top(firsts.n, by, at_once=emit != CHANGES, **settings)
+    return _named(relation, first_ones, firsts, itself(number), number)
+
+
+def of_windows(relation: Relation, ranked: Ranked) -> bool:
+    """Whether a numbering is of the results of each window: PARTITION BY has its end or its start, and all results of a window come at once."""
+    keys = {name for name, text in ranked.keys if text == itself(name)}
+    return relation.spans is not None and any(
+        name.bound in BOUNDS[:2] and name.column in keys for name in relation.names
+    )
+
+
+def _settings(relation: Relation, options: Options) -> dict[str, Any]:
+    assert relation.windowed is not None
+    settings: dict[str, Any] = {"late": options.late_of(relation.stream), "on_error": options.on_error}
+    clock: dict[str, Any] = {"time": "processing"}
+    return settings | (clock if relation.windowed.clocked else {"allowed_lateness": options.lateness})
+
+
+def _within(text: Text, node: exp.Select, relation: Relation, firsts: Firsts, options: Options) -> Relation:
+    """The first row of each key within a time."""
+    ranked, stream = firsts.ranked, relation.stream
+    clocked, timed = not ranked.order, len(ranked.order) == 1 and ranked.order[0].time
+    descending = ranked.last or any(by.descending for by in ranked.order)
+    if options.within and ranked.keys and not descending and (timed or clocked) and firsts.n == 1:
         order: Any = "arrival" if clocked else "event_time"
-        kept_rows = stream.key_by(*ranked.keys).deduplicate(options.within, order=order)
-        return replace(relation, stream=kept_rows)
+        kept_rows = partitioned(stream, dict(ranked.keys)).deduplicate(options.within, order=order)
+        return _named(relation, kept_rows, firsts, _ONE, timed=True)
     raise DefinitionError(
         text.at(node),
         "the first row of a key within a time",
-        "ROW_NUMBER over all of time",
+        f"the first {firsts.n if firsts.n > 1 else 'row'} over all of time",
         _WAYS,
         code="DEFINITION-395",
     )
 
 
-def _named(relation: Relation, stream: Stream[Any], ranked: Ranked) -> Relation:
-    names = [replace(name, time=False) for name in relation.names if name.column in stream.schema]
-    tables = relation.tables or [""]
-    bounds = [
-        Name(table=tables[0], name=name, column=name, text=name, bound=name) for name in BOUNDS[:2] if ranked.windowed
-    ]
-    spans = relation.windowed.window if ranked.windowed and relation.windowed is not None else None
-    return Relation(stream=stream, names=(*names, *bounds), spans=spans)
+def _named(
+    relation: Relation, stream: Stream[Any], firsts: Firsts, number: str, column: str = "", *, timed: bool = False
+) -> Relation:
+    """The first rows under the names of the relation, with the bounds of the window and the number where it is read."""
+    names = []
+    for name in relation.names:
+        if not name.text and name.name in BOUNDS:
+            text = WINDOW_TIME if name.name == BOUNDS[2] else name.name
+            names.append(replace(name, text=text, column="" if name.time else name.name))
+        elif name.column in stream.schema:
+            names.append(name if timed else replace(name, time=False))
+    table = next(iter(relation.tables), "")
+    shown = [Name(table=table, name=firsts.ranked.name, text=number, column=column)] if firsts.shown else []
+    return Relation(stream=stream, names=(*names, *shown))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
+from floodmark.core.time import span
 from floodmark.sql.text import Text
 
 _CLAUSES: Mapping[str, tuple[str, str]] = {
@@ -22,12 +23,14 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
         "OFFSET",
         "A stream has no first rows that stay the first. Limit where the result is read, by floodmark sql.",
     ),
-    "laterals": ("LATERAL", "A row becomes several in Python: flat_map(function, schema=...)."),
     "sample": (
         "TABLESAMPLE",
         "A sample of a stream differs with every run; filter by a column, such as pmod(hash(id), 100) = 0.",
     ),
-    "hint": ("a hint", "Take it out; the engine plans the statement itself."),
+    "hint": (
+        "a hint",
+        "Take it out; the engine plans the statement itself. How long rows are held is STATE_TTL('t' = '1 d'), or the setting within.",
+    ),
     "into": ("INTO", "The result is the table of the operator's name; take INTO out."),
     "locks": ("FOR UPDATE", "Nothing is locked; take it out."),
     "connect": ("CONNECT BY", "Write a process function in Python for what refers to itself."),
@@ -41,8 +44,12 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "operation_modifiers": ("a modifier of SELECT", "Take it out."),
     "kind": ("SELECT AS", "Name the columns that you want."),
 }
+_HINTS = frozenset({"BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "LOOKUP", "MULTI_JOIN"})
+"""Hints that change no result: the engine plans the statement itself."""
+TTL = "STATE_TTL"
+"""The hint of how long rows are held."""
 _SELECT = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify", "windows"}
+    {"laterals", "expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify", "windows"}
 )
 _TABLE = frozenset({"this", "alias", "version", "joins"})
 _STATEMENTS: Mapping[type[exp.Expr], str] = {
@@ -89,7 +96,7 @@ def check_clauses(text: Text, node: exp.Expr) -> None:
     """Refuse the clauses of a SELECT, a UNION or a table that are not on the list of those that are understood."""
     allowed = _TABLE if isinstance(node, exp.Table) else _SELECT | {"this", "expression", "alias", "version"}
     for name, value in node.args.items():
-        if name in allowed or not value:
+        if name in allowed or not value or (name == "hint" and all(map(_only_plans, value.expressions))):
             continue
         what, fix = _CLAUSES.get(
             name, (name.upper().replace("_", " "), "Take it out, or write the operator in Python.")
@@ -99,6 +106,23 @@ def check_clauses(text: Text, node: exp.Expr) -> None:
     if with_ is not None and with_.args.get("recursive"):
         fix = "Write a process function in Python for what refers to itself."
         raise unsayable(text, with_, "WITH RECURSIVE, a statement that reads its own result", fix)
+
+
+def _only_plans(hint: exp.Expr) -> bool:
+    """Whether a hint is about how a statement is planned, or how long rows are held."""
+    name = str(hint.this).upper() if isinstance(hint, (exp.Anonymous, exp.JoinHint)) else ""
+    return name in _HINTS or name == TTL
+
+
+def ttl_of(tree: exp.Expr) -> str:
+    """The longest time of ``/*+ STATE_TTL('a' = '1 d') */``; empty without the hint."""
+    hints = [
+        hint
+        for hint in tree.find_all(exp.Anonymous)
+        if str(hint.this).upper() == TTL and isinstance(hint.parent, exp.Hint)
+    ]
+    times = [str(part.expression.this) for hint in hints for part in hint.expressions if isinstance(part, exp.EQ)]
+    return max(times, key=span, default="")
 
 
 def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
@@ -117,7 +141,8 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
             )
             raise unsayable(text, part, "a subquery in an expression", fix)
         if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):
-            raise unsayable(text, part, f"{part.key.upper()}, which makes several rows of one", _CLAUSES["laterals"][1])
+            fix = "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word); what Python makes is flat_map(function, schema=...)."
+            raise unsayable(text, part, f"{part.key.upper()}, which makes several rows of one", fix)
         if isinstance(part, (exp.Placeholder, exp.Parameter)):
             raise unsayable(
                 text, part, "a parameter", "Write the value; a program fills it in before it calls sql_operator."

@@ -59,24 +59,43 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """A column of ORDER BY.
+
+    Args:
+        text: its expression over the stream.
+        column: of the stream; empty if it is computed.
+        time: it is the event time.
+        descending: the greatest value comes first.
+        nulls_first: rows without a value come before the others.
+    """
+
+    text: str
+    column: str
+    time: bool
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
     """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name`` over a relation.
 
     Args:
         name: of the number.
-        keys: columns of the stream.
-        windowed: the keys hold the bounds of the window.
-        by: column of the stream that orders; empty for processing time.
-        time: ``by`` is the event time.
-        last: the order is descending.
+        numbering: ``row_number``, ``rank`` or ``dense_rank``.
+        keys: column of the stream -> its expression.
+        windowed: PARTITION BY holds the bounds of the window.
+        order: the columns of ORDER BY; none for the order in which rows come.
+        last: the order in which rows come is descending.
     """
 
     name: str
-    keys: tuple[str, ...]
+    numbering: str
+    keys: tuple[tuple[str, str], ...]
     windowed: bool
-    by: str
-    time: bool
-    last: bool
+    order: tuple[Sorted, ...]
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

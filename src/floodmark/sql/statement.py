@@ -12,21 +12,24 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
+from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
+from floodmark.sql.functions import with_results
 from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
 from floodmark.sql.joining.joins import Joiner, conjuncts
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import subquery_joins
-from floodmark.sql.matches import matches
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import is_numbering, numbered, over_relation, overs
-from floodmark.sql.ranking import rank_of, ranked_of, ranked_rows
+from floodmark.sql.over import numbered, over_relation, overs
+from floodmark.sql.ranking import first_rows, firsts_of, is_numbering, ranked_of, selected
 from floodmark.sql.reading.row_pattern import RowPattern
-from floodmark.sql.refusals import check_clauses, check_expression, check_statement, unsayable
+from floodmark.sql.refusals import check_clauses, check_expression, check_statement, ttl_of, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.rows.matches import matches
+from floodmark.sql.rows.unnest import generators, in_windows, unnested
 from floodmark.sql.text import Text, derived_name
-from floodmark.sql.windows import bound_of, is_clock, of_table, row_bounds
+from floodmark.sql.windows import bound_of, is_clock, of_table
 
 Tables = Mapping[str, Relation]
 """Name of an input or of a WITH -> its rows."""
@@ -35,7 +38,7 @@ Tables = Mapping[str, Relation]
 def tables_of(tree: exp.Expr) -> list[exp.Table]:
     """The tables that a statement reads, which are no names of its WITH; each once."""
     inner = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    tables = [table for table in tree.find_all(exp.Table) if table.name.lower() not in inner]
+    tables = [t for t in tree.find_all(exp.Table) if t.name.lower() not in inner and not t.find_ancestor(exp.Hint)]
     return list({table.name: table for table in sorted(tables, key=_position)}.values())
 
 
@@ -53,7 +56,8 @@ class Statement:
     """
 
     def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
-        self.text, self.tree, self.options = text, tree, options
+        self.text, self.tree, self.ttl = text, tree, ttl_of(tree)
+        self.options = replace(options, within=self.ttl) if self.ttl and not options.within else options
         self.emit = str(tree.meta.get("emit", ""))
         self.bounds_of_rows = False
         """Whether a window of FROM is two columns of each row, and no division of the rows."""
@@ -66,6 +70,9 @@ class Statement:
             CapabilityError: those of the steps.
         """
         relation = self._rows(tables)
+        if self.ttl and not any(map(_holds_rows, steps.walk(relation.stream.step))):
+            fix = "Take it out: only a join of rows of any time holds rows for as long as it says."
+            raise unsayable(self.text, self.tree, "STATE_TTL of a statement without such a join", fix)
         if relation.windowed is not None:
             fix = "Aggregate over it: GROUP BY window_start, window_end; or join two tables of one window."
             raise DefinitionError(
@@ -111,8 +118,9 @@ class Statement:
         return self._select(node, tables)
 
     def _union(self, node: exp.Union, tables: Tables) -> Relation:
-        if node.args.get("distinct"):
-            fix = "Write UNION ALL; duplicates of a key are dropped by ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
+        unique = bool(node.args.get("distinct"))
+        if unique and node.expression.meta.pop("emit", "") != CHANGES:
+            fix = "Write UNION ALL; or say that state grows with the different rows, at the end: EMIT CHANGES."
             raise unsayable(self.text, node.expression, "UNION, which drops duplicates", fix)
         parts = [self.query(part, tables) for side in (node.this, node.expression) for part in _branches(side)]
         first = parts[0]
@@ -129,41 +137,51 @@ class Statement:
         times = [{name.name for name in part.names if name.time} for part in parts]
         common = set.intersection(*times)
         columns = tuple(replace(name, time=name.name in common) for name in first.names)
-        return Relation(stream=first.stream.union(*streams), names=columns)
+        together = first.stream.union(*streams)
+        return Relation(stream=together.distinct() if unique else together, names=columns)
 
     def _select(self, node: exp.Select, tables: Tables) -> Relation:
-        text = self.text
+        emit = str(node.meta.get("emit", ""))
+        node = node.copy() if self.options.functions else node  # calls in it become columns
+        relation, items, changes = self._behind_where(node, tables, emit)
+        aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
+        distinct = node.args.get("distinct") is not None
+        if distinct and not (relation.windowed is not None and any(_is_bound(value, relation) for _, value in items)):
+            return self._distinct(node, relation, items, emit)
+        if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
+            return self._grouped(node, relation, items, emit, distinct=distinct)
+        if emit == CHANGES and not changes and not _changes(relation.stream):
+            raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
+        over = [value for _, value in items if next(overs(value), None) is not None]
+        if over and not (len(over) == 1 and is_numbering(over[0])):
+            return self._over(node, relation, items)
+        return self._projected(node, relation, items)
+
+    def _behind_where(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, list[Item], bool]:
+        """The rows behind WHERE and QUALIFY, the columns of SELECT over them, and whether they are the first ones of a numbering."""
+        text, qualify = self.text, node.args.get("qualify")
         if node.args.get("from_") is None:
             raise unsayable(
                 text, node, "a SELECT without FROM", "Name the table whose rows are read: SELECT ... FROM t."
             )
         relation, conditions = self._from(node, tables)
-        where, rank = rank_of(text, conditions, relation, node.args.get("qualify"))
-        if rank is None:
-            relation = numbered(text, node, relation, self.options)
-        emit = str(node.meta.get("emit", ""))
+        if self.options.functions:
+            relation, conditions = with_results(self.text, node, relation, conditions, self.options)
+        where, firsts = firsts_of(text, node, conditions, relation)
         if emit == FINAL and self.options.lateness not in {"0 s", ""}:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
             raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)
-        if (
-            rank is None or node.args.get("qualify") is not None
-        ):  # QUALIFY is behind WHERE, and WHERE behind the subquery that ranks
-            relation = self._filtered(relation, node, where)
-            where = []
-        if rank is not None:
-            relation = ranked_rows(text, node, relation, rank, emit, self.options)
-            relation = self._filtered(relation, node, where)
+        if firsts is None:
+            relation = self._filtered(numbered(text, node, relation, self.options), node, where)
+            return relation, list(self._items(node, relation)), False
+        if qualify is not None:  # QUALIFY is behind WHERE, and WHERE behind the subquery that ranks
+            relation, where = self._filtered(relation, node, where), []
+        relation = first_rows(text, node, relation, firsts, emit, self.options)
+        relation = self._filtered(relation, node, [*where, *firsts.left])
         items = list(self._items(node, relation))
-        aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
-        distinct = node.args.get("distinct") is not None
-        if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
-            return self._grouped(node, relation, items, emit, distinct=distinct)
-        if emit == CHANGES and rank is None and not _changes(relation.stream):
-            raise unsayable(text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
-        over = [value for _, value in items if next(overs(value), None) is not None]
-        if over and not (len(over) == 1 and is_numbering(over[0])):
-            return self._over(node, relation, items)
-        return self._projected(relation, items)
+        if qualify is not None:
+            items = [(name, _numbered_item(value, relation, firsts.ranked.name)) for name, value in items]
+        return relation, items, True
 
     def _over(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
         """The columns of SELECT over rows, some of them over the rows before each."""
@@ -193,8 +211,9 @@ class Statement:
         relation = self._table(source, tables)
         where = node.args["where"].this if node.args.get("where") is not None else None
         conditions = list(conjuncts(where))
-        joins = [*(node.args.get("joins") or ()), *(source.args.get("joins") or ())]
+        rows_of_rows, joins = generators(node)
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
+        read += rows_of_rows
         for number, join in enumerate(joins):
             following = joins[number + 1 :]
             right = self._table(join.this, tables, joined=True)
@@ -215,17 +234,19 @@ class Statement:
                 joiner = RegularJoiner(*arguments)
             relation, conditions = joiner.joined(self.options)
             conditions = [*conditions, *later]
+        for generator in rows_of_rows:
+            relation = unnested(self.text, generator, relation, self.options)
         inner, conditions = subquery_joins(self.text, conditions) if self.emit == CHANGES else ([], conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self._filtered(relation, node, conditions), []
-        for join in inner:
-            right = self._table(join.node.this, tables, joined=True)
-            if join.compared is not None:  # its column is in no other expression
+        for subquery in inner:
+            right = self._table(subquery.node.this, tables, joined=True)
+            if subquery.compared is not None:  # its column is in no other expression
                 right = replace(
                     right, names=tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
                 )
             joiner = RegularJoiner(
-                self.text, join.node, relation, right, [], [*read, *conditions], compared=join.compared
+                self.text, subquery.node, relation, right, [], [*read, *conditions], compared=subquery.compared
             )
             relation, _ = joiner.joined(self.options)
         if joins or inner or not conditions:
@@ -263,11 +284,10 @@ class Statement:
                 fix = "Aggregate over the inner one in a subquery, or keep one of them."
                 raise unsayable(self.text, node, "a window over rows of a window", fix)
             own = [name for name in inner.names if name.name not in BOUNDS]
-            bounds_of_row = row_bounds(windowed, inner) if self.bounds_of_rows else {}
-            if bounds_of_row:
-                stream = inner.stream.with_columns(**bounds_of_row)
+            rows = in_windows(windowed, inner, self.options) if self.bounds_of_rows else None
+            if rows is not None:
                 both = [Name(table=alias, name=name, column=name, text=name) for name in BOUNDS]
-                return replace(inner, stream=stream, names=(*own, *both)).renamed(alias or _alias(node.this))
+                return replace(rows, names=(*own, *both)).renamed(alias or _alias(node.this))
             bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2], bound=name) for name in BOUNDS]
             return replace(inner, names=(*own, *bounds), windowed=windowed, spans=None).renamed(
                 alias or _alias(node.this)
@@ -305,6 +325,7 @@ class Statement:
 
     def _items(self, node: exp.Select, relation: Relation) -> Iterator[Item]:
         """Name and expression of each column of SELECT; ``*`` as a column each."""
+        taken: set[str] = set()
         for expression in node.expressions:
             value = expression.this if isinstance(expression, exp.Alias) else expression
             if isinstance(value, exp.Star) or (isinstance(value, exp.Column) and isinstance(value.this, exp.Star)):
@@ -321,31 +342,32 @@ class Statement:
             if isinstance(expression, exp.Alias):
                 name_text = expression.alias
             elif isinstance(value, (exp.Column, exp.Dot)):
-                name_text = bound_of(value) or value.name
+                name_text, table = bound_of(value) or value.name, value.parts[0].name
+                name_text = f"{table}_{name_text}" if name_text in taken and table in relation.tables else name_text
             else:
                 name_text = bound_of(value) or derived_name(self.text.of(value))
+            taken.add(name_text)
             yield name_text, value
 
-    def _projected(self, relation: Relation, items: list[Item]) -> Relation:
+    def _projected(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
         """The columns of SELECT over rows."""
         columns: list[tuple[str, str]] = []
         names: list[Name] = []
         ranked = relation.ranked
-        bounds: list[Name] = []
         for name, value in items:
             if isinstance(value, exp.Window):
-                ranked = ranked_of(self.text, name, value, relation)
+                ranked = ranked_of(self.text, name, value, relation, node)
                 continue
             check_expression(self.text, value)
             located = relation.find(self.text, value) if isinstance(value, exp.Column) else None
             if is_clock(value, located):
-                bounds.append(Name(table="", name=name, text="", time=relation.landed, clock=True))
+                names.append(Name(table="", name=name, text="", time=relation.landed, clock=True))
                 continue
             if located is not None and not located[0].text:
                 if name != located[0].name:
                     fix = f"Select {located[0].name} by its name, and rename it behind the aggregate or the join."
                     raise unsayable(self.text, value, f"'{name}' for {located[0].name} of a window", fix)
-                bounds.append(replace(located[0], table=""))
+                names.append(replace(located[0], table=""))
                 continue
             rendered = relation.scalar(self.text, value) if not value.meta.get("whole") else str(value.meta["whole"])
             columns.append((name, rendered))
@@ -355,11 +377,13 @@ class Statement:
             names.append(made)
         self._check_names([name for name, _ in columns])
         stream = relation.stream
+        if ranked is not None:
+            ranked, columns = selected(ranked, columns, stream.schema)
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         return Relation(
             stream=stream,
-            names=(*names, *bounds),
+            names=tuple(names),
             windowed=relation.windowed,
             ranked=ranked,
             landed=relation.landed,
@@ -390,8 +414,6 @@ class Statement:
                 "* beside GROUP BY or DISTINCT",
                 "Name the columns: keys, bounds of the window, aggregates.",
             )
-        if distinct:
-            self._check_distinct(node, relation, items)
         grouping = Grouping(self.text, node, relation, items)
         if distinct:
             grouping.keys = [value for _, value in items if not _is_bound(value, relation)]
@@ -441,16 +463,20 @@ class Statement:
         check_expression(self.text, value)
         return Relation(stream=grouped.stream, names=()).scalar(self.text, value, grouped.read)
 
-    def _check_distinct(self, node: exp.Select, relation: Relation, items: list[Item]) -> None:
-        plain = node.args.get("group") is None and not any(
-            is_aggregate(part) for _, value in items for part in value.walk()
-        )
-        if not plain or relation.windowed is None or not any(_is_bound(value, relation) for _, value in items):
+    def _distinct(self, node: exp.Select, relation: Relation, items: list[Item], emit: str) -> Relation:
+        """The different rows of a SELECT DISTINCT without a window."""
+        grouped = node.args.get("group") is not None or node.args.get("having") is not None
+        if grouped or any(is_aggregate(part) for _, value in items for part in value.walk()):
+            fix = "Leave DISTINCT out: each row of a GROUP BY is another one."
+            raise unsayable(self.text, node, "SELECT DISTINCT of aggregates", fix)
+        if emit != CHANGES or relation.windowed is not None:
             fix = (
-                "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or keep the first row per key: "
-                "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
+                "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or say that state grows with "
+                "the different rows, at the end: EMIT CHANGES."
             )
             raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
+        projected = self._projected(node, relation, items)
+        return replace(projected, stream=projected.stream.distinct())
 
 
 def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Expr], list[exp.Expr]]:
@@ -459,7 +485,7 @@ def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Ex
     own = [
         condition
         for condition in conditions
-        if all(column.table.lower() in known for column in condition.find_all(exp.Column))
+        if all(column.parts[0].name.lower() in known for column in condition.find_all(exp.Column))
     ]
     return own, [condition for condition in conditions if condition not in own]
 
@@ -467,6 +493,11 @@ def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Ex
 def _changes(stream: Stream[Any]) -> bool:
     """Whether rows of a stream may be retracted by its step with state."""
     return any(step.revises for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL))
+
+
+def _holds_rows(step: steps.Step) -> bool:
+    """Whether a step is a join of rows of any time."""
+    return isinstance(step, steps.KeyedProcess) and isinstance(step.function.function, RegularJoin)
 
 
 def _starred(names: list[Name]) -> Iterator[Item]:
@@ -502,6 +533,13 @@ def _grouping_parts(value: exp.Expr) -> Iterator[exp.Expr]:
         yield value
         for part in value.iter_expressions():
             yield from _grouping_parts(part)
+
+
+def _numbered_item(value: exp.Expr, relation: Relation, number: str) -> exp.Expr:
+    """A column of SELECT behind QUALIFY: the number where it is the OVER that QUALIFY names."""
+    if not isinstance(value, exp.Window):
+        return value
+    return _column_node(next(name for name in relation.names if name.name == number))
 
 
 def _alias(node: exp.Expr) -> str:

@@ -10,9 +10,8 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
-from floodmark.spec.windowing.windows import Calendar, Session, Sliding, Tumbling, Window
+from floodmark.spec.windowing.windows import Calendar, Cumulative, Session, Sliding, Tumbling, Window
 from floodmark.sql.dialect import WindowTable
-from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import BOUNDS, EVENT_TIME, PROCESSING_TIME, WINDOW_TIME, Name, Relation, Windowed
 from floodmark.sql.text import Text
 
@@ -20,7 +19,6 @@ _GROUPS = {"TUMBLE": "TUMBLE", "HOP": "HOP", "SESSION": "SESSION", "CALENDAR": "
 _SPARK = {"WINDOW": "WINDOW", "SESSION_WINDOW": "SESSION"}
 _ACCESS = {"START": "window_start", "END": "window_end", "ROWTIME": "window_time"}
 _DATES = {"day": "day", "week": "week", "month": "month"}
-_CUMULATE = "Windows that share their start and grow are not there. Write one TUMBLE of the whole size, with lateness and early results in Python: trigger=AfterWatermark().early(...)."
 
 
 def function_name(node: exp.Expr) -> str:
@@ -115,8 +113,6 @@ def _sliding(text: Text, node: exp.Expr, lengths: list[timedelta]) -> Window:
 
 
 def _window(text: Text, node: exp.Expr, kind: str, arguments: list[Any]) -> Window:
-    if kind == "CUMULATE":
-        raise unsayable(text, node, "CUMULATE", _CUMULATE)
     if kind == "CALENDAR":
         return _calendar(text, node, arguments)
     lengths = [length(text, part) for part in arguments]
@@ -129,6 +125,10 @@ def _window(text: Text, node: exp.Expr, kind: str, arguments: list[Any]) -> Wind
             return Tumbling(size) if size == slide else Sliding(size, slide)
         case "HOP", [slide, size, offset]:
             return Tumbling(size, offset) if size == slide else Sliding(size, slide, offset)
+        case "CUMULATE", [step, size]:
+            return Tumbling(size) if size == step else Cumulative(size, step)
+        case "CUMULATE", [step, size, offset]:
+            return Tumbling(size, offset) if size == step else Cumulative(size, step, offset)
         case "SESSION", [gap]:
             return Session(gap)
         case _:
@@ -145,7 +145,7 @@ def _calendar(text: Text, node: exp.Expr, arguments: list[Any]) -> Window:
 
 def _malformed(text: Text, node: exp.Expr, got: str) -> DefinitionError:
     fix = (
-        "Write TUMBLE(TABLE t, DESCRIPTOR(ts), size), HOP(TABLE t, DESCRIPTOR(ts), slide, size), SESSION(TABLE t, DESCRIPTOR(ts), gap), "
+        "Write TUMBLE(TABLE t, DESCRIPTOR(ts), size), HOP(TABLE t, DESCRIPTOR(ts), slide, size), CUMULATE(TABLE t, DESCRIPTOR(ts), step, size), SESSION(TABLE t, DESCRIPTOR(ts), gap), "
         "CALENDAR(TABLE t, DESCRIPTOR(ts), 'day', 'Europe/Berlin'), or in GROUP BY window(ts, size, slide) and session_window(ts, gap)."
     )
     return DefinitionError(text.at(node), "a window with its durations", got, fix, code="DEFINITION-385")

@@ -28,7 +28,7 @@ from floodmark.spec.windowing.triggers import (
     all_of,
     any_of,
 )
-from floodmark.spec.windowing.windows import Count, Global, Session, Sliding, Tumbling, Window
+from floodmark.spec.windowing.windows import Count, Cumulative, Global, Session, Sliding, Tumbling, Window
 
 Result = tuple[Any, ...]
 """key, result, window start, window end; of a join left value, right value; of a late row: key, value, event time."""
@@ -197,7 +197,13 @@ def _kind(values: Sequence[Any]) -> str:
 def _window(raw: Any, where: str) -> Window:
     if raw == "global":
         return Global()
-    words = {"tumbling": {"offset"}, "sliding": {"slide", "offset"}, "session": set[str](), "count": {"slide"}}
+    words = {
+        "tumbling": {"offset"},
+        "sliding": {"slide", "offset"},
+        "cumulative": {"step", "offset"},
+        "session": set[str](),
+        "count": {"slide"},
+    }
     word, settings = _word(raw, words, f"{where}, window")
     size, offset = raw[word], str(settings.get("offset", "0s"))
     match word:
@@ -205,6 +211,8 @@ def _window(raw: Any, where: str) -> Window:
             return Tumbling(str(size), offset)
         case "sliding":
             return Sliding(str(size), str(settings.get("slide", size)), offset)
+        case "cumulative":
+            return Cumulative(str(size), str(settings.get("step", size)), offset)
         case "session":
             return Session(str(size))
         case _:

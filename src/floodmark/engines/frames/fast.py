@@ -22,6 +22,7 @@ from floodmark.engines.frames.expressions import Rendering, as_written, expr, gu
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.cumulative import Cumulative
 from floodmark.semantics.windows.days import ListedDays
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
@@ -32,6 +33,7 @@ from floodmark.spec.values.run import LateRows
 from floodmark.spec.values.schema import BOUNDED
 from floodmark.spec.windowing.aggregates import AnyAggregate
 from floodmark.spec.windowing.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.windowing.windows import Cumulative as CumulativeWindow
 
 Measured = Callable[[AnyAggregate, str, str, str], str | None]
 """(an aggregate, SQL of its value, the value's type, SQL of an error's text) -> SQL for the session; None if only the kernel can compute the aggregate."""
@@ -74,7 +76,11 @@ def compute(
     time = "unix_millis(`_event_time`)"
     grid = _grid(step, interval)
     assert grid is not None
-    end = f"explode({grid.sql_ends(time)})" if isinstance(grid, Grid) and grid.overlaps else grid.sql_last_end(time)
+    end = (
+        f"explode({grid.sql_ends(time)})"
+        if isinstance(grid, (Grid, Cumulative)) and grid.overlaps
+        else grid.sql_last_end(time)
+    )
     placed = with_columns(without_filtered(rows), {"_end": end})
     ended = extent.sql_event_time("_end")
     if not interval.everything:
@@ -116,13 +122,15 @@ def compute(
     return result, side, dropped
 
 
-def _grid(step: WindowAggregate, interval: Interval) -> Grid | Forever | ListedDays | None:
+def _grid(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Forever | ListedDays | None:
     """The windows of a step in SQL; None if only the kernel can compute them."""
     match step.window:
         case Global():
             return Forever()
         case Tumbling() | Sliding() as window:
             return Grid(window.size, window.slide, window.offset)
+        case CumulativeWindow() as window:
+            return Cumulative(window.size, window.step, window.offset)
         case Calendar() as window if not interval.everything and step.late != "side_output":
             return ListedDays.of(window, interval, _LISTED)
         case _:

@@ -17,7 +17,7 @@ from floodmark.semantics.time.assignment import assigner, classify_lateness
 from floodmark.semantics.windows.kinds import Assigner
 from floodmark.spec.graph.steps import WindowAggregate
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
-from floodmark.spec.windowing.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.windowing.windows import Calendar, Cumulative, Global, Sliding, Tumbling
 
 GROUP = "group"
 """The column of the key group."""
@@ -48,7 +48,7 @@ class Stage:
     def assigner(self) -> Assigner:
         """The window arithmetic."""
         window = self.step.window
-        assert isinstance(window, (Tumbling, Sliding, Calendar, Global))  # see WindowAggregate.columnar
+        assert isinstance(window, (Tumbling, Sliding, Cumulative, Calendar, Global))  # see WindowAggregate.columnar
         return assigner(window)
 
     @property

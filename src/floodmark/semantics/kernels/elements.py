@@ -111,6 +111,8 @@ class ProcessStage:
     """The opened function: empty until a kernel opens it, in each process."""
     recorded: bool = False
     """Whether ``s`` is the same number for a row in every run: that of its landing."""
+    revised: bool = False
+    """Whether rows may be retracted."""
     whole_rows: ClassVar[bool] = True
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
@@ -9,6 +11,7 @@ from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
 from floodmark.semantics.kernels.functions.rolling import RollingKernel, rolls
+from floodmark.semantics.kernels.functions.top import AtOnceKernel, TopKernel, is_at_once, is_top
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.kernels.panes import RecordWindowKernel
@@ -32,15 +35,22 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
                 return RollingKernel(stage, store)
             return (SessionKernel if has_final_sessions(stage) else RecordWindowKernel)(stage, store)
         case ProcessStage():
-            if is_pattern(stage):
-                return PatternKernel(stage, store)
-            if is_over(stage):
-                return OverKernel(stage, store)
-            if is_regular_join(stage):
-                return RegularJoinKernel(stage, store)
-            return (DeduplicateKernel if is_deduplication(stage) else ProcessKernel)(stage, store)
+            return _of_process(stage, store)
         case JoinStage():
             return JoinKernel(stage, store)
+
+
+def _of_process(stage: ProcessStage, store: Store) -> AnyKernel:
+    """The kernel of a process function: some of floodmark's own have one each."""
+    kernels: tuple[tuple[Callable[[ProcessStage], bool], Callable[[ProcessStage, Store], AnyKernel]], ...] = (
+        (is_pattern, PatternKernel),
+        (is_over, OverKernel),
+        (is_regular_join, RegularJoinKernel),
+        (is_top, TopKernel),
+        (is_at_once, AtOnceKernel),
+        (is_deduplication, DeduplicateKernel),
+    )
+    return next((kernel for fits, kernel in kernels if fits(stage)), ProcessKernel)(stage, store)
 
 
 def stage_of(operator: Operator) -> AnyStage | None:
@@ -55,7 +65,8 @@ def stage_of(operator: Operator) -> AnyStage | None:
             return None
         case steps.KeyedProcess():
             recorded = len(operator.inputs) == 1 and operator.inputs[0].upstream is None
-            return ProcessStage(step, by_time, recorded=recorded)
+            revised = any(read.revisable for read in operator.inputs)
+            return ProcessStage(step, by_time, recorded=recorded, revised=revised)
         case steps.IntervalJoin():
             return JoinStage(step)
         case _ if step.columnar:

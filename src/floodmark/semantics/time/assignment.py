@@ -9,13 +9,24 @@ from typing import assert_never
 import numpy as np
 
 from floodmark.core.time import NEVER
+from floodmark.semantics.windows.cumulative import Cumulative as CumulativeEnds
 from floodmark.semantics.windows.days import Days
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.semantics.windows.kinds import Assigner, Booleans, Instants, Kind
 from floodmark.semantics.windows.own import Own
 from floodmark.semantics.windows.sessions import Sessions
-from floodmark.spec.windowing.windows import Calendar, Count, Global, Session, Sliding, Tumbling, Window, WindowAssigner
+from floodmark.spec.windowing.windows import (
+    Calendar,
+    Count,
+    Cumulative,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowAssigner,
+)
 from floodmark.spec.windowing.windows import Grid as GridWindow
 
 
@@ -24,6 +35,8 @@ def assigner(window: GridWindow) -> Assigner:
     match window:
         case Tumbling() | Sliding():
             return Grid(window.size, window.slide, window.offset)
+        case Cumulative():
+            return CumulativeEnds(window.size, window.step, window.offset)
         case Calendar():
             return Days(window)
         case Global():

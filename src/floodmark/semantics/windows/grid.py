@@ -10,11 +10,11 @@ import numpy as np
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.windows.extent import within
-from floodmark.semantics.windows.kinds import Instants, Placed
+from floodmark.semantics.windows.kinds import EndsApart, Instants, Placed
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(EndsApart):
     """Windows of one size that begin every ``slide``."""
 
     size: int
@@ -72,24 +72,6 @@ class Grid:
     def last_end(self, slices: Instants) -> Instants:
         """The last window begins at or before the slice."""
         return slices - np.mod(slices - self.offset, self.slide) + self.size
-
-    def next_end(self, ends: Instants, after: Instants) -> Instants:
-        """Ends are ``slide`` apart."""
-        next_ends: Instants = ends + np.maximum(0, -((ends - after) // self.slide)) * self.slide
-        return next_ends
-
-    def ends(self, first: int, last: int) -> list[int]:
-        """Ends are ``slide`` apart."""
-        return list(range(first, last + 1, self.slide))
-
-    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
-        """Ends are ``slide`` apart."""
-        low = self.next_end(from_ends, np.full_like(from_ends, after + 1))
-        high = np.minimum(self.last_end(slices), upto)
-        times = np.maximum(0, (high - low) // self.slide + 1)
-        rows = np.repeat(np.arange(len(slices), dtype=np.int64), times)
-        steps = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(times) - times, times)
-        return rows, low[rows] + steps * self.slide
 
     def start(self, end: int) -> int:
         """All windows have one size."""

@@ -86,3 +86,32 @@ class OnePerSlice:
         ends = self.last_end(slices)
         rows = np.flatnonzero((ends > after) & (ends <= upto) & (from_ends <= ends)).astype(np.int64)
         return rows, ends[rows]
+
+
+class EndsApart:
+    """The part of ``Assigner`` shared by definitions in which the ends of a slice's windows are ``slide`` apart."""
+
+    __slots__ = ()
+    slide: int
+
+    def last_end(self, slices: Instants) -> Instants:
+        """The end of the last window that holds each slice."""
+        raise NotImplementedError
+
+    def next_end(self, ends: Instants, after: Instants) -> Instants:
+        """Ends are ``slide`` apart."""
+        next_ends: Instants = ends + np.maximum(0, -((ends - after) // self.slide)) * self.slide
+        return next_ends
+
+    def ends(self, first: int, last: int) -> list[int]:
+        """Ends are ``slide`` apart."""
+        return list(range(first, last + 1, self.slide))
+
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """Ends are ``slide`` apart."""
+        low = self.next_end(from_ends, np.full_like(from_ends, after + 1))
+        high = np.minimum(self.last_end(slices), upto)
+        times = np.maximum(0, (high - low) // self.slide + 1)
+        rows = np.repeat(np.arange(len(slices), dtype=np.int64), times)
+        steps = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(times) - times, times)
+        return rows, low[rows] + steps * self.slide

@@ -189,7 +189,7 @@ class Joins(Patterns):
 
         Args:
             other: keyed alike.
-            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            window: ``Tumbling``, ``Sliding``, ``Cumulative``, ``Calendar`` or ``Session``.
             kind: as of ``interval_join``.
             prefix: of the names of the right's columns that are no keys.
             uid: names the state of this step; by default the operator's name.
@@ -228,7 +228,7 @@ class Joins(Patterns):
 
         Args:
             other: keyed alike.
-            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            window: ``Tumbling``, ``Sliding``, ``Cumulative``, ``Calendar`` or ``Session``.
             function: (pane, rows of the left, rows of the right) -> rows.
             schema: contract of the rows it yields.
             uid: names the state of this step; by default the operator's name.

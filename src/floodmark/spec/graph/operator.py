@@ -448,7 +448,7 @@ class Operator:
             if isinstance(step, steps.Call) and not calls:
                 continue
             if isinstance(step, steps.FlatMap):
-                yield step.name, step.function
+                yield step.name, getattr(step.function, "called", step.function)
             elif isinstance(step, steps.STATEFUL):
                 yield from step.functions()
 

@@ -20,6 +20,7 @@ from floodmark.spec.windowing.triggers import AfterCount, Clock, Purging, Trigge
 from floodmark.spec.windowing.windows import (
     Calendar,
     Count,
+    Cumulative,
     Global,
     Session,
     Sliding,
@@ -358,7 +359,7 @@ class WindowAggregate(_Keyed):
     def columnar(self) -> bool:
         """Whether the result depends on the set of a window's rows alone, so that a columnar kernel can merge partial results."""
         special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
-        grid = isinstance(self.window, (Tumbling, Sliding, Calendar, Global))
+        grid = isinstance(self.window, (Tumbling, Sliding, Cumulative, Calendar, Global))
         blames = self.on_error == "quarantine" and self.own_aggregates  # one value, not a column of them
         return grid and self.time == "event" and not special and not self.in_order and not blames
 
@@ -386,9 +387,11 @@ class WindowAggregate(_Keyed):
         return (*self.keys, *bounds) if self.function is None or self.reduces else ()
 
     def lacking(self, names: Collection[str]) -> tuple[str, ...]:
-        """As of ``_Keyed``: windows of one key differ in each of their bounds, except those of an assigner of the user's."""
+        """As of ``_Keyed``: windows of one key differ in each of their bounds, except those of an assigner of the user's; cumulative ones differ in their ends."""
         if isinstance(self.window, WindowAssigner):
             return super().lacking(names)
+        if isinstance(self.window, Cumulative):  # windows that begin together have different ends
+            return super().lacking({*names, BOUNDS[0]})
         return super().lacking({*names, *(BOUNDS[1:] if set(BOUNDS).isdisjoint(names) else BOUNDS)})
 
     @property
@@ -491,7 +494,8 @@ class KeyedProcess(_Keyed):
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty if results have no key."""
         function = self.function.function
-        return (*self.keys, *function.identity) if self.revises and not function.multiset else ()
+        known = self.revises and not function.multiset and function.identity is not None
+        return (*self.keys, *(function.identity or ())) if known else ()
 
     def describe_window(self) -> str:
         """For errors."""

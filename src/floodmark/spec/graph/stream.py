@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, get_args
@@ -16,11 +16,15 @@ from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.applying import applied
 from floodmark.spec.graph.calls import call
 from floodmark.spec.graph.connected import Broadcast, Connected
 from floodmark.spec.graph.joins import Joins
 from floodmark.spec.graph.over import Overs
+from floodmark.spec.graph.top import Tops, distinct, top_of_window
+from floodmark.spec.graph.unnesting import unnested
 from floodmark.spec.keyed.process import ProcessFunction
+from floodmark.spec.keyed.top import Numbering
 from floodmark.spec.rows.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
@@ -120,6 +124,59 @@ class Stream(Builder, Generic[Row_co]):
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
         one_of(steps.OnError, on_error, "on_error", where)
         return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), on_error), self.operator)
+
+    def unnest(
+        self,
+        expression: str,
+        *names: str,
+        position: str = "",
+        outer: bool = False,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """Every row once for each element of an array, or for each entry of a map.
+
+        Example: ``messages.unnest("split(text, ' ')", "word", position="place")``
+
+        Args:
+            expression: Spark SQL, of the array or the map.
+            names: of the new columns: one for an element; one for each field, where elements are structs; two for key and value.
+            position: a new column of the position of the element, from 1.
+            outer: a row without elements comes once, with nulls.
+            on_error: as of ``filter``, for a row for which the expression fails.
+
+        Shape: all columns, then the new ones. Time: rows keep the stamps of the row they come from. Source: SQL ``CROSS JOIN UNNEST``.
+
+        Raises:
+            DefinitionError: DEFINITION-041 neither array nor map, 050 a name that is taken, or too few.
+        """
+        return Stream(unnested(self, expression, names, position, on_error, outer=outer), self.operator)
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *arguments: str,
+        names: str | Sequence[str] = (),
+        outer: bool = False,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """The result of a function that ``function`` has marked, as new columns: of a table function every row once for each row that it yields.
+
+        Example: ``books.apply(slug, "title", names="slug")``
+
+        Args:
+            function: marked by ``@fm.function``. Its code is part of the version.
+            arguments: expressions, Spark SQL; the function gets their values.
+            names: of the new columns; by default those of the contract of a table function.
+            outer: a row for which a table function yields none comes once, with nulls.
+            on_error: as of ``flat_map``, for a row for which the function or an expression fails.
+
+        Shape: all columns, then the new ones. Time: rows keep the stamps of the row they come from.
+
+        Raises:
+            DefinitionError: DEFINITION-050, 051.
+        """
+        new = (names,) if isinstance(names, str) else tuple(names)
+        return Stream(applied(self, function, arguments, new, on_error, outer=outer), self.operator)
 
     def call(  # noqa: PLR0913 - settings by name
         self,
@@ -231,6 +288,21 @@ class Stream(Builder, Generic[Row_co]):
         """This stream without a key, and the rows of ``rules.broadcast()``, as the two inputs of one function. See ``KeyedStream.connect``."""
         return KeyedStream(self, ()).connect(other)
 
+    def top(self, n: int, by: str | Sequence[str] = (), **settings: Any) -> Stream[Any]:
+        """The first ``n`` rows of all so far, without a key. See ``KeyedStream.top``."""
+        return KeyedStream(self, ()).top(n, by, **settings)
+
+    def distinct(self, *, uid: str | None = None) -> Stream[Any]:
+        """Each row once: a row with the values of an earlier one is dropped.
+
+        Time: a row has the event time of the first one to come with its values. State: a count per different row, for ever. Where rows of the
+        input are retracted, a row is retracted with the last one of its values. Source: SQL ``SELECT DISTINCT``.
+
+        Raises:
+            DefinitionError: DEFINITION-053, a column that cannot be told apart: an array, a map or a struct.
+        """
+        return distinct(self, uid)
+
     def over(self, **settings: Any) -> Stream[Any]:
         """Results of each row over all rows before it, without a key. See ``KeyedStream.over``."""
         return KeyedStream(self, ()).over(**settings)
@@ -269,7 +341,7 @@ class Stream(Builder, Generic[Row_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStream(Joins, Overs):
+class KeyedStream(Joins, Overs, Tops):
     """A stream taken per key."""
 
     builds = '.key_by("column")'
@@ -293,7 +365,7 @@ class KeyedStream(Joins, Overs):
         """Group the rows of each key into windows.
 
         Args:
-            window: ``Tumbling``, ``Sliding``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own. In an
+            window: ``Tumbling``, ``Sliding``, ``Cumulative``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own. In an
                 asset with partitions ``Global()`` is one window per partition.
             trigger: when a window fires; by default at its end (``Count``: when it is full, ``Global``: at the end of input), and again for
                 each late row.
@@ -324,7 +396,7 @@ class KeyedStream(Joins, Overs):
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
         if not isinstance(window, get_args(Window)):
             fix = 'For example .window(Tumbling("1 hour")).'
-            expected = "Tumbling, Sliding, Calendar, Session, Count, Global or a WindowAssigner"
+            expected = "Tumbling, Sliding, Cumulative, Calendar, Session, Count, Global or a WindowAssigner"
             raise DefinitionError(where, expected, repr(window), fix, code="DEFINITION-054")
         choices: list[tuple[object, tuple[object, ...]]] = [
             (late, get_args(steps.Late)),
@@ -508,6 +580,23 @@ class WindowedStream(Builder):
         own = [c for c in columns if c.name not in names]
         settings = {"function": Function.of(function, where), "aggregates": tuple(aggregates.items())}
         return self._step(uid, [*head, *own], **settings)
+
+    def top(
+        self,
+        n: int,
+        by: str | Sequence[str] = (),
+        *,
+        number: str = "",
+        numbering: Numbering = "row_number",
+        latest: bool = False,
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """The first ``n`` rows of each key and window, once the window fires; settings as of ``KeyedStream.top``.
+
+        Shape: the keys, ``window_start``, ``window_end`` (not for ``Global`` and ``Count``), the other columns, then the number.
+        State: every row of a window until it is freed.
+        """
+        return top_of_window(self, n, by, number, numbering, uid, latest=latest)
 
     def _head(self) -> list[Column]:
         bounds = steps.BOUNDS if bounded_in_time(self.window) else ()

@@ -56,8 +56,8 @@ class StatefulFunction:
     callbacks: tuple[str, ...] = ()
     revises: bool = False
     """Whether the function retracts rows it has emitted; some of floodmark's own do."""
-    identity: tuple[str, ...] = ()
-    """The columns that, with the key, identify a row that may be retracted."""
+    identity: tuple[str, ...] | None = ()
+    """The columns that, with the key, identify a row that may be retracted; None if nothing does."""
     multiset: bool = False
     """Whether a row of its result may be there more than once, so that nothing but all of its columns identifies it."""
     unordered: bool = False

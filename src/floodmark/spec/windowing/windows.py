@@ -70,6 +70,36 @@ class Sliding(Declared):
 
 
 @frozen(field_transformer=converting)
+class Cumulative(Declared):
+    """Windows that begin together every ``size`` and grow by ``step``: a row is in those that end behind it. Source: Flink ``CUMULATE``.
+
+    ``Cumulative("1 day", "1 hour")`` has the result of each day so far at every hour.
+
+    Args:
+        size: length of the longest, a multiple of ``step``; stored in ms.
+        step: length of the shortest, and by how much each is longer than the one before; stored in ms.
+        offset: shift of the starts against 1970-01-01T00:00Z.
+
+    Raises:
+        DefinitionError: DEFINITION-030, a length of zero or less, or a size that is no multiple of the step.
+    """
+
+    entry = "kind"
+    size: int = field(converter=_length)
+    step: int = field(converter=_length)
+    offset: int = field(default=written("0 s"), converter=_offset)
+
+    @step.validator
+    def _divides_the_size(self, _: Attribute[Any], step: int) -> None:
+        if self.size % step:
+            fix = 'For example Cumulative("1 day", "1 hour").'
+            got = f"{describe_span(self.size)} in steps of {describe_span(step)}"
+            raise DefinitionError(
+                "Cumulative window", "a size that is a multiple of the step", got, fix, code="DEFINITION-030"
+            )
+
+
+@frozen(field_transformer=converting)
 class Calendar(Declared):
     """Days, weeks (from Monday) or months of a time zone: a day has 23, 24 or 25 hours, as its clocks say.
 
@@ -245,7 +275,7 @@ class WindowAssigner:
         return hash(type(self).__qualname__)
 
 
-Grid = Tumbling | Sliding | Calendar | Global
+Grid = Tumbling | Sliding | Cumulative | Calendar | Global
 """Windows that do not depend on the rows: columnar kernels can compute them."""
 
 Window = Grid | Session | Count | WindowAssigner
@@ -263,6 +293,8 @@ def describe_window(window: Window) -> str:
             text = f"Tumbling {describe_span(window.size)}"
         case Sliding():
             text = f"Sliding {describe_span(window.size)} every {describe_span(window.slide)}"
+        case Cumulative():
+            text = f"Cumulative {describe_span(window.size)} by {describe_span(window.step)}"
         case Calendar():
             text = f"Calendar {window.unit} in {window.timezone}"
         case Session():
