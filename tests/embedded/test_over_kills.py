@@ -14,6 +14,7 @@ from floodmark.testing.killed_proof import prove_by_killing
 STATEMENTS = {
     "over": "SELECT flight, SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled ROWS 5 PRECEDING) AS total FROM flights",
     "top": "SELECT flight, rn FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC) AS rn FROM flights) WHERE rn <= 3 EMIT CHANGES",
+    "changing": "SELECT flight, SUM(delay) OVER (PARTITION BY origin ORDER BY delay DESC ROWS 5 PRECEDING) AS total FROM flights EMIT CHANGES",
 }
 
 

@@ -96,6 +96,10 @@ _Q4 = """FROM (SELECT MAX(b.price) AS final, a.category FROM auction AS a, bid A
     WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires GROUP BY a.id, a.category) AS q GROUP BY category"""
 _Q20 = "FROM bid AS b JOIN auction AS a ON b.auction = a.id WHERE a.category = 10"
 
+_Q6 = """AVG(final) OVER (PARTITION BY seller ORDER BY date_time, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean
+    FROM (SELECT a.id, a.seller, b.price AS final, b.date_time, ROW_NUMBER() OVER (PARTITION BY a.id, a.seller ORDER BY b.price DESC, b.date_time) AS rn
+    FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires) AS q WHERE rn <= 1"""
+
 QUERIES: dict[str, tuple[list[str], str]] = {
     "q0": (["SELECT auction, bidder, price, date_time FROM bid"], "SELECT auction, bidder, price, date_time FROM bid"),
     "q1": (
@@ -130,6 +134,7 @@ QUERIES: dict[str, tuple[list[str], str]] = {
              LATERAL (SELECT time_bucket(INTERVAL '2 seconds', date_time) - i * INTERVAL '2 seconds' AS w) GROUP BY ALL)
            SELECT auction, num FROM bids WHERE num = (SELECT MAX(o.num) FROM bids AS o WHERE o.w = bids.w)""",
     ),
+    "q6": ([f"SELECT seller, {_Q6} EMIT CHANGES"], f"SELECT seller, {_Q6}"),
     "q7": (
         [
             """SELECT auction, price, bidder, date_time
@@ -215,7 +220,6 @@ SIZES = {"q0": 50, "q1": 50, "q2": 1, "q5": 17, "q7": 3, "q8": 7, "q10": 50, "q1
 """Rows of the published answers."""
 
 REFUSED = {
-    "q6": ("SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY date_time ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS mean FROM (SELECT auction AS seller, price, date_time FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price) AS rn FROM bid) AS r WHERE rn = 1) AS q", "DEFINITION-395"),
     "q9": ("SELECT a.id, b.price FROM auction AS a, bid AS b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires", "DEFINITION-392"),
 }  # fmt: skip
 """Query -> its statement, and the code with which it is refused."""

@@ -299,7 +299,7 @@ REFUSED = {
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn = 1": r"DEFINITION-395 .*-- within: 1 day",
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY scheduled) AS rn FROM flights) WHERE rn <= 3": r"DEFINITION-395 .*the first 3 over all of time.*EMIT CHANGES",
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY delay) AS rn FROM flights) WHERE rn > 1 EMIT CHANGES": "rows by their number without a greatest one",
-    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY delay) AS rn FROM flights) EMIT CHANGES": "DEFINITION-384 .*rn <= 3",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY delay) AS rn FROM flights)": "DEFINITION-384 .*rn <= 3",
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight) AS rn FROM flights) WHERE rn = 1 EMIT CHANGES": "without ORDER BY",
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY flight ORDER BY delay) AS rn FROM flights) WHERE rn <= 0 EMIT CHANGES": "none of them",
 }  # fmt: skip

@@ -74,13 +74,18 @@ def over(measures: Sequence[Any]) -> str:
 
 def ranking(form: Node) -> str:
     """``row_number 1 to 3 by price DESC``."""
+    in_turn = "the last to come" if form["latest"] else "the first to come"
+    return f"{form['numbering']} 1 to {form['n']} by {order_by(form['by']) or in_turn}"
+
+
+def order_by(form: Sequence[Node]) -> str:
+    """``price DESC, name NULLS LAST``."""
     order = []
-    for by in form["by"]:
+    for by in form:
         usual = by["nulls_first"] != by["descending"]
         nulls = "" if usual else f" NULLS {'FIRST' if by['nulls_first'] else 'LAST'}"
         order.append(f"{by['column']}{' DESC' if by['descending'] else ''}{nulls}")
-    in_turn = "the last to come" if form["latest"] else "the first to come"
-    return f"{form['numbering']} 1 to {form['n']} by {', '.join(order) or in_turn}"
+    return ", ".join(order)
 
 
 def window(form: Node) -> str:

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from floodmark.compiler.describe import describe, over, pattern, ranking, row_pattern, selected, window
+from floodmark.compiler.describe import describe, order_by, over, pattern, ranking, row_pattern, selected, window
 from floodmark.core.time import describe_span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.keyed.over import Over
+from floodmark.spec.keyed.over import Over, OverChanging
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.top import Top, TopAtOnce
 from floodmark.spec.patterns.matching import PatternMatching
@@ -170,6 +170,11 @@ def _over(step: steps.KeyedProcess, function: Over) -> list[str]:
     form: Any = function.canonical()["settings"]
     keys = ", ".join(step.keys) or "all rows together"
     late = "to the late output" if function.late else "dropped and counted"
+    if isinstance(function, OverChanging):
+        return [
+            f"  per {keys}, in order of {order_by(form['order'])}: {over(form['measures'])}; later rows change results",
+            f"  state: {function.held()}",
+        ]
     return [
         f"  per {keys}{_order(step)}: {over(form['measures'])}; late rows are {late}",
         f"  state: {function.held()}",

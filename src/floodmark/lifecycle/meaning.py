@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from floodmark.compiler.describe import aggregate, over, pattern, ranking, row_pattern, selected, setting
+from floodmark.compiler.describe import aggregate, order_by, over, pattern, ranking, row_pattern, selected, setting
 from floodmark.compiler.paths import STATEFUL, Node
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
@@ -161,6 +161,17 @@ def _over(where: str, before: Node, after: Node) -> Iterator[Change]:
         yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
+def _over_changing(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Differences of results over rows that change: what is kept are rows in their old order, with the old results."""
+    if before != after:
+        otherwise = "What is kept of a key are its rows in the old order with the old results, and other columns are not among them."
+        texts = [
+            f"over {over(side['measures'])} in order of {order_by(side['order'])} of {', '.join(side['columns'])}"
+            for side in (before, after)
+        ]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
+
+
 def _top(where: str, before: Node, after: Node) -> Iterator[Change]:
     """Differences of the first rows of each key: those that were not among them are not kept."""
     if before != after:
@@ -177,7 +188,14 @@ def _top_at_once(where: str, before: Node, after: Node) -> Iterator[Change]:
         yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="compatible state")
 
 
-_OWN = {"pattern": _pattern, "row_pattern": _row_pattern, "over": _over, "top": _top, "top_at_once": _top_at_once}
+_OWN = {
+    "pattern": _pattern,
+    "row_pattern": _row_pattern,
+    "over": _over,
+    "over_changing": _over_changing,
+    "top": _top,
+    "top_at_once": _top_at_once,
+}
 """Name of a function of floodmark's own -> differences of its settings."""
 
 

@@ -1,10 +1,10 @@
-"""OVER: results of each row over the rows of its key before it."""
+"""OVER: results of each row over the rows of its key before it, in order of event time or, where results may change, in any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -20,14 +20,33 @@ from floodmark.sql.grouping import Item
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import EVENT_TIME, Name, Relation
+from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
 from floodmark.sql.text import Text, derived_name, new_name
-from floodmark.sql.windows import length
+from floodmark.sql.windows import is_clock, length
 
 _POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
 _NUMBERED = {"row_number": row_number, "rank": rank, "dense_rank": dense_rank}
 _OTHERS = (exp.Ntile, exp.NthValue, exp.CumeDist, exp.PercentRank)
 _CURRENT = "CURRENT ROW"
+
+Changing = Literal["never", "where needed", "always"]
+"""Whether results over rows may change: never; in another order than that of event time, or over rows that are taken back; always."""
+NEVER: Changing = "never"
+WHERE_NEEDED: Changing = "where needed"
+ALWAYS: Changing = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What OVER says of a row's key and order.
+
+    Args:
+        keys: (column of the stream, its expression).
+        order: of rows whose results may change; None for that of event time.
+    """
+
+    keys: tuple[tuple[str, str], ...]
+    order: tuple[Sorted, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +90,9 @@ def named(select: exp.Select, node: exp.Window) -> exp.Window:
     return node
 
 
-def over_relation(text: Text, select: exp.Select, relation: Relation, items: list[Item], options: Options) -> Computed:
+def over_relation(
+    text: Text, select: exp.Select, relation: Relation, items: list[Item], options: Options, changing: Changing
+) -> Computed:
     """The rows of a SELECT with a column for each OVER in its columns.
 
     Raises:
@@ -88,7 +109,7 @@ def over_relation(text: Text, select: exp.Select, relation: Relation, items: lis
         if key in columns:
             continue
         node = named(select, written)
-        divided = _division(text, node, relation)
+        divided = _division(text, node, relation, changing)
         if first is not None and divided != first:
             fix = "Write the same PARTITION BY and ORDER BY in each OVER; results by other keys are those of a second operator."
             raise unsayable(text, written, "OVER with another PARTITION BY", fix)
@@ -96,9 +117,45 @@ def over_relation(text: Text, select: exp.Select, relation: Relation, items: lis
         columns[key] = new_name(names.get(key) or derived_name(key), [*taken, *columns.values()])
         measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node)))
     assert first is not None
-    keyed = partitioned(relation.stream, dict(first))
-    stream = over_rows(keyed, measures, late=options.late_of(keyed.stream), on_error=options.on_error)
-    return Computed(replace(relation, stream=stream), columns)
+    return Computed(_computed(relation, first, measures, options), columns)
+
+
+def _computed(relation: Relation, divided: Division, measures: list[Measure], options: Options) -> Relation:
+    """A relation with results over its rows; its times are none any more where results change after them."""
+    stream = relation.stream
+    if divided.order is None:
+        keyed = partitioned(stream, dict(divided.keys))
+        over = over_rows(keyed, measures, late=options.late_of(stream), on_error=options.on_error)
+        return replace(relation, stream=over)
+    stream, by = sorted_by(stream, divided.order)
+    over = over_rows(partitioned(stream, dict(divided.keys)), measures, order=by, on_error=options.on_error)
+    names = tuple(replace(name, time=False) for name in relation.names)
+    return replace(relation, stream=over, names=names, spans=None)
+
+
+def sorted_by(stream: Stream[Any], order: Sequence[Sorted]) -> tuple[Stream[Any], list[str]]:
+    """The stream with a column for each expression of an order, and the order as of ``top``."""
+    by = []
+    for part in order:
+        column = part.column
+        if not column:
+            column = new_name(f"{derived_name(part.text)}_order", stream.schema.names)
+            computed: dict[str, Any] = {column: part.text}
+            stream = stream.with_columns(**computed)
+        by.append(f"{column} {'DESC' if part.descending else 'ASC'} NULLS {'FIRST' if part.nulls_first else 'LAST'}")
+    return stream, by
+
+
+def sort_of(text: Text, part: exp.Expr, relation: Relation) -> Sorted:
+    """A part of ORDER BY."""
+    located = relation.find(text, part.this) if isinstance(part.this, exp.Column) else None
+    return Sorted(
+        text=relation.scalar(text, part.this),
+        column=located[0].column if located is not None else "",
+        time=located is not None and located[0].time,
+        descending=bool(part.args.get("desc")),
+        nulls_first=bool(part.args.get("nulls_first")),
+    )
 
 
 def partitioned(stream: Stream[Any], keys: dict[str, str]) -> KeyedStream:
@@ -120,24 +177,34 @@ def partition_of(text: Text, node: exp.Window, relation: Relation) -> tuple[tupl
     return tuple(keys.items())
 
 
-def _division(text: Text, node: exp.Window, relation: Relation) -> tuple[tuple[str, str], ...]:
-    """The keys of an OVER in order of event time."""
+def _division(text: Text, node: exp.Window, relation: Relation, changing: Changing) -> Division:
+    """The keys of an OVER, and its order."""
     order = node.args.get("order")
     by = order.expressions if order is not None else []
     time = next((name.name for name in relation.names if name.time), EVENT_TIME)
     fix = (
-        f"Rows come in order of event time: ORDER BY {time}. By another order results of earlier rows would change: "
-        "take the first n, by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n."
+        f"Rows come in order of event time: ORDER BY {time}. By another order later rows change results of earlier ones: say so, at the end, "
+        "by EMIT CHANGES, where the state holds all rows; or take the first n, by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n."
     )
-    if len(by) != 1:
+    if not by or (len(by) != 1 and changing == NEVER):
         raise unsayable(text, node, "OVER without ORDER BY one column", fix)
     column = by[0].this
     timed = isinstance(column, exp.Column) and (
         column.name.lower() == EVENT_TIME or _is_time(relation.find(text, column))
     )
-    if not timed or by[0].args.get("desc"):
+    keys = partition_of(text, node, relation)
+    if timed and len(by) == 1 and not by[0].args.get("desc") and changing != ALWAYS:
+        return Division(keys, None)
+    if changing == NEVER:
         raise unsayable(text, by[0], "OVER in another order than that of event time", fix)
-    return partition_of(text, node, relation)
+    clock = next((part for part in by if is_clock(part.this, _located(text, part.this, relation))), None)
+    if clock is not None:
+        raise unsayable(text, clock, "OVER in order of the clock", "Order by a column of the rows.")
+    return Division(keys, tuple(sort_of(text, part, relation) for part in by))
+
+
+def _located(text: Text, node: exp.Expr, relation: Relation) -> Any:
+    return relation.find(text, node) if isinstance(node, exp.Column) else None
 
 
 def _is_time(located: Any) -> bool:
@@ -187,21 +254,25 @@ def _frame(text: Text, node: exp.Window) -> Frame:
     return Frame("range", span(length(text, start), text.at(node)))
 
 
-def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options) -> Relation:
+def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options, changing: Changing) -> Relation:
     """The rows of a relation with the numbering that it says, where no first rows are taken of it."""
     ranked = relation.ranked
     if ranked is None:
         return relation
     timed = len(ranked.order) == 1 and ranked.order[0].time and not ranked.order[0].descending
-    if not timed or ranked.windowed or relation.windowed is not None:
-        fix = f"Take the first of each: SELECT * FROM (...) WHERE {ranked.name} <= 3; or number rows in order of event time."
+    timed = timed and changing != ALWAYS
+    if not (timed or (changing != NEVER and ranked.order)) or ranked.windowed or relation.windowed is not None:
+        fix = (
+            f"Take the first of each: SELECT * FROM (...) WHERE {ranked.name} <= 3; or number rows in order of event time; "
+            "or say that later rows change numbers, at the end: EMIT CHANGES."
+        )
         raise DefinitionError(
             text.at(node), "the first rows of each key", "numbers of all rows", fix, code="DEFINITION-384"
         )
     column = new_name(ranked.name, relation.stream.schema.names)
     measure_of_row = Measure(column, _NUMBERED[ranked.numbering](), Frame())
-    keyed = partitioned(relation.stream, dict(ranked.keys))
-    stream = over_rows(keyed, [measure_of_row], late=options.late_of(relation.stream), on_error=options.on_error)
+    divided = Division(ranked.keys, None if timed else ranked.order)
+    relation = _computed(relation, divided, [measure_of_row], options)
     table = next(iter(relation.tables), "")
     number = Name(table=table, name=ranked.name, text=itself(column), column=column)
-    return replace(relation, stream=stream, ranked=None, names=(*relation.names, number))
+    return replace(relation, ranked=None, names=(*relation.names, number))

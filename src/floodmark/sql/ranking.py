@@ -15,9 +15,9 @@ from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
 from floodmark.sql.options import Options
-from floodmark.sql.over import named, partition_of, partitioned
+from floodmark.sql.over import named, partition_of, partitioned, sort_of, sorted_by
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Ranked, Relation, Sorted
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Ranked, Relation
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock
 
@@ -75,7 +75,7 @@ def ranked_of(text: Text, name: str, written: exp.Window, relation: Relation, se
             raise unsayable(text, written, "ORDER BY the clock and other columns", "Order by the one or the others.")
         descending = bool(by[0].args.get("desc"))
         return Ranked(name=name, numbering=numbering, keys=keys, windowed=windowed, order=(), last=descending)
-    parts = tuple(_sorted(text, part, relation) for part in by)
+    parts = tuple(sort_of(text, part, relation) for part in by)
     return Ranked(name=name, numbering=numbering, keys=keys, windowed=windowed, order=parts)
 
 
@@ -107,18 +107,6 @@ def _located(text: Text, node: exp.Expr, relation: Relation) -> tuple[Name, exp.
 def _is_bound(text: Text, node: exp.Expr, relation: Relation) -> bool:
     located = _located(text, node, relation)
     return located is not None and not located[0].text
-
-
-def _sorted(text: Text, part: exp.Expr, relation: Relation) -> Sorted:
-    located = _located(text, part.this, relation)
-    rendered = relation.scalar(text, part.this)
-    return Sorted(
-        text=rendered,
-        column=located[0].column if located is not None else "",
-        time=located is not None and located[0].time,
-        descending=bool(part.args.get("desc")),
-        nulls_first=bool(part.args.get("nulls_first")),
-    )
 
 
 def never_null(step: steps.Step, column: str) -> bool:
@@ -219,10 +207,10 @@ def _whole(node: exp.Expr) -> int | None:
 
 
 def first_rows(
-    text: Text, node: exp.Select, relation: Relation, firsts: Firsts, emit: str, options: Options
+    text: Text, node: exp.Select, relation: Relation, firsts: Firsts, emits: tuple[str, str], options: Options
 ) -> Relation:
-    """The first rows of each key."""
-    ranked = firsts.ranked
+    """The first rows of each key; ``emits``: EMIT of the SELECT, and that of the whole statement."""
+    ranked, emit = firsts.ranked, emits[0]
     if firsts.n < 1:
         raise unsayable(text, node, "the first rows, none of them", f"Take at least one: WHERE {ranked.name} <= 1.")
     windowed, relation = relation.windowed, replace(relation, ranked=None)
@@ -230,7 +218,9 @@ def first_rows(
         fix = "Write PARTITION BY window_start, window_end, k ORDER BY a column."
         raise unsayable(text, node, "ROW_NUMBER beside a window", fix)
     if windowed is None and emit != CHANGES and not of_windows(relation, ranked):
-        return _within(text, node, relation, firsts, options)
+        if _is_within(firsts, options) or emits[1] != CHANGES:
+            return _within(text, node, relation, firsts, options)
+        emit = CHANGES
     if _is_aggregated(relation.stream.step, firsts) and (windowed is not None or emit == CHANGES):
         return _aggregated(relation, firsts, options)
     return _several(relation, firsts, emit, options)
@@ -271,14 +261,7 @@ def _aggregated(relation: Relation, firsts: Firsts, options: Options) -> Relatio
 def _several(relation: Relation, firsts: Firsts, emit: str, options: Options) -> Relation:
     """The first rows of each key by any order."""
     ranked, windowed = firsts.ranked, relation.windowed
-    stream, by = relation.stream, []
-    for part in ranked.order:
-        column = part.column
-        if not column:
-            column = new_name(f"{derived_name(part.text)}_order", stream.schema.names)
-            computed: dict[str, Any] = {column: part.text}
-            stream = stream.with_columns(**computed)
-        by.append(f"{column} {'DESC' if part.descending else 'ASC'} NULLS {'FIRST' if part.nulls_first else 'LAST'}")
+    stream, by = sorted_by(relation.stream, ranked.order)
     number = new_name(ranked.name, [*stream.schema.names, *BOUNDS]) if firsts.shown else ""
     keyed = partitioned(stream, dict(ranked.keys))
     settings: dict[str, Any] = {"number": number, "numbering": ranked.numbering, "latest": ranked.last}
@@ -304,13 +287,19 @@ def _settings(relation: Relation, options: Options) -> dict[str, Any]:
     return settings | (clock if relation.windowed.clocked else {"allowed_lateness": options.lateness})
 
 
+def _is_within(firsts: Firsts, options: Options) -> bool:
+    """Whether the first row of each key within a time is taken."""
+    ranked = firsts.ranked
+    clocked, timed = not ranked.order, len(ranked.order) == 1 and ranked.order[0].time
+    descending = ranked.last or any(by.descending for by in ranked.order)
+    return bool(options.within and ranked.keys and not descending and (timed or clocked) and firsts.n == 1)
+
+
 def _within(text: Text, node: exp.Select, relation: Relation, firsts: Firsts, options: Options) -> Relation:
     """The first row of each key within a time."""
     ranked, stream = firsts.ranked, relation.stream
-    clocked, timed = not ranked.order, len(ranked.order) == 1 and ranked.order[0].time
-    descending = ranked.last or any(by.descending for by in ranked.order)
-    if options.within and ranked.keys and not descending and (timed or clocked) and firsts.n == 1:
-        order: Any = "arrival" if clocked else "event_time"
+    if _is_within(firsts, options):
+        order: Any = "event_time" if ranked.order else "arrival"
         kept_rows = partitioned(stream, dict(ranked.keys)).deduplicate(options.within, order=order)
         return _named(relation, kept_rows, firsts, _ONE, timed=True)
     raise DefinitionError(

@@ -21,7 +21,7 @@ from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import subquery_joins
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import numbered, over_relation, overs
+from floodmark.sql.over import ALWAYS, NEVER, WHERE_NEEDED, Changing, numbered, over_relation, overs
 from floodmark.sql.ranking import first_rows, firsts_of, is_numbering, ranked_of, selected
 from floodmark.sql.reading.row_pattern import RowPattern
 from floodmark.sql.refusals import check_clauses, check_expression, check_statement, ttl_of, unsayable
@@ -81,7 +81,7 @@ class Statement:
         if relation.ranked is None:
             return relation.stream
         numbers = [name.name for name in relation.names] + [relation.ranked.name]
-        relation = numbered(self.text, self.tree, relation, self.options)
+        relation = numbered(self.text, self.tree, relation, self.options, self._changing(relation, self.emit))
         read = {name.name: name.text for name in relation.names}
         columns: dict[str, Any] = {name: read[name] for name in numbers}
         return relation.stream.select(**columns)
@@ -150,11 +150,11 @@ class Statement:
             return self._distinct(node, relation, items, emit)
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return self._grouped(node, relation, items, emit, distinct=distinct)
-        if emit == CHANGES and not changes and not _changes(relation.stream):
-            raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         over = [value for _, value in items if next(overs(value), None) is not None]
+        if emit == CHANGES and not changes and not over and not _changes(relation.stream):
+            raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         if over and not (len(over) == 1 and is_numbering(over[0])):
-            return self._over(node, relation, items)
+            return self._over(node, relation, items, emit)
         return self._projected(node, relation, items)
 
     def _behind_where(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, list[Item], bool]:
@@ -172,26 +172,35 @@ class Statement:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
             raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)
         if firsts is None:
-            relation = self._filtered(numbered(text, node, relation, self.options), node, where)
+            relation = numbered(text, node, relation, self.options, self._changing(relation, emit))
+            relation = self._filtered(relation, node, where)
             return relation, list(self._items(node, relation)), False
         if qualify is not None:  # QUALIFY is behind WHERE, and WHERE behind the subquery that ranks
             relation, where = self._filtered(relation, node, where), []
-        relation = first_rows(text, node, relation, firsts, emit, self.options)
+        relation = first_rows(text, node, relation, firsts, (emit, self.emit), self.options)
         relation = self._filtered(relation, node, [*where, *firsts.left])
         items = list(self._items(node, relation))
         if qualify is not None:
             items = [(name, _numbered_item(value, relation, firsts.ranked.name)) for name, value in items]
         return relation, items, True
 
-    def _over(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
+    def _changing(self, relation: Relation, emit: str) -> Changing:
+        """Whether results over these rows may change."""
+        if CHANGES not in {emit, self.emit}:
+            return NEVER
+        return ALWAYS if emit == CHANGES or _changes(relation.stream) else WHERE_NEEDED
+
+    def _over(self, node: exp.Select, relation: Relation, items: list[Item], emit: str) -> Relation:
         """The columns of SELECT over rows, some of them over the rows before each."""
-        computed = over_relation(self.text, node, relation, items, self.options)
+        changing = self._changing(relation, emit)
+        computed = over_relation(self.text, node, relation, items, self.options, changing)
+        relation = computed.relation
         for _, value in items:
             check_expression(self.text, value, over=True)
         columns = [(name, str(value.meta.get("whole") or computed.scalar(self.text, value))) for name, value in items]
         self._check_names([name for name, _ in columns])
         known = {name.text: name for name in relation.names}
-        stream = computed.relation.stream
+        stream = relation.stream
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         return Relation(

@@ -7,7 +7,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Binding, Input, Operator, OutputRef
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.keyed.matching import Deduplicate
-from floodmark.spec.keyed.over import Over
+from floodmark.spec.keyed.over import Over, OverChanging
 from floodmark.spec.rows.contract import Contract, event_time_field
 from floodmark.spec.rows.source import Source
 from floodmark.spec.windowing.windows import bounded_in_time
@@ -77,6 +77,8 @@ def _of_result(operator: Operator, step: steps.Step) -> tuple[set[str], bool]:
             return set.intersection(*(times for times, _ in parts)), all(windowed for _, windowed in parts)
         case steps.WindowAggregate():
             return set(), bounded_in_time(step.window) and step.function is None
+        case steps.KeyedProcess() if isinstance(step.function.function, OverChanging):
+            return set(), False
         case steps.KeyedProcess() if isinstance(step.function.function, (Deduplicate, Over)):
             return _of_result(operator, step.parent)
         case _:

@@ -10,6 +10,7 @@ from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, 
 from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
+from floodmark.semantics.kernels.functions.reordered import OverChangingKernel, is_over_changing
 from floodmark.semantics.kernels.functions.rolling import RollingKernel, rolls
 from floodmark.semantics.kernels.functions.top import AtOnceKernel, TopKernel, is_at_once, is_top
 from floodmark.semantics.kernels.joins import JoinKernel, JoinStage
@@ -44,6 +45,7 @@ def _of_process(stage: ProcessStage, store: Store) -> AnyKernel:
     """The kernel of a process function: some of floodmark's own have one each."""
     kernels: tuple[tuple[Callable[[ProcessStage], bool], Callable[[ProcessStage, Store], AnyKernel]], ...] = (
         (is_pattern, PatternKernel),
+        (is_over_changing, OverChangingKernel),
         (is_over, OverKernel),
         (is_regular_join, RegularJoinKernel),
         (is_top, TopKernel),

@@ -14,8 +14,10 @@ from floodmark.core.types import parse
 from floodmark.spec.expressions import itself, known_type
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.connected import Processes, keyed_stream
-from floodmark.spec.keyed.over import LATE, Measure, Over
+from floodmark.spec.graph.top import order_of
+from floodmark.spec.keyed.over import LATE, Measure, Over, OverChanging
 from floodmark.spec.keyed.process import Process
+from floodmark.spec.keyed.top import Ranking
 from floodmark.spec.rows.checks import new_columns, one_of, unfit_setting
 from floodmark.spec.values.schema import Column, Schema
 from floodmark.spec.windowing.aggregates import Aggregate, result_type
@@ -38,6 +40,7 @@ class Overs(Processes):
         *,
         rows: int | Literal["all"] | None = None,
         within: str | timedelta | None = None,
+        order: str | Sequence[str] | None = None,
         late: steps.Late = "drop",
         on_error: steps.OnError = "stop",
         uid: str | None = None,
@@ -51,6 +54,7 @@ class Overs(Processes):
             rows: of that many rows before it and the row itself; ``"all"``: of all rows up to it.
             within: of the rows whose event time is at most so far before its own, and of all rows of its own event time. Without ``rows`` and
                 ``within``: of all rows up to its event time.
+            order: columns of another order than that of event time, as of ``top``: ``"price DESC"``. Results then change with later rows.
             late: what happens to late rows: ``"drop"`` counts them, ``"side_output"`` writes them to ``<operator>__late``.
             on_error: what happens to a row for which an expression fails: as of ``filter``.
             uid: names the state of this step; by default the operator's name.
@@ -62,6 +66,11 @@ class Overs(Processes):
             in the order of their values, as the order in which they landed is not recorded.
         State: the rows of the longest frame, in parts of which a micro-batch writes the newest; without ``rows`` and ``within`` an accumulator
             per key, for ever. With ``within`` alone a key is freed so long after its last row.
+        With ``order`` a row comes at once. A later row, or a retraction of one, takes back the rows whose results it changes and emits them anew,
+            net per micro-batch, each with its own event time; rows minus retractions are the results over all rows so far, late ones too.
+            Rows before a row are those before it in the order; of rows with equal values, by ``rows``, those that landed earlier, or those of
+            lesser values where the order of landing is not recorded. Frames by ``within`` need an order by one timestamp. State: all rows
+            of a key with their results, for ever; a change of a key computes its results anew, in time of the number of its rows.
         Source: SQL:2003 window functions; Flink ``OVER`` for progress and late rows.
 
         Raises:
@@ -70,7 +79,7 @@ class Overs(Processes):
         keyed = keyed_stream(self)
         where = keyed.stream.at_step("over")
         frame = _frame(rows, within, where)
-        settings: dict[str, Any] = {"late": late, "on_error": on_error, "uid": uid}
+        settings: dict[str, Any] = {"order": order, "late": late, "on_error": on_error, "uid": uid}
         return over_rows(keyed, [Measure(name, of, frame) for name, of in measures.items()], **settings)
 
 
@@ -78,11 +87,12 @@ def over_rows(
     keyed: KeyedStream,
     measures: Sequence[Measure],
     *,
+    order: str | Sequence[str] | None = None,
     late: steps.Late = "drop",
     on_error: steps.OnError = "stop",
     uid: str | None = None,
 ) -> Stream[Any]:
-    """The stream of ``over``, each measure with a frame of its own."""
+    """The stream of ``over``, each measure with a frame of its own; ``order`` None is that of event time."""
     stream, where = keyed.stream, keyed.stream.at_step("over")
     one_of(steps.Late, late, "late", where)
     one_of(steps.OnError, on_error, "on_error", where)
@@ -100,10 +110,31 @@ def over_rows(
     parent, columns = _computed(stream, types, on_error)
     schema = stream.schema
     head, others = [schema[key] for key in keyed.keys], [c for c in schema.columns if c.name not in keyed.keys]
+    if order is not None:
+        ranking = _order(measures, schema, order, late, where)
+        changing = OverChanging(tuple(measures), columns, types, ranking=ranking, own=tuple(c.name for c in others))
+        return keyed._then(uid, parent, Schema((*head, *others, *results)), function=Process(changing))  # noqa: SLF001 - its other half
     function = Over(tuple(measures), columns, types, late=late == "side_output")
     sides = ((LATE, Schema((*head, *others))),) if function.late else ()
     settings: dict[str, Any] = {"function": Process(function), "order": "event_time", "sides": sides}
     return keyed._then(uid, parent, Schema((*head, *others, *results)), **settings)  # noqa: SLF001 - its other half
+
+
+def _order(
+    measures: Sequence[Measure], schema: Schema, order: str | Sequence[str], late: steps.Late, where: str
+) -> Ranking:
+    """The order of results that change, checked."""
+    by = order_of(schema, order, where)
+    if not by:
+        fix = 'Write order="price DESC"; without order rows come in order of event time.'
+        raise unfit_setting(where, "an order without columns", fix)
+    if late == "side_output":
+        raise unfit_setting(where, 'late="side_output" with an order', "Leave it out: late rows count like others.")
+    distance = any(m.frame.unit == "range" and m.frame.preceding for m in measures)
+    if distance and not (len(by) == 1 and schema.types[by[0].column] == "timestamp"):
+        fix = "Order by one column of type timestamp; or count rows: rows=10, ROWS 10 PRECEDING."
+        raise unfit_setting(where, "a frame of a length of time in another order", fix)
+    return Ranking(by, 1)
 
 
 def _computed(

@@ -117,6 +117,18 @@ def _ranking(
     one_of(Numbering, numbering, "numbering", where)
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise unfit_setting(where, f"n={n!r}", "top(10, ...) has the first ten rows of each key.")
+    columns = order_of(schema, by, where)
+    taken = [number] if number and (number in schema or number.startswith("_")) else []
+    new_columns(taken, where, "a new column for the number", "Give it another name.")
+    return Ranking(columns, n, numbering, number, latest)
+
+
+def order_of(schema: Schema, by: str | Sequence[str], where: str) -> tuple[By, ...]:
+    """The columns of an order, checked.
+
+    Raises:
+        DefinitionError: DEFINITION-022, there is no such column; DEFINITION-053, its type has no order.
+    """
     columns = []
     for text in (by,) if isinstance(by, str) else by:
         match = _BY.match(str(text))
@@ -134,6 +146,4 @@ def _ranking(
         descending = (match[2] or "").upper() == "DESC"
         nulls = (match[3] or "").upper()
         columns.append(By(name, descending, nulls == "FIRST" if nulls else not descending))
-    taken = [number] if number and (number in schema or number.startswith("_")) else []
-    new_columns(taken, where, "a new column for the number", "Give it another name.")
-    return Ranking(tuple(columns), n, numbering, number, latest)
+    return tuple(columns)

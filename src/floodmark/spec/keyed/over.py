@@ -1,4 +1,4 @@
-"""The function of ``over``: a result for each row, of the rows of its key up to it."""
+"""The functions of ``over``: a result for each row, of the rows of its key up to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from attrs import frozen
 
 from floodmark.core.fingerprint import form
 from floodmark.core.time import describe_span
-from floodmark.spec.keyed.process import StatefulFunction
+from floodmark.spec.keyed.process import Context, Row, StatefulFunction
+from floodmark.spec.keyed.top import Ranking
 from floodmark.spec.windowing.frames import Frame, OverRow, Position
 
 LATE = "late"
@@ -66,3 +67,51 @@ class Over(StatefulFunction):
     def canonical(self) -> dict[str, object]:
         """Name and settings; in place of its code in fingerprints."""
         return {"name": "over", "settings": {"measures": form(self.measures)}, "states": self.layout()}
+
+
+class OverChanging(Over):
+    """Results over the rows of a key in an order of their own, which later rows change. ``semantics.kernels.functions.reordered`` computes them.
+
+    State is all rows of a key with their results.
+
+    Args:
+        measures: one per column.
+        columns: expression of a measure -> column of the input that holds it.
+        types: expression of a measure -> its Spark SQL type.
+        ranking: the order; its numbers have no meaning here.
+        own: columns of the input that are in a result, keys left out.
+    """
+
+    revises = True
+    multiset = True
+    unordered = True
+
+    def __init__(
+        self,
+        measures: tuple[Measure, ...],
+        columns: Mapping[str, str],
+        types: Mapping[str, str],
+        *,
+        ranking: Ranking,
+        own: tuple[str, ...],
+    ) -> None:
+        super().__init__(measures, columns, types, late=False)
+        self.ranking, self.own = ranking, own
+
+    @property
+    def takes_back(self) -> bool:
+        """Always True."""
+        return True
+
+    def on_retract(self, row: Row, ctx: Context) -> None:
+        """The kernel has it."""
+        raise NotImplementedError
+
+    def held(self) -> str:
+        """What the state of a key is, in words."""
+        return "all rows of a key with their results, for ever"
+
+    def canonical(self) -> dict[str, object]:
+        """Name and settings; in place of its code in fingerprints."""
+        settings = {"measures": form(self.measures), "order": form(self.ranking.by), "columns": form(self.own)}
+        return {"name": "over_changing", "settings": settings, "states": self.layout()}

@@ -117,7 +117,7 @@ class _Sliding:
         self.back = [of.fold.create() for of in self.folds]
 
 
-class _Plan:
+class Plan:
     """What is computed of a row, by kind.
 
     Args:
@@ -167,10 +167,10 @@ def _is_lag(of: object) -> bool:
     return isinstance(of, Position) and of.function == "lag"
 
 
-class _Rows:
+class RowsSoFar:
     """The rows of a key that later rows may need, and what is computed of all of them so far."""
 
-    def __init__(self, plan: _Plan, states: Mapping[str, Any], parts: Sequence[tuple[int, list[Value]]]) -> None:
+    def __init__(self, plan: Plan, states: Mapping[str, Any], parts: Sequence[tuple[int, list[Value]]]) -> None:
         self.plan = plan
         self.parts = [(number, len(rows)) for number, rows in parts]
         self.rows: list[Value] = [row for _, rows in parts for row in rows]
@@ -264,7 +264,7 @@ class OverCells(KeyCells):
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
-        self.held: _Rows | None = None
+        self.held: RowsSoFar | None = None
 
 
 class OverKernel(ProcessKernel):
@@ -274,7 +274,7 @@ class OverKernel(ProcessKernel):
         super().__init__(stage, store)
         function = stage.step.function.function
         assert isinstance(function, Over)
-        self.function, self.plan = function, _Plan(function)
+        self.function, self.plan = function, Plan(function)
         names = stage.step.schema.names
         self.own = [name for name in names[len(stage.step.keys) :] if name not in self.plan.names]
 
@@ -286,7 +286,7 @@ class OverKernel(ProcessKernel):
         numbers = cells.states.get("parts", ())
         self.entries.expect([(*entry.key, number) for number in numbers])
         parts = [(number, self.entries.opened((*entry.key, number)).value[1]) for number in numbers]
-        cells.held = _Rows(self.plan, cells.states, parts)
+        cells.held = RowsSoFar(self.plan, cells.states, parts)
         self._due(cells)
         return cells
 
@@ -302,7 +302,7 @@ class OverKernel(ProcessKernel):
         """Free a key whose rows no later row needs."""
         for number, _ in key_state.held.parts:
             self.entries.drop(self.entries.opened((*key_state.entry.key, number)))
-        key_state.states, key_state.held = {}, _Rows(self.plan, {}, ())
+        key_state.states, key_state.held = {}, RowsSoFar(self.plan, {}, ())
         self._due(key_state)
 
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:  # noqa: ARG002 - no clock

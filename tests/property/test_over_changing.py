@@ -1,0 +1,204 @@
+"""Drawn results over rows in any order: a statement is DuckDB's answer, and its changes sum to that under any cuts, also over rows that are taken back."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from sql_tables import TABLES, Flight, entries_of, flights, oracle, plain
+
+import floodmark as fm
+from floodmark import Stream, sql_operator
+from floodmark.compiler.explain import explain
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import END, NEVER
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.lifecycle.plan import Deployed, plan
+from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
+from floodmark.testing.proof import bounded, prove, tables_of
+
+ORDERS = [
+    "delay NULLS LAST",
+    "delay DESC NULLS FIRST",
+    "tail DESC NULLS FIRST, delay NULLS FIRST",
+    "delay % 7 NULLS FIRST, dest DESC NULLS LAST",
+    "scheduled DESC NULLS LAST",
+    "upper(dest) NULLS FIRST",
+]
+KEYS = ["", "PARTITION BY origin", "PARTITION BY upper(origin), tail"]
+BY_VALUE = ["", "RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN CURRENT ROW AND CURRENT ROW"]
+BY_ROWS = ["ROWS UNBOUNDED PRECEDING", "ROWS 2 PRECEDING", "ROWS BETWEEN CURRENT ROW AND CURRENT ROW"]
+BY_TIME = "RANGE BETWEEN INTERVAL '20' MINUTE PRECEDING AND CURRENT ROW"
+OF_VALUES = [
+    "COUNT(*)",
+    "COUNT(delay)",
+    "SUM(delay)",
+    "AVG(delay)",
+    "MIN(delay)",
+    "MAX(delay + 1)",
+    "COUNT(DISTINCT tail)",
+]
+OF_ROWS = ["FIRST_VALUE(tail)", "LAST_VALUE(dest)"]
+POSITIONS = ["ROW_NUMBER()", "LAG(delay, 2, -1)", "LAG(tail)"]
+PEERS = ["RANK()", "DENSE_RANK()"]
+SOURCES = {
+    "rows": "flights",
+    "rows that are taken back": "(SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY dest ORDER BY delay DESC NULLS LAST, flight) AS n FROM flights) AS r WHERE n <= 6) AS t",
+}
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> dict[str, Any]:
+    order = draw(st.sampled_from(ORDERS))
+    frames = [*BY_VALUE, *([BY_TIME] if order.startswith("scheduled") else [])]
+    by_value = st.tuples(st.sampled_from(OF_VALUES), st.sampled_from(frames))
+    by_rows = st.tuples(st.sampled_from([*OF_VALUES, *OF_ROWS]), st.sampled_from(BY_ROWS))
+    by_place = st.tuples(st.sampled_from(POSITIONS), st.just(""))
+    peers = st.tuples(st.sampled_from(PEERS), st.just(""))
+    return {
+        "keys": draw(st.sampled_from(KEYS)),
+        "order": order,
+        "measures": draw(st.lists(st.one_of(by_value, by_rows, by_place, peers), unique=True, min_size=1, max_size=4)),
+        "source": draw(st.sampled_from(sorted(SOURCES))),
+        "seed": draw(st.integers(0, 50)),
+        "size": draw(st.sampled_from([1, 20, 45])),
+    }
+
+
+def text(case: dict[str, Any], *, duck: bool) -> str:
+    """The statement; for DuckDB the order of landing stands behind the order where rows are counted."""
+    columns = ", ".join(Flight.model_fields)
+    source = SOURCES[case["source"]].format(columns=columns + (", place" if duck else ""))
+    parts = []
+    for number, (measure, frame) in enumerate(case["measures"]):
+        order = case["order"]
+        if case["source"] != "rows":  # the order of landing is not recorded
+            order += ", flight"
+        elif duck and (frame.startswith("ROWS") or measure in POSITIONS):
+            order += ", place"
+        parts.append(f"{measure} OVER ({case['keys']} ORDER BY {order} {frame}) AS m{number}")
+    return f"SELECT flight, origin, delay, {', '.join(parts)} FROM {source}"
+
+
+@pytest.mark.feature("Q3")
+@given(questions())
+def test_results_in_any_order_are_duckdbs_in_both_modes_under_any_cuts(case: dict[str, Any]) -> None:
+    if case["source"] != "rows":
+        case["measures"] = [(m, "" if f == BY_TIME else f) for m, f in case["measures"]]
+    written = sql_operator("stated", f"{text(case, duck=False)} EMIT CHANGES", inputs=TABLES)
+    landed = flights(case["seed"], case["size"])
+    random.Random(case["seed"]).shuffle(landed)  # late rows count like others
+    entries = entries_of(written, {"flights": landed})
+    answer = bounded(written, entries)
+    found = plain([values for (_, values), times in answer.items() for _ in range(times)])
+    placed = {"flights": [row | {"place": place} for place, row in enumerate(landed)]}
+    assert found == plain(oracle(text(case, duck=True), placed))
+    proof = prove(written, entries, cuts=2, seed=case["seed"])
+    assert proof.seed is None, proof.differences
+
+
+@given(st.integers(0, 500))
+def test_rows_that_are_taken_back_before_they_come_leave_the_results_of_the_others(seed: int) -> None:
+    drawn = random.Random(seed)
+    landed = flights(seed, 12)
+    for row in landed:
+        row |= {"flight": drawn.randrange(3), "delay": drawn.choice([None, 1, 2]), "scheduled": landed[0]["scheduled"]}
+    gone = drawn.sample(range(12), 6)
+    steps = [(row, ROW) for row in landed] + [(landed[number], RETRACTION) for number in gone]
+    drawn.shuffle(steps)
+    table = fm.Source(
+        "flights",
+        contract=Flight,
+        connector=fm.DeltaTable("tables/flights", read="changes"),
+        watermark=fm.BoundedOutOfOrderness("0 s"),
+    )
+    sql = "SELECT flight, origin, delay, {} FROM flights"
+    results = "SUM(delay) OVER w AS total, LAG(tail) OVER w AS before"
+    over = (
+        " WINDOW w AS (PARTITION BY origin ORDER BY delay NULLS FIRST, flight, tail NULLS FIRST, dest ROWS 2 PRECEDING)"
+    )
+    written = sql_operator("stated", f"{sql.format(results)}{over} EMIT CHANGES", inputs={"flights": table})
+    entries = entries_of(written, {"flights": [row for row, _ in steps]})
+    entries = [(name, row | {"_kind": kind}) for (name, row), (_, kind) in zip(entries, steps, strict=True)]
+    tables = tables_of(written, entries, {"flights": END})
+    made = MemoryRun(written).batch(tables)[""].to_pylist()
+    made = [row for row in made if row["_kind"] != MARKER]
+    assert all(row["_kind"] == ROW for row in made)
+    left = {"flights": [row for number, row in enumerate(landed) if number not in gone]}
+    names = written.outputs[0].schema.names
+    assert plain([[row[name] for name in names] for row in made]) == plain(oracle(sql.format(results) + over, left))
+    assert prove(written, entries, cuts=2, seed=seed).seed is None
+
+
+def test_a_change_takes_back_the_rows_whose_frame_it_touches_alone() -> None:
+    written = sql_operator(
+        "stated",
+        "SELECT flight, SUM(delay) OVER (PARTITION BY origin ORDER BY delay ROWS 1 PRECEDING) AS total FROM flights EMIT CHANGES",
+        inputs=TABLES,
+    )
+    landed = flights(1, 5)
+    for row, delay in zip(landed, [10, 20, 40, 50, 30], strict=True):
+        row |= {"origin": "JFK", "delay": delay}
+    entries = entries_of(written, {"flights": landed})
+    run, made = MemoryRun(written), []
+    for part in (entries[:4], entries[4:]):
+        rows = run.batch(tables_of(written, part, {"flights": NEVER}))[""].to_pylist()
+        made.append(
+            Counter((row["flight"], row["total"], row["_kind"] == ROW) for row in rows if row["_kind"] != MARKER)
+        )
+    assert made[0] == Counter([(0, 10, True), (1, 30, True), (2, 60, True), (3, 90, True)])
+    assert made[1] == Counter([(4, 50, True), (2, 60, False), (2, 70, True)])
+
+
+def test_the_order_is_one_argument_of_over_in_python() -> None:
+    def stated(flights: Stream[Flight]) -> Stream:
+        return flights.key_by("origin").over(rows=3, order="delay DESC", total=fm.sum("delay"), place=fm.row_number())
+
+    columns = "origin, scheduled, dest, flight, tail, delay"
+    over = "OVER (PARTITION BY origin ORDER BY delay DESC ROWS 3 PRECEDING)"
+    sql = f"SELECT {columns}, SUM(delay) {over} AS total, ROW_NUMBER() {over.replace(' ROWS 3 PRECEDING', '')} AS place"
+    written = sql_operator("stated", f"{sql} FROM flights EMIT CHANGES", inputs=TABLES)
+    assert written.fingerprint == fm.operator(stated).fingerprint
+
+
+def test_another_order_is_a_rebuild_that_says_both() -> None:
+    sql = "SELECT {}, SUM(delay) OVER (PARTITION BY origin ORDER BY {} ROWS 3 PRECEDING) AS total FROM {} EMIT CHANGES"
+    before = sql_operator("stated", sql.format("flight", "delay DESC", "flights"), inputs=TABLES)
+    deployed = Deployed(version=before.version, graph=before.canonical(), tables={}, fingerprint=before.fingerprint)
+    after = sql_operator("stated", sql.format("flight", "flight, delay", "flights"), inputs=TABLES)
+    changed = plan(deployed, after)
+    assert changed.verdict == "rebuild"
+    assert "in order of delay DESC of" in changed.changes[0].before
+    assert "in order of flight, delay of" in changed.changes[0].after
+    assert "in order of delay DESC: total=sum(delay) of 3 rows before; later rows change results" in explain(before)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "got"),
+    [
+        ({"order": ()}, "without columns"),
+        ({"order": "delay", "late": "side_output"}, "side_output"),
+        ({"order": "delay", "within": "1 hour"}, "length of time"),
+        ({"order": "nothing"}, "nothing"),
+    ],
+)
+def test_an_order_that_cannot_be_is_refused(settings: dict[str, Any], got: str) -> None:
+    def stated(flights: Stream[Flight]) -> Stream:
+        return flights.key_by("origin").over(**settings, total=fm.sum("delay"))
+
+    with pytest.raises(DefinitionError, match=got):
+        fm.operator(stated)
+
+
+def test_without_emit_changes_another_order_is_refused_with_the_way_on() -> None:
+    for sql, code in {
+        "SELECT SUM(delay) OVER (ORDER BY delay) AS s FROM flights": "DEFINITION-382",
+        "SELECT flight, ROW_NUMBER() OVER (ORDER BY delay) AS n FROM flights": "DEFINITION-384",
+    }.items():
+        with pytest.raises(DefinitionError, match="EMIT CHANGES") as raised:
+            sql_operator("stated", sql, inputs=TABLES)
+        assert raised.value.code == code
