@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -40,11 +41,21 @@ _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
     exp.ArgMin: aggregates.min_by,
     exp.ArgMax: aggregates.max_by,
 }
-OWN: ContextVar[Mapping[str, Any]] = ContextVar("OWN", default=MappingProxyType({}))
+_OWN: ContextVar[Mapping[str, Any]] = ContextVar("OWN", default=MappingProxyType({}))
 """Name, lower case -> class of an aggregate of the user that the statement may call."""
 _SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
 _NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
+
+
+@contextmanager
+def own_aggregates(functions: Mapping[str, Any]) -> Iterator[None]:
+    """Within, a statement may call the aggregates among some functions of the user."""
+    token = _OWN.set({name: value for name, value in functions.items() if isinstance(value, type)})
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -53,7 +64,7 @@ def is_aggregate(node: exp.Expr) -> bool:
         return False
     if isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}:
         return True
-    return function_name(node).lower() in OWN.get()
+    return function_name(node).lower() in _OWN.get()
 
 
 def measure(text: Text, node: exp.Expr, relation: Relation) -> Builtin:
@@ -117,8 +128,8 @@ class _Measure:
                 return aggregates.top_n(self._filtered(self._argument(value)), int(number.this))
             case "MEAN", [value]:
                 return aggregates.mean(self._filtered(self._argument(value)))
-            case name, [value] if name.lower() in OWN.get():
-                own: Any = OWN.get()[name.lower()](self._filtered(self._argument(value)))
+            case name, [value] if name.lower() in _OWN.get():
+                own: Any = _OWN.get()[name.lower()](self._filtered(self._argument(value)))
                 return own  # type: ignore[no-any-return]  # each is compared and computed as a built-in one is
         raise _unknown(self.text, node, self.text.of(node) if SPAN in node.meta else node.key.upper())
 

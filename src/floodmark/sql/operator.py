@@ -66,7 +66,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     """
     from floodmark.sql.functions import named_functions
     from floodmark.sql.insertion import inserted, named
-    from floodmark.sql.measures import OWN
+    from floodmark.sql.measures import own_aggregates
     from floodmark.sql.refusals import check_statement
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
@@ -101,11 +101,8 @@ def sql_operator(  # noqa: PLR0913 - settings by name
 
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
-        token = OWN.set({own: value for own, value in options.functions.items() if isinstance(value, type)})
-        try:
+        with own_aggregates(options.functions):
             stream = statement.stream(tables)
-        finally:
-            OWN.reset(token)
         return named(text, tree, stream, renamed) if renamed else stream
 
     return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)
