@@ -53,6 +53,8 @@ class Question:
         from floodmark.engines.embedded.bounded.query import Table, query
 
         head, tail = _sorted(self.text)
+        if self._reads_last_values():
+            return query(self.sail, self.text, self._tables())
         try:
             operator = self._operator(head)
         except FloodmarkError as refusal:
@@ -93,6 +95,16 @@ class Question:
             inputs |= {output.table: operator[output.name] for output in operator.outputs}
         return sql_operator(_NAME, text, inputs=inputs, lateness=self.lateness, location="statement")
 
+    def _reads_last_values(self) -> bool:
+        """Whether the statement names a table of last values, which no operator reads."""
+        from floodmark.sql.statement import tables_of
+        from floodmark.sql.text import parsed
+
+        _, tree = parsed(self.text, "statement")
+        outputs = (output for operator in self.workspace.operators for output in operator.outputs)
+        tables = {output.current.table for output in outputs if output.current is not None}
+        return any(table.name in tables for table in tables_of(tree))
+
     def _beside(self, folder: Path) -> Lake:
         """A lake that reads this one and is written instead of it."""
         from floodmark.lake.folder.paths import Lake
@@ -103,7 +115,7 @@ class Question:
         return beside
 
     def _tables(self) -> dict[str, Table]:
-        """The tables that the statement names. Of results that are revised the last values."""
+        """The tables that the statement names. Of results that are revised the last values, under the name of their table too."""
         from floodmark.core.errors import DefinitionError, closest
         from floodmark.engines.embedded.bounded.query import Table
         from floodmark.sql.refusals import check_query
@@ -116,6 +128,8 @@ class Question:
                 last = output.current
                 path = self.lake.read(last.table if last else output.table)
                 known[output.table] = Table(path, output.schema, stamped=last is None)
+                if last is not None:
+                    known[last.table] = known[output.table]
         text, tree = parsed(self.text, "statement")
         check_query(text, tree)
         read: dict[str, Table] = {}
