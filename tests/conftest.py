@@ -24,6 +24,7 @@ settings.load_profile("floodmark")
 if TYPE_CHECKING:
     import kafka_broker
     import s3_server
+    import search_server
     from pyspark.sql import SparkSession
 
     from floodmark.control.processes.engine import Computing
@@ -96,6 +97,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.Br
     import kafka_broker
 
     with kafka_broker.running(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[search_server.Server]:
+    """The OpenSearch server of this process's tests, on loopback."""
+    import search_server
+
+    with search_server.server(tmp_path_factory.mktemp("search")) as running:
         yield running
 
 

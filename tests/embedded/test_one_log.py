@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+import search_server
 from deltalake import DeltaTable
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval
+from floodmark.deliveries.run import deliver
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.assets.delivery import routes
 
 HOUR = timedelta(hours=1)
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -95,14 +98,18 @@ def truth(code: fm.Operator) -> Counter[Result]:
 
 
 @pytest.mark.feature("D10", "R10")
-def test_a_live_view_current_values_and_a_replay_read_one_log_and_no_source(
-    embedded: Computing, inbox: Path, lake: Lake
+def test_a_live_view_a_search_index_of_current_values_and_a_replay_read_one_log_and_no_source(
+    embedded: Computing, inbox: Path, lake: Lake, search: search_server.Server
 ) -> None:
     land_all(embedded, inbox, lake)
     shutil.rmtree(inbox)
     log = DeltaTable(lake.log("readings")).version()
     embedded.run_unbounded(total, lake, until_caught_up=True)
     assert results(lake, "total") == results(lake, "total__current") == truth(total)
+    deliver(routes(total, [fm.ToSearch(search.url, index="one_log")], "test")[0], lake, until_caught_up=True)
+    documents = search_server.documents(search.url, "one_log")
+    found = [(one["key"], datetime.fromisoformat(one["window_start"]), one["result"]) for one in documents]
+    assert Counter(found) == truth(total)
 
     embedded.run_unbounded(highest, lake, until_caught_up=True)
     assert results(lake, "highest") == truth(highest), "what is thought of later reads from the first row on"

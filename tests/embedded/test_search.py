@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -42,19 +41,12 @@ EACH = {"delivery.after_batch", "delivery.before_commit", "delivery.after_commit
 POINTS = [point if point in EACH else pytest.param(point, marks=pytest.mark.soak) for point in crash.POINTS["delivery"]]
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of all tests of this module."""
-    with search_server.server(tmp_path_factory.mktemp("search")) as started:
-        yield started
-
-
 @pytest.fixture
-def server(shared: Server) -> Server:
+def server(search: Server) -> Server:
     """A server without indexes."""
-    shared.ask("PUT", "/_cluster/settings", {"persistent": {"action.destructive_requires_name": "false"}})
-    shared.ask("DELETE", "/*")
-    return shared
+    search.ask("PUT", "/_cluster/settings", {"persistent": {"action.destructive_requires_name": "false"}})
+    search.ask("DELETE", "/*")
+    return search
 
 
 @pytest.fixture
