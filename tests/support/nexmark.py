@@ -227,7 +227,3 @@ QUERIES: dict[str, tuple[list[str], str]] = {
 
 SIZES = {"q0": 50, "q1": 50, "q2": 1, "q5": 17, "q7": 3, "q8": 7, "q10": 50, "q14": 12, "q15": 1, "q18": 24, "q21": 48}
 """Rows of the published answers."""
-
-REFUSED = {
-}  # fmt: skip
-"""Query -> its statement, and the code with which it is refused."""

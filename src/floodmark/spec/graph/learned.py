@@ -78,7 +78,7 @@ def score(
         f"new columns for the prediction and '{VERSION}'",
         'prediction="expected_delay".',
     )
-    parent, ports = tagged(keyed, versions, (), ("element", "broadcast"), where, last=True)
+    parent, ports = tagged(keyed, versions, (), ("element", "broadcast"), where, last=True, broadcast=True)
     own = [schema[key] for key in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
     columns = Schema((*own, Column(name=prediction, type=kind), Column(name=VERSION, type="bigint")))
     process: dict[str, Any] = {"function": Process(Scoring(name, tuple(features), prediction, kind)), "ports": ports}

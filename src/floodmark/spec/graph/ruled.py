@@ -37,7 +37,7 @@ def with_rules(
     expressions = (*((name, f"`{name}`") for name in rules.schema.names), (DELETED, f"coalesce({condition}, false)"))
     marked = Schema((*rules.schema.columns, Column(name=DELETED, type="boolean", nullable=False)))
     other = replace(rules, step=steps.Project(rules.step, expressions, marked))
-    parent, ports = tagged(keyed, other, (), ("element", "broadcast"), where, last=True)
+    parent, ports = tagged(keyed, other, (), ("element", "broadcast"), where, last=True, broadcast=True)
     own = [schema[name] for name in keyed.keys] + [c for c in schema.columns if c.name not in keyed.keys]
     added = [replace(rules.schema[name], name=target) for name, target in places]
     process: dict[str, Any] = {"function": Process(Ruling(key, places)), "ports": ports, "order": "event_time"}
