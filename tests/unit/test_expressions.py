@@ -170,7 +170,7 @@ def test_fields_of_a_contract_that_differ_in_case_alone_are_refused() -> None:
         ),
         (
             lambda rows: rows.aggregate(n=fm.count()),
-            'aggregate belongs behind .window(Tumbling("1 hour")). Stream has broadcast,',
+            'aggregate belongs behind .window(Tumbling("1 hour")). Stream has apply, broadcast,',
         ),
         (lambda rows: rows.window(fm.Tumbling("1 h")).agregate(n=fm.count()), "Did you mean 'aggregate'?"),
     ],
