@@ -15,7 +15,7 @@ import fit_process
 import forked
 import pytest
 from deltalake import DeltaTable
-from fitted import FEATURES, MONTH, START, expected_delays, fitted, flights, row_of
+from fitted import FEATURES, MONTH, START, expected_delays, fitted, flights
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from floodmark import models
@@ -23,6 +23,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, LifecycleError, StateError, UserCodeError
 from floodmark.lake.folder.paths import Lake
+from floodmark.models.versions import row_of
 from floodmark.spec.keyed.fitted import ModelVersion
 from floodmark.spec.rows.contract import schema as contract_schema
 from floodmark.testing import Case

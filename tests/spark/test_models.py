@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from events import START
-from fitted import MONTH, expected_delays, fitted, flights, row_of
+from fitted import MONTH, expected_delays, fitted, flights
 from learned import learning, looped
 
 from floodmark.lake.folder.paths import Lake
+from floodmark.models.versions import row_of
 from floodmark.testing import Run
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log

@@ -12,7 +12,6 @@ from sklearn.preprocessing import StandardScaler
 
 import floodmark as fm
 from floodmark import models
-from floodmark.core.time import from_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.keyed.fitted import ModelVersion
 
@@ -55,21 +54,3 @@ def fitted(root: str, month: int = 0, **settings: Any) -> models.Version:
     interval = (START + month * MONTH, START + (month + 1) * MONTH)
     about = {"table": "logs/flights", "features": FEATURES, "target": "delay", "interval": interval}
     return models.fit(Lake(root), "delay", estimator, **(about | settings))
-
-
-def row_of(version: models.Version) -> dict[str, Any]:
-    """A version as a row of the second input."""
-    return {
-        "at": from_ms(version.valid_from),
-        "name": version.name,
-        "version": version.version,
-        "model": version.data,
-        "sha256": version.sha256,
-        "features": list(version.features),
-        "estimator": version.estimator,
-        "trained_from": from_ms(version.interval.start),
-        "trained_to": from_ms(version.interval.end),
-        "trained_rows": version.rows,
-        "metrics": "{}",
-        "definition": version.definition,
-    }

@@ -65,7 +65,16 @@ def versions(lake: Lake, name: str) -> tuple[Version, ...]:
 
 def publish(lake: Lake, version: Version) -> Version:
     """Append a version to the table of its model, in one commit: readers find all of it or nothing."""
-    row = {
+    rows = pa.Table.from_pylist([row_of(version)], schema=_SCHEMA)
+    crash.point("model.before_commit")
+    write_deltalake(lake.model(version.name), rows, mode="append")
+    crash.point("model.after_commit")
+    return version
+
+
+def row_of(version: Version) -> dict[str, Any]:
+    """A version as a row of the table of its model, which is a row of ``ModelVersion``."""
+    return {
         "at": from_ms(version.valid_from),
         "name": version.name,
         "version": version.version,
@@ -79,11 +88,6 @@ def publish(lake: Lake, version: Version) -> Version:
         "metrics": json.dumps(dict(version.metrics), sort_keys=True),
         "definition": version.definition,
     }
-    rows = pa.Table.from_pylist([row], schema=_SCHEMA)
-    crash.point("model.before_commit")
-    write_deltalake(lake.model(version.name), rows, mode="append")
-    crash.point("model.after_commit")
-    return version
 
 
 def source(name: str, path: str, *, idle_timeout: str | timedelta = "10 seconds") -> Source:
