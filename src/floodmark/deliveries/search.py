@@ -140,11 +140,7 @@ class SearchSink(Sink):
         kind, reason = error.get("type", ""), error.get("reason", "")
         if status == _MISSING and kind != _NO_INDEX:  # nothing to delete
             return
-        if kind == _NO_INDEX:
-            msg = f"{self._where}: alias {self._alias} was removed"
-            raise Altered(msg)
-        if status in _LATER or kind == _FULL:
-            raise self._away(f"{status}: {reason}")
+        self._check_passing(status, kind, f"{status}: {reason}")
         if kind == "version_conflict_engine_exception":
             fix = "Only one process may deliver to it under one name: stop the other one, or give this delivery a name and an index of its own."
             got = f"document {answer['_id']} of a later delivery"
@@ -288,16 +284,25 @@ class SearchSink(Sink):
         got = f"{status}: {reason}"
         if status == _MISSING and missing is not None:
             return missing
-        if status in _LATER or name == _FULL:
-            raise self._away(got)
+        self._check_passing(status, name, got)
         if status in _UNAUTHORIZED:
             fix = f"Give the user the rights to write {self._alias}-*, or set another secret, and restart: floodmark restart {self.route.name}"
             raise ConnectorError(self._where, "credentials that the server takes", got, fix, code="DELIVERY-010")
-        if name == _NO_INDEX:
-            msg = f"{self._where}: an index of {self._alias} was removed"
-            raise Altered(msg)
         fix = f"Mend it, and restart the delivery: floodmark restart {self.route.name}"
         raise ConnectorError(self._where, f"a server that takes {method} {path}", got, fix, code="DELIVERY-008")
+
+    def _check_passing(self, status: int, kind: str, got: str) -> None:
+        """What an error says of the server or of the index, whatever was asked.
+
+        Raises:
+            Away: it has no room, or no time.
+            Altered: the index is gone.
+        """
+        if status in _LATER or kind == _FULL:
+            raise self._away(got)
+        if kind == _NO_INDEX:
+            msg = f"{self._where}: an index of {self._alias} was removed"
+            raise Altered(msg)
 
     def _text(self, held: Secret, name: str, setting: str) -> str:
         return secret.needed(held, where=self._where, name=name, setting=f"{setting}= of ToSearch(...)")
