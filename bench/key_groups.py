@@ -195,7 +195,7 @@ def engine(name: str) -> Callable[..., Any]:
     from floodmark.engines.spark.unbounded.run import run_unbounded as run_on_spark
 
     spark = spark_session()
-    return lambda *args, **options: run_on_spark(spark, *args, trigger_seconds=0, **options)
+    return lambda *args, **options: run_on_spark(spark, *args, interval_seconds=0, **options)
 
 
 def main() -> None:

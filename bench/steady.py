@@ -1,16 +1,17 @@
 """An embedded stream over very many micro-batches: whether anything grows with each of them.
 
-    python bench/steady.py [MICRO_BATCHES] [LAKE]
+    python bench/steady.py [MICRO_BATCHES] [LAKE] [--rows 100]
 
-Each micro-batch takes 100 rows of 20 keys and closes the windows of the one before it. They land first, into LAKE where one is named, and not
+Each micro-batch takes 100 rows, or ``--rows``, of 20 keys and closes the windows of the one before it. They land first, into LAKE where one is named, and not
 at all where it has them. Measured are, every hundredth part: wall and CPU ms of the micro-batches since the last time, memory of the stream's
 process and of its server, open files, and files and bytes in the folder of the checkpoint. What is printed at the end are slopes by least
-squares over the later half, per 1,000 micro-batches, and the servers that were used.
+squares over the later half, per 1,000 micro-batches, and the servers that were used; the last line is the memory of all samples as JSON.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
 import tempfile
 import time
 import uuid
@@ -35,7 +36,7 @@ from floodmark.lake.writing.writer import Writer
 from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import as_written
 
-micro_batch.ROWS, micro_batch.KEYS = 100, 20
+micro_batch.KEYS = 20
 SAMPLES = 100
 _MEGABYTE = 1 << 20
 UNITS = {
@@ -65,13 +66,14 @@ class Sampled:
     samples: list[dict[str, float]] = field(default_factory=list)
     longest: float = 0
     done: int = 0
+    rows: int = 0
     _sampled: int = 0
     _wall: float = 0
     _cpu: float = field(default_factory=time.process_time)
 
     def told(self, batch: BatchInfo) -> None:
         """A micro-batch is done."""
-        self.done, self._wall = self.done + 1, self._wall + batch.seconds
+        self.done, self._wall, self.rows = self.done + 1, self._wall + batch.seconds, self.rows + batch.rows_in
         self.longest = max(self.longest, batch.seconds) if self.done > self.every else 0
         if self.done % self.every != self.every // 2:  # not with every hundredth, when a checkpoint is at work
             return
@@ -135,8 +137,12 @@ def land(lake: Lake, count: int) -> None:
 
 def main() -> None:
     """Land, run, print."""
-    count = next((int(text) for text in sys.argv[1:] if text.isdecimal()), 10_000)
-    logs = next((text for text in sys.argv[1:] if not text.isdecimal()), None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int, nargs="?", default=10_000)
+    parser.add_argument("logs", nargs="?")
+    parser.add_argument("--rows", type=int, default=100)
+    asked = parser.parse_args()
+    count, logs, micro_batch.ROWS = asked.count, asked.logs, asked.rows
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         lake, sail = Lake(folder, logs=logs), Sail(memory=300)
         if not Path(lake.input(micro_batch.one.inputs[0])).exists():
@@ -148,6 +154,12 @@ def main() -> None:
     print(f"{count} micro-batches, {sail.started} servers, the longest micro-batch {sampled.longest * 1000:.0f} ms")
     for name, slope in sampled.slopes().items():
         print(f"  {name}: {sampled.samples[-1][name]:.1f} {UNITS[name]}, {slope:+.3f} per 1,000 micro-batches")
+    told = {"servers": sail.started, "rows": sampled.rows}
+    print(
+        json.dumps(
+            {**told, "driver": [s["driver"] for s in sampled.samples], "server": [s["server"] for s in sampled.samples]}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from floodmark.spec.assets.alert import Alert, Change, Email, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
+from floodmark.spec.assets.checkpoints import Checkpoints
 from floodmark.spec.assets.delivery import Delivery
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
@@ -114,6 +115,7 @@ __all__ = [
     "BroadcastState",
     "Calendar",
     "Change",
+    "Checkpoints",
     "CoProcessFunction",
     "Connector",
     "Context",

@@ -309,7 +309,7 @@ def test_a_running_stream_stops_at_a_boundary_and_goes_on(engine: Computing, lak
         seen.append(info)
         stop.set()
 
-    engine.run_unbounded(nothing, lake, stop=stop, on_batch=on_batch, trigger_seconds=0.2)
+    engine.run_unbounded(nothing, lake, stop=stop, on_batch=on_batch, interval_seconds=0.2)
     assert seen
     put(lake, "events", rows(0, 60), end=True)
     assert engine.run_unbounded(nothing, lake, until_caught_up=True).watermark == END
@@ -347,7 +347,7 @@ def test_a_table_deleted_under_a_running_stream_is_a_clear_error(engine: Computi
 
     def run() -> None:
         try:
-            engine.run_unbounded(counted, lake, on_batch=lambda _: seen.set(), trigger_seconds=0.2)
+            engine.run_unbounded(counted, lake, on_batch=lambda _: seen.set(), interval_seconds=0.2)
         except ExecutionError as error:
             failures.append(error)
 

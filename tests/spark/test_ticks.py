@@ -79,7 +79,7 @@ def fired(engine: Computing, tmp_path: Path, what: Operator) -> None:
     log.end()
     land(lake, what, log, 0, 4)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(engine.run_unbounded, what, lake, stop=stop, trigger_seconds=0.2)
+        running = pool.submit(engine.run_unbounded, what, lake, stop=stop, interval_seconds=0.2)
         try:
             first = waited(lake, what.name, 2, running)
             land(lake, what, log, 4, len(MINUTES))

@@ -30,7 +30,7 @@ CHANGES = (
     (SAVEPOINT, "<id>"),
     (re.compile(r"@[0-9a-f]{8}"), "@<version>"),
     (re.compile(r"20(?!25-03-01)\d\d-\d\d-\d\dT[\d:.]+Z"), "<now>"),
-    (re.compile(r"[\d,]+ (bytes|rows/s)"), r"<n> \1"),
+    (re.compile(r"[\d,]+ (bytes|rows/s|times)"), r"<n> \1"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<n> s"),
     (re.compile(r" +\d\d,\d\d\d +"), " <n> "),
 )

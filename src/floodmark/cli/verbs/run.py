@@ -17,6 +17,7 @@ from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.core.cores import limited
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
+from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.budget import Budget
 from floodmark.spec.values.run import BatchInfo, LateRows, RunResult
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from floodmark.control.processes.engine import Computing
     from floodmark.lake.folder.paths import Lake
+    from floodmark.observe.replayed import Beginning
 
 
 @click.command()
@@ -181,6 +183,7 @@ def _bounded(
 ) -> list[RunResult]:
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.results.readiness import covered, readiness
+    from floodmark.observe.replayed import Beginning
 
     lake, results = Lake.of(opened.workspace.settings), list[RunResult]()
     computed = computing(opened, console, engine, budget)
@@ -188,7 +191,7 @@ def _bounded(
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # no engine is needed for this answer
             results.append(covered(operator, interval, ready.todo))
-            _say(console, results[-1])
+            _say(console, results[-1], Beginning(operator, lake, NEVER, interval))
             continue
         computed.start(operator)
         with console.step(f"{operator.version} bounded, {interval}"):
@@ -201,7 +204,7 @@ def _bounded(
                 on_step=lambda step: console.note(f"  {step}"),
                 budget=budget,
             )
-        _say(console, result)
+        _say(console, result, Beginning(operator, lake, NEVER, interval))
         results.append(result)
     return results
 
@@ -255,33 +258,41 @@ def _unbounded(
         before.add(operator.name)
     computed.start(*operators)
     with stopping(console, "this micro-batch") as stop:
-        return [_stream(computed, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
+        return [
+            _stream(computed, opened.workspace.asset(operator.name), lake, console, stop, how)
+            for operator in operators
+            if not stop.is_set()
+        ]
 
 
 def _stream(
     computed: Computing,
-    operator: Operator,
+    asset: OperatorAsset,
     lake: Lake,
     console: Console,
     stop: threading.Event,
     how: _Unbounded,
 ) -> RunResult:
     """Run a stream, and print its progress and its result."""
+    from floodmark.observe.replayed import Beginning
+
+    operator, pace = asset.operator, asset.checkpoints.options
+    beginning = Beginning.of_stream(operator, lake, from_scratch=how.from_scratch)
     console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
     result = computed.run_unbounded(
         operator,
         lake,
         until_caught_up=how.until_caught_up,
         stop=stop,
-        files_per_batch=how.files_per_batch,
         from_scratch=how.from_scratch,
         on_batch=lambda batch: console.note(_batch(batch)),
+        **pace if how.files_per_batch is None else pace | {"files_per_batch": how.files_per_batch},
     )
     if stop.is_set():
         console.note(
             f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to resume from there"
         )
-    _say(console, result)
+    _say(console, result, beginning)
     return result
 
 
@@ -303,7 +314,7 @@ def _batch(batch: BatchInfo) -> str:
     return f"  micro-batch {batch.batch_id}: {read}{rows}{late}{reached}; {batch.seconds:.1f} s{warnings}"
 
 
-def _say(console: Console, result: RunResult) -> None:
+def _say(console: Console, result: RunResult, beginning: Beginning) -> None:
     for reason in result.reasons:
         console.say(reason)
     for warning in result.warnings:
@@ -313,6 +324,10 @@ def _say(console: Console, result: RunResult) -> None:
     console.say(
         f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s"
     )
+    if any(result.rows.values()):
+        replayed = beginning.replayed(result.watermark, result.seconds)
+        if replayed is not None:
+            console.note(f"  {replayed}")
 
 
 @click.command()

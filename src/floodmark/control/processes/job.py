@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from floodmark.core.time import describe
 from floodmark.lifecycle.usage import Usage
 from floodmark.observe.measure import Committed, Measure
 from floodmark.spec.assets.asset import RunWhen, SourceAsset
+from floodmark.spec.assets.checkpoints import Checkpoints
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, ReadTo
 from floodmark.spec.workspace import Settings, Workspace
@@ -87,11 +88,13 @@ class OperatorStream:
         operator: the operator.
         settings: settings of the workspace, with absolute paths.
         run_when: ``"data"``: the job ends once its inputs have brought nothing new for ``LINGER_SECONDS``; a cron expression: once it has read what is there.
+        checkpoints: how far its micro-batches are apart.
     """
 
     operator: Operator
     settings: Settings
     run_when: RunWhen = "always"
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     _engine: Computing | None = None
     _table: str = ""
     """Id of the main output's table, once it exists."""
@@ -148,7 +151,8 @@ class OperatorStream:
         try:
             if self.run_when != "always":
                 return self._drain(self._engine, stop, record_batch, on_wait)
-            self._engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=record_batch, on_wait=on_wait)
+            how = {"stop": stop, "on_batch": record_batch, "on_wait": on_wait, **self.checkpoints.options}
+            self._engine.run_unbounded(self.operator, self._lake, **how)
         except ExecutionError as error:
             raise supervised(error, self.operator.name) from error
         return None
@@ -169,7 +173,8 @@ class OperatorStream:
         waiting = Waiting(on_wait)
         while not stop.is_set():
             there, judged = self._versions(), self._judged()  # before the run, which reads at least these
-            result = engine.run_unbounded(self.operator, self._lake, stop=stop, on_batch=on_batch, until_caught_up=True)
+            how = {"stop": stop, "on_batch": on_batch, **self.checkpoints.options, "until_caught_up": True}
+            result = engine.run_unbounded(self.operator, self._lake, **how)
             waiting.tell([result.waits_for])
             if self.run_when != "data":  # the next time of its cron expression comes
                 return None if stop.is_set() else there
@@ -379,7 +384,8 @@ def job_of(workspace: Workspace, deployment: Deployment) -> Job:
         return Delivering(workspace.delivery(deployment.operator), workspace.settings, deployment.version)
     if deployment.kind == "source":
         return Landing(workspace.source_asset(deployment.operator), workspace.settings, deployment.version)
-    return OperatorStream(workspace.operator(deployment.operator), workspace.settings, deployment.run_when)
+    asset = workspace.asset(deployment.operator)
+    return OperatorStream(asset.operator, workspace.settings, deployment.run_when, asset.checkpoints)
 
 
 def supervised(error: ExecutionError, name: str) -> ExecutionError:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span, zone
+from floodmark.spec.assets.checkpoints import Checkpoints
 from floodmark.spec.assets.delivery import Delivery, Route, routes
 from floodmark.spec.assets.freshness import check_freshness
 from floodmark.spec.assets.restart import Restart, check_restart
@@ -28,6 +29,7 @@ Behind = Literal["fail", "wait"]
 Incomplete = Literal["fail", "wait"]
 RunWhen = str
 """When a supervised stream has a process: ``always``, while there is ``data``, or at the times of a cron expression."""
+_CHECKPOINTS = Checkpoints()
 _SHORTEST_POLL = 10
 """Shortest time between two looks at a source, ms."""
 
@@ -124,6 +126,7 @@ class OperatorAsset:
         rollout: how a changed version runs beside the stream before it replaces it; None: in place only.
         savepoints: when a schedule creates savepoints of its stream; None: only a person does.
         restart: when its supervised stream is started again after a crash; None: as ``Restart.exponential()``.
+        checkpoints: how far the micro-batches of its stream are apart.
         run_when: when its supervised stream has a process: ``"always"``, while there is ``"data"``, or at the times of a cron expression.
         freshness: longest time by which the watermark of its stream may be behind the clock, ms; None: any.
         automation: when Dagster materializes it by itself: ``"complete"``, a condition of Dagster's, or None for never.
@@ -142,6 +145,7 @@ class OperatorAsset:
     rollout: Rollout | None = None
     savepoints: Savepoints | None = None
     restart: Restart | None = None
+    checkpoints: Checkpoints = _CHECKPOINTS
     run_when: RunWhen = "always"
     freshness: int | None = None
     automation: Any = None
@@ -262,6 +266,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     rollout: Rollout | None = None,
     savepoints: Savepoints | None = None,
     restart: Restart | None = None,
+    checkpoints: Checkpoints = _CHECKPOINTS,
     run_when: RunWhen = "always",
     freshness: str | None = None,
     automation: Any = None,
@@ -287,6 +292,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
             schedule is off until it is turned on.
         restart: ``Restart.exponential(budget=10)``, ``Restart.fixed("10 seconds")`` or ``Restart.never()``: when a supervisor starts its stream again after a
             crash. The default is ``Restart.exponential()``.
+        checkpoints: ``Checkpoints(interval="10 seconds")``: how far the micro-batches of its stream are apart, and how much one of them reads.
         run_when: ``"always"``: its supervised stream has a process from start to stop. ``"data"``: the process ends once the inputs have brought nothing new
             for 30 seconds, and the supervisor starts it again within a second of the next commit to an input, which then waits for the start of the
             engine (1.6 s embedded). A cron expression such as ``"0 * * * *"``, in UTC: at these times it is started, reads what is there, and ends.
@@ -361,6 +367,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         rollout=rollout,
         savepoints=savepoints,
         restart=check_restart(restart, where),
+        checkpoints=checkpoints,
         run_when=run_when,
         freshness=check_freshness(freshness, (), where),
         automation=automation,

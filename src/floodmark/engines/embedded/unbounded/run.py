@@ -31,6 +31,7 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.outcome import Tally, explained
+from floodmark.engines.pacing import Pace
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
@@ -60,6 +61,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     stop: threading.Event | None = None,
     files_per_batch: int | None = None,
     trigger_seconds: float | None = None,
+    interval_seconds: float = 0.0,
+    pause_seconds: float = 0.0,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
     on_wait: Callable[[str], None] | None = None,
@@ -74,7 +77,10 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
         files_per_batch: most files per input and micro-batch.
-        trigger_seconds: pause between looks for new rows; by default 0.1 on a local disk, where a look opens a file, and 1 in a bucket.
+        trigger_seconds: pause between looks for new rows; by default 0.1 on a local disk, where a look opens a file, and 1 in a bucket; a shorter
+            ``interval_seconds`` shortens it.
+        interval_seconds: least time from the start of a micro-batch to the start of the next. A run until it has caught up does not wait.
+        pause_seconds: least time from the end of a micro-batch to the start of the next.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
         on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
@@ -88,8 +94,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    pause = (0.1 if lake.is_local else 1.0) if trigger_seconds is None else trigger_seconds
-    waiting = Waiting(on_wait or (lambda _: None))
+    look = min(0.1 if lake.is_local else 1.0, interval_seconds or 1.0) if trigger_seconds is None else trigger_seconds
+    waiting, pace = Waiting(on_wait or (lambda _: None)), Pace(interval_seconds, pause_seconds)
     role = stream_role(until_caught_up=until_caught_up)
     with exclusive(lake, "operators", operator.name, "run", role=role), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
@@ -119,13 +125,18 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 stream.restate()
                 stream.run_timer_batch()
                 while not stop.is_set():
+                    pace.begin()
                     took = stream.step()
-                    if not took:
+                    if took:
+                        pace.end()
+                    else:
                         state.settle()
                     waiting.tell(reader.waits_for for reader in stream.readers.values())
                     sink.publish_progress(PROGRESS_SECONDS)
-                    if not took and (until_caught_up or stop.wait(pause)):
+                    if not took and (until_caught_up or stop.wait(look)):
                         break
+                    if took and not until_caught_up:
+                        stop.wait(pace.left)
                 sink.publish_progress(0)
                 state.settle()
         except (PySparkException, DeltaError, OSError) as error:

@@ -20,6 +20,7 @@ from floodmark.core.time import Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.outcome import explained
+from floodmark.engines.pacing import Pace
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.session import workers
@@ -60,7 +61,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     until_caught_up: bool = False,
     stop: threading.Event | None = None,
     files_per_batch: int | None = None,
-    trigger_seconds: float = 1.0,
+    interval_seconds: float = 1.0,
+    pause_seconds: float = 0.0,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
     on_wait: Callable[[str], None] | None = None,
@@ -75,7 +77,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
         files_per_batch: most files per input and micro-batch.
-        trigger_seconds: pause between looks for new rows.
+        interval_seconds: least time from the start of a micro-batch to the start of the next. A run until it has caught up does not wait.
+        pause_seconds: least time from the end of a micro-batch to the start of the next.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
         on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
@@ -101,6 +104,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             _restate(spark, operator, sink, files_per_batch)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
+        sink.pace = Pace(pause=0.0 if until_caught_up else pause_seconds)
         waiting, tries = Waiting(on_wait or (lambda _: None)), _TRIES
         if operator.audits:
             sink.holding = Holding(operator, sink.timeline, waiting, waits=not until_caught_up)
@@ -108,7 +112,12 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             markers.begin(spark, operator, sink.timeline)
             try:
                 _run(
-                    spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds
+                    spark,
+                    operator,
+                    sink,
+                    until_caught_up=until_caught_up,
+                    files=files_per_batch,
+                    interval=interval_seconds,
                 )
             except ExecutionError as error:
                 tries -= 1
@@ -212,7 +221,7 @@ def _restate(spark: SparkSession, operator: Operator, sink: Sink, files: int | N
             stop.set()
 
         markers.begin(spark, operator, sink.timeline)
-        _run(spark, operator, replace(sink, stop=stop, on_batch=ended), until_caught_up=True, files=files, pause=0)
+        _run(spark, operator, replace(sink, stop=stop, on_batch=ended), until_caught_up=True, files=files, interval=0)
     try:
         restate(spark, operator, sink.timeline, sink.run)
     except PySparkException as error:
@@ -264,7 +273,7 @@ def _run(
     *,
     until_caught_up: bool,
     files: int | None,
-    pause: float,
+    interval: float,
 ) -> None:
     revised = [(output, table) for output in operator.outputs if (table := output.current)]
     followers: list[StreamingQuery] = []
@@ -274,7 +283,7 @@ def _run(
         for output, table in revised:
             writer = current.follow(spark, operator, sink.timeline, output, table, ended)
             trigger: dict[str, Any] = (
-                {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+                {"availableNow": True} if until_caught_up else {"processingTime": f"{interval} seconds"}
             )
             followers.append(writer.trigger(**trigger).start())
         for follower in followers if until_caught_up else ():
@@ -289,7 +298,7 @@ def _run(
         _streaming(spark, operator, sink, files),
         sink,
         until_caught_up=until_caught_up,
-        pause=pause,
+        interval=interval,
         name=operator.name,
     )
     if not until_caught_up and not early:
@@ -317,11 +326,13 @@ def _finish(follower: StreamingQuery) -> None:
         follower.stop()
 
 
-def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, name: str) -> StreamingQuery:
+def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, interval: float, name: str) -> StreamingQuery:
     writer = (
         rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", sink.timeline.checkpoint.path)
     )
-    writer = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{pause} seconds")
+    writer = (
+        writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{interval} seconds")
+    )
     return writer.start()
 
 

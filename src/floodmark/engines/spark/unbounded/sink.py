@@ -28,6 +28,7 @@ from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.outcome import Tally, unmet
+from floodmark.engines.pacing import Pace
 from floodmark.engines.spark.delta import parquet, tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
@@ -100,6 +101,8 @@ class Sink:
     checkpointed: Callable[[int], CheckpointInfo | None] = lambda _: None
     holding: Holding | None = None
     done: Tally = field(default_factory=Tally)
+    pace: Pace = field(default_factory=Pace)
+    """The pause between micro-batches; their interval is the trigger of the query."""
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _commits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -108,7 +111,7 @@ class Sink:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write one micro-batch; called by ``foreachBatch``."""
-        if self.stop.is_set():
+        if self.stop.wait(self.pace.left):
             raise Stopped
         checkpoint = self.timeline.checkpoint.path
         if self.holding is not None and plans.plan_of(checkpoint, number) is None:
@@ -119,6 +122,7 @@ class Sink:
         except BaseException as error:
             self.failure = error
             raise
+        self.pace.end()
 
     def progress(self, number: int) -> int:
         """The ``_progress`` of rows of micro-batch ``number``: all on-time rows up to it are in earlier commits.

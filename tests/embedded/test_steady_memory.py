@@ -1,0 +1,46 @@
+"""The memory of a stream does not grow with what it has read."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import failure, paths
+
+PROGRAM = Path(__file__).resolve().parents[2] / "bench" / "steady.py"
+SERVER = 400
+"""MB of the server: its queries have 300."""
+
+
+def memory(micro_batches: int, rows: int) -> dict[str, list[float]]:
+    """MB of a stream's process and of its server on the way, from the program that measures it."""
+    command = [sys.executable, str(PROGRAM), str(micro_batches), "--rows", str(rows)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths()}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, failure(done.stderr)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"] == micro_batches * rows
+    return {name: found[name] for name in ("driver", "server")}
+
+
+@pytest.mark.feature("N5")
+def test_memory_is_steady_under_load() -> None:
+    """Behind the first third a hundred micro-batches read 40 MB more; of that nothing may stay."""
+    found = memory(150, 7_000)
+    third = len(found["driver"]) // 3
+    assert max(found["driver"][third:]) < statistics.median(found["driver"][third : third + 10]) + 15
+    assert max(found["server"]) < SERVER
+
+
+@pytest.mark.soak
+def test_memory_is_steady_over_thousands_of_micro_batches() -> None:
+    found = memory(4_000, 100)
+    half = len(found["driver"]) // 2
+    assert max(found["driver"][half:]) < statistics.median(found["driver"][half : half + 5]) + 5
+    assert max(found["server"]) < SERVER
