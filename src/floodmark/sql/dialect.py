@@ -160,12 +160,25 @@ class _Parser(SparkParser):
     def _parse_query_modifiers(self, this: Any) -> Any:
         query = super()._parse_query_modifiers(this)
         if isinstance(query, exp.Select):
-            for words, what in _EMITS:
-                start = self._curr
-                if self._match_text_seq(*words):
-                    query.meta["emit"] = what
-                    query.meta["emit_at"] = start.start
+            self._parse_emit(query)
         return query
+
+    def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
+        """EMIT at the end is of the whole, also where it is written behind the last SELECT without parentheses."""
+        query = super()._parse_set_operations(this)
+        if isinstance(query, exp.SetOperation):
+            self._parse_emit(query)
+            last = query.expression
+            while isinstance(last, (exp.SetOperation, exp.Subquery)):
+                last = last.expression if isinstance(last, exp.SetOperation) else last.this
+            if "emit" in last.meta:
+                query.meta["emit"] = last.meta.pop("emit")
+        return query
+
+    def _parse_emit(self, query: exp.Expr) -> None:
+        for words, what in _EMITS:
+            if self._match_text_seq(*words):
+                query.meta["emit"] = what
 
 
 for _name in _SPANNED:

@@ -58,8 +58,6 @@ _STATEMENTS: Mapping[type[exp.Expr], str] = {
     exp.Update: "Tables are written by operators alone; write a SELECT.",
     exp.Delete: "Tables are written by operators alone; write a SELECT.",
     exp.Drop: "Tables are written by operators alone; write a SELECT.",
-    exp.Except: "Write an anti-join: SELECT ... FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
-    exp.Intersect: "Write a semi-join: SELECT ... FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
 }
 
 
@@ -70,7 +68,7 @@ def unsayable(text: Text, node: exp.Expr, what: str, fix: str) -> DefinitionErro
 
 def check_statement(text: Text, node: exp.Expr) -> None:
     """Refuse what is no SELECT."""
-    if isinstance(node, (exp.Select, exp.Union, exp.Subquery)) and not isinstance(node, (exp.Except, exp.Intersect)):
+    if isinstance(node, (exp.Select, exp.SetOperation, exp.Subquery)):
         return
     raise unsayable(text, node, node.key.upper(), _fix_of(node))
 
@@ -93,7 +91,7 @@ def _fix_of(node: exp.Expr) -> str:
 
 
 def check_clauses(text: Text, node: exp.Expr) -> None:
-    """Refuse the clauses of a SELECT, a UNION or a table that are not on the list of those that are understood."""
+    """Refuse the clauses of a SELECT, a set operation or a table that are not on the list of those that are understood."""
     allowed = _TABLE if isinstance(node, exp.Table) else _SELECT | {"this", "expression", "alias", "version"}
     for name, value in node.args.items():
         if name in allowed or not value or (name == "hint" and all(map(_only_plans, value.expressions))):
@@ -137,7 +135,8 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
         if isinstance(part, exp.Query):
             fix = (
                 "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT. Or end the statement with "
-                "EMIT CHANGES: IN (SELECT ...) and EXISTS (SELECT ...) in WHERE are joins of rows of any time then."
+                "EMIT CHANGES: IN (SELECT ...) and EXISTS (SELECT ...) in WHERE, and (SELECT MAX(x) FROM t) in WHERE and in columns, are joins of rows of "
+                "any time then."
             )
             raise unsayable(text, part, "a subquery in an expression", fix)
         if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):

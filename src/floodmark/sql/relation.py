@@ -20,6 +20,8 @@ BOUNDS = ("window_start", "window_end", "window_time")
 WINDOW_TIME = "timestampadd(MILLISECOND, -1, window_end)"
 EVENT_TIME, PROCESSING_TIME = "_event_time", "_processing_time"
 """Names by which every table has its event time and the clock, for windows."""
+DEFAULT = "default"
+"""Entry in the meta of a column: the text of its value where it is null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,8 @@ class Relation:
                 fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
                 got = f"'{name.name}' of a window that is not aggregated"
                 raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
+            if DEFAULT in node.meta:
+                return f"coalesce({name.text}, {node.meta[DEFAULT]})"
             if last is node.parts[0] and name.text == itself(last.name):
                 return None
             behind = "".join(f".{itself(part.name)}" for part in node.parts[node.parts.index(last) + 1 :])

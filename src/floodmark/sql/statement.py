@@ -13,12 +13,13 @@ from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.keyed.regular import RegularJoin
+from floodmark.spec.keyed.top import Unique
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
 from floodmark.sql.grouping import Grouped, Grouping, Item, names_of
 from floodmark.sql.joining.joins import Joiner, conjuncts
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import subquery_joins
+from floodmark.sql.joining.subqueries import subquery_joins, with_aggregates
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over import ALWAYS, NEVER, WHERE_NEEDED, Changing, numbered, over_relation, overs
@@ -26,6 +27,7 @@ from floodmark.sql.ranking import first_rows, firsts_of, is_numbering, ranked_of
 from floodmark.sql.reading.row_pattern import RowPattern
 from floodmark.sql.refusals import check_clauses, check_expression, check_statement, ttl_of, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation
+from floodmark.sql.rows.combinations import branches, combined
 from floodmark.sql.rows.matches import matches
 from floodmark.sql.rows.unnest import generators, in_windows, unnested
 from floodmark.sql.text import Text, derived_name
@@ -104,7 +106,7 @@ class Statement:
             raise refusal or error from None
 
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
-        """The rows of a SELECT or of a UNION ALL."""
+        """The rows of a SELECT, or of several by UNION, INTERSECT or EXCEPT."""
         check_statement(self.text, node)
         check_clauses(self.text, node)
         if isinstance(node, exp.Subquery):
@@ -112,37 +114,28 @@ class Statement:
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
-        if isinstance(node, exp.Union):
-            return self._union(node, tables)
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node, tables)
         assert isinstance(node, exp.Select)
         return self._select(node, tables)
 
-    def _union(self, node: exp.Union, tables: Tables) -> Relation:
-        unique = bool(node.args.get("distinct"))
-        if unique and node.expression.meta.pop("emit", "") != CHANGES:
-            fix = "Write UNION ALL; or say that state grows with the different rows, at the end: EMIT CHANGES."
-            raise unsayable(self.text, node.expression, "UNION, which drops duplicates", fix)
-        parts = [self.query(part, tables) for side in (node.this, node.expression) for part in _branches(side)]
-        first = parts[0]
-        streams = []
-        for part in parts[1:]:
-            names = first.stream.schema.names
-            stream = part.stream
-            if stream.schema.names != names and len(stream.schema.names) == len(names):
-                renamed: dict[str, Any] = {
-                    new: itself(old) for new, old in zip(names, stream.schema.names, strict=True)
-                }
-                stream = stream.select(**renamed)
-            streams.append(stream)
-        times = [{name.name for name in part.names if name.time} for part in parts]
-        common = set.intersection(*times)
-        columns = tuple(replace(name, time=name.name in common) for name in first.names)
-        together = first.stream.union(*streams)
-        return Relation(stream=together.distinct() if unique else together, names=columns)
+    def _set_operation(self, node: exp.SetOperation, tables: Tables) -> Relation:
+        own, around = str(node.meta.get("emit", "")), self.emit
+        self.emit = own or around
+        try:
+            parts = [self.query(part, tables) for part in branches(node)]
+        finally:
+            self.emit = around
+        result = combined(self.text, node, parts, changing=CHANGES in {own, around})
+        if own == CHANGES and not (_changes(result.stream) or _is_unique(result.stream)):
+            raise unsayable(self.text, node.expression, "EMIT CHANGES of rows that do not change", "Leave it out.")
+        return result
 
     def _select(self, node: exp.Select, tables: Tables) -> Relation:
         emit = str(node.meta.get("emit", ""))
         node = node.copy() if self.options.functions else node  # calls in it become columns
+        if CHANGES in {emit, self.emit}:
+            node = with_aggregates(self.text, node)
         relation, items, changes = self._behind_where(node, tables, emit)
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None
@@ -151,7 +144,7 @@ class Statement:
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return self._grouped(node, relation, items, emit, distinct=distinct)
         over = [value for _, value in items if next(overs(value), None) is not None]
-        if emit == CHANGES and not changes and not over and not _changes(relation.stream):
+        if emit == CHANGES and not (changes or over or _changes(relation.stream) or _is_unique(relation.stream)):
             raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         if over and not (len(over) == 1 and is_numbering(over[0])):
             return self._over(node, relation, items, emit)
@@ -168,7 +161,7 @@ class Statement:
         if self.options.functions:
             relation, conditions = with_results(self.text, node, relation, conditions, self.options)
         where, firsts = firsts_of(text, node, conditions, relation)
-        if emit == FINAL and self.options.lateness not in {"0 s", ""}:
+        if FINAL in {emit, self.emit} and self.options.lateness not in {"0 s", ""}:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
             raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)
         if firsts is None:
@@ -478,7 +471,7 @@ class Statement:
         if grouped or any(is_aggregate(part) for _, value in items for part in value.walk()):
             fix = "Leave DISTINCT out: each row of a GROUP BY is another one."
             raise unsayable(self.text, node, "SELECT DISTINCT of aggregates", fix)
-        if emit != CHANGES or relation.windowed is not None:
+        if CHANGES not in {emit, self.emit} or relation.windowed is not None:
             fix = (
                 "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or say that state grows with "
                 "the different rows, at the end: EMIT CHANGES."
@@ -502,6 +495,12 @@ def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Ex
 def _changes(stream: Stream[Any]) -> bool:
     """Whether rows of a stream may be retracted by its step with state."""
     return any(step.revises for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL))
+
+
+def _is_unique(stream: Stream[Any]) -> bool:
+    """Whether a step drops rows that have come before, whose state grows with the different rows."""
+    keyed = [step for step in steps.walk(stream.step) if isinstance(step, steps.KeyedProcess)]
+    return any(isinstance(step.function.function, Unique) for step in keyed)
 
 
 def _holds_rows(step: steps.Step) -> bool:
@@ -554,15 +553,6 @@ def _numbered_item(value: exp.Expr, relation: Relation, number: str) -> exp.Expr
 def _alias(node: exp.Expr) -> str:
     alias = node.args.get("alias")
     return str(alias.name) if alias is not None and alias.this is not None else ""
-
-
-def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of a chain of UNION ALL, left to right."""
-    if isinstance(node, exp.Union) and not node.args.get("distinct") and not node.args.get("with_"):
-        yield from _branches(node.this)
-        yield from _branches(node.expression)
-    else:
-        yield node
 
 
 def _listed(value: object) -> list[exp.Expr]:

@@ -1,13 +1,22 @@
-"""Subqueries in WHERE as joins: ``x IN (SELECT ...)`` and ``EXISTS (SELECT ...)`` are semi-joins, with NOT they are anti-joins."""
+"""Subqueries in expressions as joins.
+
+``x IN (SELECT ...)`` and ``EXISTS (SELECT ...)`` in WHERE are semi-joins, with NOT they are anti-joins. A subquery that is one aggregate,
+``(SELECT MAX(b.x) FROM b WHERE b.k = a.k)``, is a left join with the aggregate of each key; COUNT without a row is 0.
+Source: Kim 1982, "On Optimizing an SQL-like Nested Query", types A and JA.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from floodmark.sql.dialect import SPAN
+from floodmark.sql.joining.joins import conjuncts
+from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import check_clauses, unsayable
+from floodmark.sql.relation import DEFAULT
 from floodmark.sql.text import Text
 
 
@@ -69,3 +78,90 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     where = query.args.get("where")
     table = query.args["from_"].this
     return exp.Join(this=table, kind=kind, side="LEFT", on=where.this if where is not None else None)
+
+
+def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
+    """(SELECT) -> the SELECT in which subqueries of one aggregate in its columns and in WHERE are columns of further joins.
+
+    Raises:
+        DefinitionError: DEFINITION-382, a subquery of another form.
+    """
+    if not any(True for _ in _scalar(node)):
+        return node
+    node = node.copy()
+    joins = list(node.args.get("joins") or [])
+    for number, subquery in enumerate(list(_scalar(node))):
+        alias = f"aggregate_{number}"
+        query, pairs = _uncorrelated(text, subquery.this)
+        keys = [exp.alias_(inner, f"key_{place}") for place, (inner, _) in enumerate(pairs)]
+        value = query.expressions[0].unalias()
+        query.set("expressions", [*keys, exp.alias_(value, "value")])
+        if pairs:
+            query.set("group", exp.Group(expressions=[inner.copy() for inner, _ in pairs]))
+        table = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+        table.meta.update(subquery.meta)
+        equal = [
+            exp.EQ(this=outer, expression=exp.column(f"key_{n}", table=alias)) for n, (_, outer) in enumerate(pairs)
+        ]
+        joins.append(exp.Join(this=table, side="LEFT", on=exp.and_(*equal, copy=False) if equal else None))
+        column = exp.column("value", table=alias)
+        column.meta[SPAN] = subquery.meta[SPAN]
+        if isinstance(value, (exp.Count, exp.CountIf)):
+            column.meta[DEFAULT] = "0L"
+        subquery.replace(column)
+    node.set("joins", joins)
+    return node
+
+
+def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:
+    """The subqueries that stand for a value in the columns of a SELECT and in its WHERE."""
+    where = node.args.get("where")
+    for part in [*node.expressions, *([where.this] if where is not None else [])]:
+        for inner in part.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Exists))):
+            if isinstance(inner, exp.Subquery) and not isinstance(inner.parent, (exp.In, exp.Exists)):
+                yield inner
+
+
+def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[exp.Expr, exp.Expr]]]:
+    """A subquery of one aggregate without its equalities with columns of the statement around it, and these: inner side, outer side."""
+    fix = "Write one aggregate without GROUP BY, which has one value: (SELECT MAX(b.x) FROM b WHERE b.k = a.k); or write a join."
+    several = not isinstance(query, exp.Select) or any(
+        query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "with_")
+    )
+    if several or len(query.expressions) != 1 or not any(map(is_aggregate, query.expressions[0].walk())):
+        raise unsayable(text, query, "a subquery that may have several rows or columns", fix)
+    assert isinstance(query, exp.Select)
+    value = query.expressions[0].unalias()
+    if any(isinstance(part, (exp.Count, exp.CountIf)) for part in value.walk()) and not isinstance(
+        value, (exp.Count, exp.CountIf)
+    ):
+        raise unsayable(
+            text, query, "COUNT in an expression of a subquery", "Compute with it outside: 1 + (SELECT COUNT(*) ...)."
+        )
+    sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
+    inner = {source.alias_or_name.lower() for source in sources}
+    pairs: list[tuple[exp.Expr, exp.Expr]] = []
+    left: list[exp.Expr] = []
+    where = query.args.get("where")
+    for condition in conjuncts(where.this if where is not None else None):
+        if not _outer(condition, inner):
+            left.append(condition)
+            continue
+        sides = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
+        own = [side for side in sides if not _outer(side, inner)]
+        others = [
+            side
+            for side in sides
+            if all(column.table.lower() not in {*inner, ""} for column in side.find_all(exp.Column))
+        ]
+        if len(own) != 1 or len(others) != 1 or own[0] is others[0]:
+            fix = "Write equalities alone, each of one side with the other: b.k = a.k AND b.day = a.day; with other conditions write a join."
+            raise unsayable(text, condition, "another condition with the statement around a subquery", fix)
+        pairs.append((own[0], others[0]))
+    query.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
+    return query, pairs
+
+
+def _outer(node: exp.Expr, inner: set[str]) -> bool:
+    """Whether a part of a subquery names a table that the subquery does not read."""
+    return any(column.table and column.table.lower() not in inner for column in node.find_all(exp.Column))

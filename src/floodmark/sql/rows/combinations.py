@@ -1,0 +1,109 @@
+"""Set operations: the rows of UNION, INTERSECT and EXCEPT of several SELECTs.
+
+INTERSECT and EXCEPT count how often the left and the right have each row; the counts change with every row, and the result with them. Nulls are
+equal, as in GROUP BY. Source: SQL:2016 7.17, as in Flink's ``StreamPhysicalGroupAggregate`` over both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
+from floodmark.spec.windowing.aggregates import sum as sum_of
+from floodmark.sql.refusals import unsayable
+from floodmark.sql.relation import Relation
+from floodmark.sql.text import Text, new_name
+
+_WAYS_ON: Mapping[type[exp.Expr], str] = {
+    exp.Union: "Write UNION ALL",
+    exp.Intersect: "Write a semi-join: SELECT ... FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
+    exp.Except: "Write an anti-join: SELECT ... FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.ts BETWEEN ...",
+}
+
+
+def branches(node: exp.Expr) -> list[exp.Expr]:
+    """The SELECTs of a set operation, left to right: all those of a chain of UNION ALL, else two."""
+    assert isinstance(node, exp.SetOperation)
+    if is_chain(node):
+        return [part for side in (node.this, node.expression) for part in _chained(side)]
+    return [node.this, node.expression]
+
+
+def is_chain(node: exp.Expr) -> bool:
+    """Whether a node is a UNION ALL, which may be one of a chain."""
+    return isinstance(node, exp.Union) and not node.args.get("distinct") and not node.args.get("with_")
+
+
+def _chained(node: exp.Expr) -> Iterator[exp.Expr]:
+    if is_chain(node) and "emit" not in node.meta:
+        yield from branches(node)
+    else:
+        yield node
+
+
+def combined(text: Text, node: exp.SetOperation, parts: Sequence[Relation], *, changing: bool) -> Relation:
+    """The rows of a set operation.
+
+    Args:
+        text: of the statement.
+        node: the operation.
+        parts: its SELECTs, as of ``branches``.
+        changing: whether the result may change.
+
+    Raises:
+        DefinitionError: DEFINITION-382, results that change where they must not; DEFINITION-393, SELECTs with different numbers of columns.
+    """
+    unique = bool(node.args.get("distinct"))
+    if not changing and (unique or not isinstance(node, exp.Union)):
+        ways_on = next(fix for kind, fix in _WAYS_ON.items() if isinstance(node, kind))
+        what = "UNION, which drops duplicates" if isinstance(node, exp.Union) else node.key.upper()
+        fix = f"{ways_on}; or say that state grows with the different rows, at the end: EMIT CHANGES."
+        raise unsayable(text, node.expression, what, fix)
+    first, *others = parts
+    names = first.stream.schema.names
+    streams = [_renamed(text, node, part.stream, names) for part in others]
+    common = set.intersection(*({name.name for name in part.names if name.time} for part in parts))
+    columns = tuple(replace(name, time=name.name in common) for name in first.names)
+    together = first.stream.union(*streams)  # which says where types differ
+    if isinstance(node, exp.Union):
+        return Relation(stream=together.distinct() if unique else together, names=columns)
+    return Relation(stream=_counted(node, first.stream, streams[0], unique=unique), names=columns)
+
+
+def _renamed(text: Text, node: exp.SetOperation, stream: Stream[Any], names: Sequence[str]) -> Stream[Any]:
+    """A stream whose columns have the names of those of the first SELECT at the same places."""
+    own = stream.schema.names
+    if len(own) != len(names):
+        got = f"{len(names)} and {len(own)}: {', '.join(names)}; {', '.join(own)}"
+        fix = "Select as many in each; NULL stands for one that a table lacks: CAST(NULL AS STRING) AS note."
+        where = text.at(node.expression)
+        raise DefinitionError(where, "SELECTs with as many columns each", got, fix, code="DEFINITION-393")
+    if own == names:
+        return stream
+    columns: dict[str, Any] = {new: itself(old) for new, old in zip(names, own, strict=True)}
+    return stream.select(**columns)
+
+
+def _counted(node: exp.SetOperation, left: Stream[Any], right: Stream[Any], *, unique: bool) -> Stream[Any]:
+    """The rows by how often both sides have them."""
+    names = list(left.schema.names)
+    lefts = new_name("of_left", names)
+    rights = new_name("of_right", [*names, lefts])
+    sides: list[dict[str, Any]] = [{lefts: "1L", rights: "0L"}, {lefts: "0L", rights: "1L"}]
+    marked = [stream.with_columns(**side) for stream, side in zip((left, right), sides, strict=True)]
+    sums: dict[str, Any] = {lefts: sum_of(lefts), rights: sum_of(rights)}
+    counts = marked[0].union(marked[1]).key_by(*names).rolling(**sums)
+    both = isinstance(node, exp.Intersect)
+    if unique:
+        return counts.filter(f"`{lefts}` > 0 AND `{rights}` {'>' if both else '='} 0").select(*names)
+    copies = new_name("copies", [*names, lefts, rights])
+    number = f"least(`{lefts}`, `{rights}`)" if both else f"`{lefts}` - `{rights}`"
+    times: dict[str, Any] = {copies: number}
+    several = counts.with_columns(**times).filter(f"`{copies}` > 0")
+    return several.unnest(f"sequence(1, CAST(`{copies}` AS INT))", new_name("copy", [*names, copies])).select(*names)

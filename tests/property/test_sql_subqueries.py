@@ -1,0 +1,112 @@
+"""INTERSECT, EXCEPT and UNION, and subqueries of one aggregate: DuckDB's answer is the bounded one, and that the unbounded one under random cuts."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from sql_tables import TABLES, entries_of, flights, oracle, plain, weather
+
+from floodmark import sql_operator
+from floodmark.core.errors import DefinitionError
+from floodmark.testing.proof import bounded, prove
+
+SIDES = [
+    "SELECT {columns} FROM flights {where}",
+    "SELECT {columns} FROM flights WHERE dest <> 'BOS'",
+    "SELECT {shared} FROM weather",
+    "SELECT {columns} FROM (SELECT {columns} FROM flights {where} UNION ALL SELECT {shared} FROM weather) AS u",
+]
+OPERATIONS = ["UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
+COLUMNS = {
+    "origin": "origin",
+    "origin, delay": "origin, delay",
+    "delay, origin": "delay, origin",
+    "tail, delay": "CAST(NULL AS STRING) AS tail, delay",
+}
+WHERES = ["", "WHERE delay > 1", "WHERE delay IS NULL OR delay < 30"]
+
+SCALARS = {
+    "one over all rows": "SELECT flight, delay FROM flights {where} {and_} delay > (SELECT AVG(delay) FROM flights)",
+    "one of each key": "SELECT a.flight, (SELECT MAX(w.temp) FROM weather AS w WHERE w.origin = a.origin) AS hottest FROM flights AS a",
+    "a count of each key": "SELECT a.flight, 1 + (SELECT COUNT(*) FROM flights AS b WHERE b.tail = a.tail AND b.delay > 20) AS n FROM flights AS a",
+    "two keys, two subqueries": "SELECT a.flight, a.delay - (SELECT MIN(b.delay) FROM flights AS b WHERE b.origin = a.origin AND b.dest = a.dest) AS d, (SELECT COUNT(temp) FROM weather WHERE delay = 1) AS n FROM flights AS a",
+    "the greatest of its key": "SELECT a.origin, a.flight FROM flights AS a WHERE a.delay = (SELECT MAX(b.delay) FROM flights AS b WHERE a.origin = b.origin)",
+    "beside IN": "SELECT flight, delay * (SELECT MAX(delay) FROM weather) AS p FROM flights WHERE origin IN (SELECT origin FROM weather WHERE temp > 30)",
+}
+
+
+@st.composite
+def set_operations(draw: st.DrawFn) -> tuple[str, int]:
+    columns = draw(st.sampled_from(sorted(COLUMNS)))
+    parts = []
+    for number in range(draw(st.integers(2, 3))):
+        side = draw(st.sampled_from(SIDES[:2] if number == 0 and columns.startswith("tail") else SIDES))
+        parts.append(side.format(columns=columns, shared=COLUMNS[columns], where=draw(st.sampled_from(WHERES))))
+        parts.append(draw(st.sampled_from(OPERATIONS)))
+    return " ".join(parts[:-1]), draw(st.integers(0, 30))
+
+
+def check(sql: str, seed: int) -> None:
+    operator = sql_operator("together", f"{sql} EMIT CHANGES", inputs=TABLES)
+    rows = {"flights": flights(seed, 25), "weather": weather(seed, 12)}
+    entries = entries_of(operator, rows)
+    answer = bounded(operator, entries)
+    question = sql.replace("AS STRING", "AS VARCHAR")
+    assert plain([values for (_, values), n in answer.items() for _ in range(n)]) == plain(oracle(question, rows)), sql
+    proof = prove(operator, entries, cuts=1, seed=seed)
+    assert proof.seed is None, proof.differences
+
+
+@pytest.mark.feature("Q3", "J6")
+@settings(max_examples=25, deadline=None)
+@given(set_operations())
+def test_a_drawn_set_operation_answers_as_duckdb_does_in_both_modes(case: tuple[str, int]) -> None:
+    check(*case)
+
+
+@pytest.mark.feature("Q3", "J6")
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(sorted(SCALARS)), st.sampled_from(WHERES), st.integers(0, 30))
+def test_a_subquery_of_one_aggregate_answers_as_duckdb_does_in_both_modes(name: str, where: str, seed: int) -> None:
+    check(
+        SCALARS[name].format(
+            where=where.replace("delay IS NULL OR delay < 30", "(delay IS NULL OR delay < 30)"),
+            and_="AND" if where else "WHERE",
+        ),
+        seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT origin FROM flights INTERSECT SELECT origin FROM weather", "a semi-join"),
+        ("SELECT origin FROM flights UNION ALL SELECT origin FROM weather EMIT CHANGES", "rows that do not change"),
+        (
+            "SELECT origin, dest FROM flights EXCEPT SELECT origin FROM weather EMIT CHANGES",
+            "2 and 1: origin, dest; origin",
+        ),
+        (
+            "SELECT origin FROM flights EXCEPT SELECT delay FROM weather EMIT CHANGES",
+            "origin string, got origin bigint",
+        ),
+        ("SELECT flight FROM flights WHERE delay > (SELECT AVG(delay) FROM flights)", "EMIT CHANGES"),
+        (
+            "SELECT (SELECT w.temp FROM weather AS w WHERE w.origin = a.origin) AS t FROM flights AS a EMIT CHANGES",
+            "several rows",
+        ),
+        (
+            "SELECT (SELECT MAX(w.temp) FROM weather AS w WHERE w.delay < a.delay) AS t FROM flights AS a EMIT CHANGES",
+            "column 60",
+        ),
+        (
+            "SELECT (SELECT COUNT(*) + 1 FROM weather AS w WHERE w.delay = a.delay) AS t FROM flights AS a EMIT CHANGES",
+            "outside",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_refused_with_the_form_that_can(sql: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-") as refused:
+        sql_operator("together", sql, inputs=TABLES)
+    assert message in str(refused.value)
