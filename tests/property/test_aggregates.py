@@ -25,9 +25,9 @@ from floodmark.semantics.aggregates.sketch import (
     sketch_merge,
 )
 from floodmark.semantics.encoding.columns import arrow_type
-from floodmark.spec.windowing.aggregates import LAWS, Builtin
+from floodmark.spec.windowing.aggregates import LAWS
 from floodmark.testing.log import Log
-from tests.support.aggregate_forms import FUNCTIONS, NOTHING, accepts, forms
+from tests.support.aggregate_forms import FUNCTIONS, NOTHING, accepts, declared, forms
 from tests.support.oracle_aggregates import OVERFLOW, answer, same, tolerance
 
 _ODD_INTS = (2**63 - 1, -(2**63), 2**62, -(2**62), 2**53 + 1, 0, 1, -1)
@@ -100,11 +100,7 @@ class Odd(Contract):
 def _program(window: Any, *, by_row: bool) -> Any:
     """All aggregates of both columns."""
     names = [name for name, law in LAWS.items() if by_row or not law.in_order]
-    measures = {
-        f"{name}_{v}": Builtin(name, v, v if name.endswith("_by") else None, 2 if name == "top_n" else None)
-        for name in names
-        for v in "di"
-    }
+    measures = {f"{name}_{v}": declared(name, v, v) for name in names for v in "di"}
 
     @operator(name="odd")
     def odd(rows: Stream[Odd]) -> Stream[Any]:

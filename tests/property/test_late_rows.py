@@ -25,7 +25,7 @@ from floodmark.semantics.kernels.columnar import Stage, pack
 from floodmark.semantics.kernels.kernel import ColumnarWindowKernel
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.windowing.aggregates import LAWS, Builtin
-from tests.support.aggregate_forms import accepts
+from tests.support.aggregate_forms import accepts, declared
 from tests.support.late_rounds import RoundsKernel
 
 
@@ -92,7 +92,7 @@ ROWS = st.lists(
 def stage_of(window: Any, *, revisable: bool, only: Any = None) -> Stage:
     """All aggregates of all columns."""
     measures: dict[str, Any] = {
-        f"{name}_{v}": Builtin(name, v, None, 2 if name == "top_n" else None)
+        f"{name}_{v}": declared(name, v)
         for v, kind in TYPES.items()
         for name, law in LAWS.items()
         if accepts(name, kind) and not law.in_order

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from sql_tables import TABLES, Flight, entries_of, flights, oracle, plain
 
-from floodmark import Stream, Tumbling, count, count_distinct, mean, operator, sql_operator
+from floodmark import Stream, Tumbling, count, count_distinct, mean, operator, percentile, percentile_disc, sql_operator
 from floodmark import max as greatest
 from floodmark import min as least
 from floodmark import sum as total
@@ -30,6 +30,11 @@ AGGREGATES: dict[str, tuple[str, Any]] = {
     "longest": ("MAX(delay + 1)", greatest("delay + 1")),
     "shortest": ("MIN(delay)", least("delay")),
     "average": ("AVG(delay)", mean("delay")),
+    "nearly_longest": ("PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY delay)", percentile("delay", 0.9)),
+    "third": (
+        "PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY flight) FILTER (WHERE delay > 0)",
+        percentile_disc("CASE WHEN delay > 0 THEN flight END", 0.3),
+    ),
     "tails": ("COUNT(DISTINCT tail)", count_distinct("tail")),
 }
 KEYS = [(), ("origin",), ("dest", "tail")]

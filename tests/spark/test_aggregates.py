@@ -18,6 +18,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.semantics.aggregates.table import TABLE
 from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from floodmark.testing.runs import RUNS, Run
+from tests.support.aggregate_forms import declared
 from tests.support.oracle_aggregates import OVERFLOW, answer, same, tolerance
 from tests.unit.test_aggregate_matrix import CASES
 
@@ -50,13 +51,7 @@ def rows() -> list[dict[str, Any]]:
 
 def aggregates(functions: Any, columns: str) -> dict[str, Builtin]:
     """Each function of each column."""
-    return {
-        f"{function}_{column}": Builtin(
-            function, column, column if function.endswith("_by") else None, 2 if function == "top_n" else None
-        )
-        for column in columns
-        for function in functions
-    }
+    return {f"{function}_{column}": declared(function, column, column) for column in columns for function in functions}
 
 
 @operator

@@ -13,6 +13,7 @@ from floodmark.semantics.aggregates.accumulators import Accumulators, Measure, V
 from floodmark.semantics.aggregates.table import TABLE, fold, needs_bag
 from floodmark.semantics.encoding.columns import arrow_type, decode, encode
 from floodmark.spec.windowing.aggregates import LAWS, Builtin, total_type
+from tests.support.oracle_aggregates import SHARES
 
 NOTHING = "no row"
 
@@ -29,9 +30,10 @@ def accepts(function: str, kind: str) -> bool:
             return True
 
 
-def declared(function: str) -> Builtin:
-    """The aggregate over ``v``."""
-    return Builtin(function, "v", "v" if function.endswith("_by") else None, 2 if function == "top_n" else None)
+def declared(function: str, expression: str = "v", by: str | None = "v") -> Builtin:
+    """The aggregate over an expression, with settings that tests have in common."""
+    n = 2 if function == "top_n" else None
+    return Builtin(function, expression, by if function.endswith("_by") else None, n, SHARES.get(function))
 
 
 def forms(function: str, kind: str, values: Sequence[Any], cuts: Sequence[int] = ()) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from floodmark.core.time import END, NEVER, from_ms
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.windowing.aggregates import LAWS, Builtin
 from floodmark.testing.log import Log
-from tests.support.aggregate_forms import accepts
+from tests.support.aggregate_forms import accepts, declared
 from tests.support.oracle_aggregates import OVERFLOW, answer, rank, same, tolerance
 
 Row = dict[str, Any]
@@ -35,8 +35,7 @@ class Measured:
     @property
     def builtin(self) -> Builtin:
         """As floodmark declares it."""
-        n = 2 if self.function == "top_n" else None
-        return Builtin(self.function, self.argument.sql, self.by.sql if self.by else None, n)
+        return declared(self.function, self.argument.sql, self.by.sql if self.by else None)
 
     def of(self, rows: Sequence[Row]) -> Any:
         """Its answer for the rows of a window in order of arrival."""

@@ -8,6 +8,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+SHARES = {"percentile": 0.9, "percentile_disc": 0.3}
+"""Share of each percentile that tests take."""
 OVERFLOW = "EXECUTION-001"
 
 _WIDE = Context(prec=400)
@@ -39,6 +41,13 @@ def answer(function: str, kind: str, values: Sequence[Any], n: int = 2) -> Any: 
         case "median":
             middle = [float(v) for v in (some[(len(some) - 1) // 2], some[len(some) // 2])] if some else []
             return _divided(middle, 2) if middle else None
+        case "percentile":
+            return _on_the_line(some, SHARES[function]) if some else None
+        case "percentile_disc":
+            return next(v for i, v in enumerate(some) if i + 1 >= SHARES[function] * len(some)) if some else None
+        case "mode":
+            times = [sum(rank(v) == rank(other) for other in some) for v in some]
+            return some[times.index(max(times))] if some else None
         case "first":
             return values[0] if values else None
         case "last":
@@ -46,6 +55,16 @@ def answer(function: str, kind: str, values: Sequence[Any], n: int = 2) -> Any: 
         case "collect":
             return [v for v in values if v is not None]
     raise AssertionError(function)
+
+
+def _on_the_line(some: Sequence[Any], share: float) -> float:
+    """By DuckDB's and Spark's definition of PERCENTILE_CONT, with fractions."""
+    position = share * (len(some) - 1)
+    lower, upper = float(some[math.floor(position)]), float(some[math.ceil(position)])
+    if lower == upper or position == int(position) or not (math.isfinite(lower) and math.isfinite(upper)):
+        return lower if lower == upper or position == int(position) else lower * 0.5 + upper * 0.5
+    part = Fraction(position) - math.floor(position)
+    return float((1 - part) * Fraction(lower) + part * Fraction(upper))
 
 
 def rank(value: Any) -> tuple[bool, Any]:

@@ -24,6 +24,9 @@ AGGREGATES = {
     "first": fm.first("v"),
     "last": fm.last("v"),
     "median": fm.median("v"),
+    "percentile": fm.percentile("v", 0.7),
+    "percentile_disc": fm.percentile_disc("v", 0.7),
+    "mode": fm.mode("v"),
     "count_distinct": fm.count_distinct("v"),
 }
 ROWS = st.lists(

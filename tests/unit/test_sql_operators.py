@@ -35,7 +35,7 @@ from floodmark import (
 from floodmark import max as max_of
 from floodmark import sum as total
 from floodmark.compiler.explain import explain
-from floodmark.core.errors import FloodmarkError
+from floodmark.core.errors import DefinitionError, FloodmarkError
 from floodmark.spec.graph.operator import Operator
 from floodmark.testing import Case
 
@@ -509,6 +509,36 @@ SPELLINGS = {
 def test_another_spelling_is_the_version_of_spark_s(spelled: str) -> None:
     sql = "SELECT CASE WHEN delay > 1 THEN {0} END AS v FROM flights WHERE ({0}) IS NOT NULL"
     assert stated(sql.format(spelled)) == stated(sql.format(SPELLINGS[spelled]))
+
+
+@pytest.mark.feature("Q3")
+def test_percentiles_have_the_spellings_of_spark_and_of_the_standard() -> None:
+    sql = """SELECT origin, PERCENTILE(delay, 0.75) AS a, PERCENTILE_CONT(0.75) WITHIN GROUP (ORDER BY delay) AS b,
+             APPROX_PERCENTILE(delay, 0.5) AS c, PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY delay) FILTER (WHERE delay > 4) AS d,
+             MODE(tail) AS e, MODE() WITHIN GROUP (ORDER BY tail) AS f, ANY_VALUE(dest) AS g FROM flights GROUP BY origin EMIT CHANGES"""
+    row = {"scheduled": datetime(2026, 1, 1, tzinfo=UTC), "origin": "EWR", "dest": "SFO"}
+    pairs = [("b", 4), ("a", 8), (None, None), ("b", 7), ("a", 5)]
+    rows = [row | {"flight": n, "tail": tail, "delay": delay} for n, (tail, delay) in enumerate(pairs)]
+    (newark,) = Case(stated(sql)).feed("flights", rows).end().results()
+    assert [newark[name] for name in "abcdefg"] == [7.25, 7.25, 5, 7, "a", "a", "SFO"]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "got"),
+    [
+        ("PERCENTILE(delay, array(0.5, 0.9))", "a share that is no number: write one aggregate for each"),
+        (
+            "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY delay DESC)",
+            "WITHIN GROUP without ORDER BY one column, ascending",
+        ),
+        ("PERCENTILE(delay, 1.5)", "1.5"),
+        ("PERCENTILE(dest, 0.5)", "'dest' of type string"),
+    ],
+)
+def test_a_percentile_that_cannot_be_told_is_refused(aggregate: str, got: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        stated(f"SELECT origin, {aggregate} AS p FROM flights GROUP BY origin EMIT CHANGES")
+    assert got in str(refused.value)
 
 
 def test_aggregates_that_are_made_of_others() -> None:

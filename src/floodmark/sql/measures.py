@@ -34,8 +34,16 @@ _ONE: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
     exp.ArrayAgg: aggregates.collect,
     exp.ArrayUniqueAgg: aggregates.distinct,
     exp.Median: aggregates.median,
+    exp.Mode: aggregates.mode,
+    exp.AnyValue: aggregates.min,
     exp.LogicalAnd: aggregates.min,
     exp.LogicalOr: aggregates.max,
+}
+_SHARES: Mapping[type[exp.Expr], Callable[[str, float], Builtin]] = {
+    exp.Quantile: aggregates.percentile,
+    exp.PercentileCont: aggregates.percentile,
+    exp.ApproxQuantile: aggregates.percentile_disc,  # exact, which is within any accuracy
+    exp.PercentileDisc: aggregates.percentile_disc,
 }
 _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
     exp.ArgMin: aggregates.min_by,
@@ -45,7 +53,7 @@ _OWN: ContextVar[Mapping[str, Any]] = ContextVar("OWN", default=MappingProxyType
 """Name, lower case -> class of an aggregate of the user that the statement may call."""
 _SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
-_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
+_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, MODE, PERCENTILE, PERCENTILE_CONT, PERCENTILE_DISC, APPROX_PERCENTILE, ANY_VALUE, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
 
 
 @contextmanager
@@ -62,7 +70,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
-    if isinstance(node, (exp.AggFunc, exp.Filter)) or function_name(node) in {"TOP_N", "MEAN"}:
+    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in {"TOP_N", "MEAN"}:
         return True
     return function_name(node).lower() in _OWN.get()
 
@@ -97,7 +105,11 @@ class _Measure:
             condition = self._argument(node.this)
             both = f"({self.condition}) AND ({condition})" if self.condition else condition
             return aggregates.count(f"CASE WHEN {both} THEN 1 END")
+        if isinstance(node, exp.WithinGroup):
+            return self._within_group(node)
         inner = node.this
+        if type(node) in _SHARES:
+            return self._share(node, node.args["quantile"], inner)
         if isinstance(inner, exp.Distinct):
             if not isinstance(node, _SAME_WHEN_DISTINCT):
                 raise _unknown(self.text, node, "DISTINCT in another aggregate than COUNT")
@@ -109,6 +121,23 @@ class _Measure:
         if type(node) in _ONE and isinstance(inner, exp.Expr):
             return _ONE[type(node)](self._filtered(self._argument(inner)))
         return self._named(node)
+
+    def _within_group(self, node: exp.WithinGroup) -> Builtin:
+        """``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)`` and ``MODE() WITHIN GROUP (ORDER BY x)``."""
+        inner, order = node.this, node.expression.expressions
+        first = order[0] if order and isinstance(order[0], exp.Ordered) else None
+        if len(order) != 1 or first is None or (first.args.get("desc") and not isinstance(inner, exp.Mode)):
+            raise _unknown(self.text, node, "WITHIN GROUP without ORDER BY one column, ascending")
+        if isinstance(inner, exp.Mode):
+            return aggregates.mode(self._filtered(self._argument(first.this)))
+        if type(inner) in _SHARES:
+            return self._share(inner, inner.this, first.this)
+        raise _unknown(self.text, node, f"{inner.key.upper()} WITHIN GROUP")
+
+    def _share(self, node: exp.Expr, share: object, value: exp.Expr) -> Builtin:
+        if not isinstance(share, exp.Literal) or share.is_string:
+            raise _unknown(self.text, node, "a share that is no number: write one aggregate for each")
+        return _SHARES[type(node)](self._filtered(self._argument(value)), float(share.this))
 
     def _count(self, node: exp.Count) -> Builtin:
         inner = node.this

@@ -57,9 +57,8 @@ def asked() -> Iterator[tuple[str, str, str, str]]:
     """(function, type, SQL over ``v`` for Spark, and for Sail) of every aggregate that has a form in SQL."""
     for kind in KINDS:
         for function in LAWS:
-            aggregate = Builtin(
-                function, "v", by="v" if function.endswith("_by") else None, n=1 if function == "top_n" else None
-            )
+            by, n = "v" if function.endswith("_by") else None, 1 if function == "top_n" else None
+            aggregate = Builtin(function, "v", by, n, 0.5 if function.startswith("percentile") else None)
             if not accepts(function, kind):
                 continue
             sql, other = sql_of(aggregate, "v", kind, FAILS), written(aggregate, "v", kind, FAILS)

@@ -237,6 +237,12 @@ def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
             return largest
         case "median":
             return _median(values)
+        case "percentile":
+            return _between(values, float(aggregate.fraction or 0))
+        case "percentile_disc":
+            return _reached(values, float(aggregate.fraction or 0))
+        case "mode":
+            return max(values, key=lambda pair: pair[1])[0] if values else None
         case _:
             message = f"'{aggregate.function}' needs no bag"
             raise TypeError(message)
@@ -252,6 +258,35 @@ def _median(values: list[tuple[Any, int]]) -> float | None:
         pair += [float(value)] * sum(seen <= rank < seen + times for rank in middle)
         seen += times
     return pair[0] if pair[0] == pair[1] else pair[0] / 2 + pair[1] / 2
+
+
+def _between(values: list[tuple[Any, int]], fraction: float) -> float | None:
+    """The value at a share of the way through sorted values, on the line between its neighbours; as Spark's ``Percentile``."""
+    total = sum(n for _, n in values)
+    if not total:
+        return None
+    position = fraction * (total - 1)
+    below, above = math.floor(position), math.ceil(position)
+    lower, upper = (float(_at(values, rank)) for rank in (below, above))
+    if below == above or lower == upper:
+        return lower
+    return (above - position) * lower + (position - below) * upper
+
+
+def _reached(values: list[tuple[Any, int]], fraction: float) -> Any:
+    """The first of sorted values that a share of them does not exceed; as Spark's ``PercentileDisc``."""
+    total = sum(n for _, n in values)
+    return _at(values, max(math.ceil(fraction * total) - 1, 0)) if total else None
+
+
+def _at(values: list[tuple[Any, int]], rank: int) -> Any:
+    """The value at a rank, from 0."""
+    for value, times in values:
+        rank -= times
+        if rank < 0:
+            return value
+    message = f"{rank + 1} ranks behind the last value"
+    raise IndexError(message)
 
 
 # ---- aggregates of the user's

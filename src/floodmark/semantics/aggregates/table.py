@@ -60,6 +60,9 @@ TABLE = {
     "approx_count_distinct": Forms(rows.hashed, empty=0),  # in columns: a bag of hashes
     "distinct": Forms(rows.bagged, bag=bags.listed, empty=[]),
     "median": Forms(rows.bagged, bag=bags.listed),
+    "percentile": Forms(rows.bagged, bag=bags.listed),
+    "percentile_disc": Forms(rows.bagged, bag=bags.listed),
+    "mode": Forms(rows.bagged, bag=bags.listed),
     "top_n": Forms(rows.bagged, bag=bags.listed, empty=[]),
     "min_by": Forms(rows.least_by),
     "max_by": Forms(rows.greatest_by),

@@ -23,6 +23,7 @@ class Builtin(Declared):
     expression: str | None = None
     by: str | None = field(default=None, metadata=OMITTED)
     n: int | None = field(default=None, metadata=OMITTED)
+    fraction: float | None = field(default=None, metadata=OMITTED)
 
 
 def count(expression: str | None = None) -> Builtin:
@@ -115,6 +116,28 @@ def median(expression: str) -> Builtin:
     return Builtin("median", expression)
 
 
+def percentile(expression: str, fraction: float) -> Builtin:
+    """The value below which a share of the non-null values lies, between two values on the line through them, ``double``.
+
+    Null when there are none. ``fraction`` is from 0 to 1: ``percentile("latency", 0.99)``; 0.5 is the median. State grows with the values.
+    Source: SQL ``PERCENTILE_CONT``, computed as by Spark's ``percentile``.
+    """
+    return Builtin("percentile", expression, fraction=fraction)
+
+
+def percentile_disc(expression: str, fraction: float) -> Builtin:
+    """The smallest non-null value that at least a share of the values does not exceed; null when there are none. Type of the expression.
+
+    ``fraction`` is from 0 to 1. State grows with the values. Source: SQL ``PERCENTILE_DISC``.
+    """
+    return Builtin("percentile_disc", expression, fraction=fraction)
+
+
+def mode(expression: str) -> Builtin:
+    """The most frequent non-null value, the smallest of several; null when there are none. Type of the expression. State grows with the values."""
+    return Builtin("mode", expression)
+
+
 def top_n(expression: str, n: int) -> Builtin:
     """The ``n`` largest non-null values, largest first, an array; fewer where there are fewer. State grows with the values."""
     return Builtin("top_n", expression, n=n)
@@ -155,6 +178,9 @@ LAWS = {
     "collect": Law("every", "array", in_order=True),
     "distinct": Law("ordered", "array", keeps_values=True),
     "median": Law("number", "double", keeps_values=True),
+    "percentile": Law("number", "double", keeps_values=True),
+    "percentile_disc": Law("ordered", "value", keeps_values=True),
+    "mode": Law("ordered", "value", keeps_values=True),
     "top_n": Law("ordered", "array", keeps_values=True),
 }
 """Aggregate -> its laws. The forms of each (by row, in columns, in SQL) are in ``semantics.aggregates.table``."""
@@ -278,6 +304,11 @@ def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) ->
             raise DefinitionError(
                 where, "a 'by' with an order", f"'{aggregate.by}' of type {by}", fix, code="DEFINITION-041"
             )
+    if function.startswith("percentile"):
+        share = aggregate.fraction
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            fix = f'{function}("{aggregate.expression}", 0.99).'
+            raise DefinitionError(where, "a share from 0 to 1", repr(share), fix, code="DEFINITION-041")
     if function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
         fix = f'top_n("{aggregate.expression}", 10).'
         raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")
