@@ -4,7 +4,7 @@
     python tests/run.py --fast
     python tests/run.py --soak PART/PARTS [--minutes N]
 
-A group is a folder under tests/, or two; a long one is run in parts, by files. Three run at a time; what a group prints comes whole when it ends,
+A group is a folder under tests/, or two; a long one is run in parts, by files. Four run at a time; what a group prints comes whole when it ends,
 and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
 browser nor a server: unit tests, in parts beside each other, and those of the pages. With --minutes the part ends at its first
@@ -240,7 +240,10 @@ def main() -> int:
     existing = [name for name in GROUPS if any((ROOT / folder).glob("**/test_*.py") for folder in _files(name, ""))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
+        "--workers",
+        type=int,
+        default=4,
+        help="groups at a time (default 4: two of them mostly wait, for Dagster or for what they kill)",
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
     parser.add_argument("--fast", action="store_true", help="without Java and without a browser, within three minutes")

@@ -128,7 +128,7 @@ SOAK = [
     [
         ("windowed", 3, 5),
         pytest.param("matched", 3, 5, marks=pytest.mark.feature("J6", "C3")),
-        pytest.param("patterned", 3, 5, marks=pytest.mark.feature("C3")),
+        pytest.param("patterned", 3, 5, marks=[pytest.mark.soak, pytest.mark.feature("C3")]),
         *SOAK,
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from console_pages import blocks
 from pyspark.sql import SparkSession
@@ -16,13 +18,22 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "differences"
 
 
+class Forked:
+    """What runs the programs of the example."""
+
+    @staticmethod
+    def run(command: list[str], *, cwd: Path, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        return forked.run(command, cwd=cwd, env=env)
+
+
 @pytest.fixture
-def compare() -> Iterator[Any]:
-    """Its module, with its folder where Python looks for modules as long as the test runs."""
+def compare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Its module, with its folder where Python looks for modules as long as the test runs; the verbs that it runs are forked."""
     sys.path.insert(0, str(EXAMPLE))
     try:
         import compare
 
+        monkeypatch.setattr(compare, "subprocess", Forked)
         yield compare
     finally:
         sys.path.remove(str(EXAMPLE))

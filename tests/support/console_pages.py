@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import forked_verbs
+
 HOME = "/home/you"
 """What the page shows for the folder it is run in."""
 FENCE = re.compile(r"^```(?P<kind>\w*) ?(?P<argument>[^\n]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -87,7 +89,7 @@ class Reader:
     def __post_init__(self) -> None:
         """Begin in the folder."""
         self._at, self._shell = self.folder, shutil.which("bash") or "bash"
-        folders = [str(Path(sys.executable).parent), self.environment.get("PATH", "")]
+        folders = [forked_verbs.folder(), str(Path(sys.executable).parent), self.environment.get("PATH", "")]
         self.environment |= {"PATH": os.pathsep.join(filter(None, folders)), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
 
     def enter(self, folder: str) -> None:

@@ -162,6 +162,11 @@ def become(asked: dict[str, Any], base: Sequence[str]) -> list[str]:
     for number, name in enumerate(asked["printed"], 1):
         with Path(name).open("wb") as file:
             os.dup2(file.fileno(), number)
+    return settle(asked, base)
+
+
+def settle(asked: Mapping[str, Any], base: Sequence[str]) -> list[str]:
+    """Take environment, folder and import path of a command, whose files are open; the command's arguments."""
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
