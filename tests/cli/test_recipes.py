@@ -53,10 +53,3 @@ def test_code_that_a_page_quotes_is_in_an_example() -> None:
     quoted = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "coming_from.md").read_text("utf-8"), re.M | re.S)
     assert quoted
     assert all(line.strip() in examples for block in quoted for line in block.splitlines())
-
-
-def test_the_proof_that_somebody_is_gone_finds_who_is_there(kitchen: dict[str, Path], tmp_path: Path) -> None:
-    proof = [
-        step for step in PAGES["cookbook"]["Forget a person"] if step.argument == "gone.py" or "gone.py" in step.body
-    ]
-    assert "1 of 3 files of rows" in cook(proof, kitchen["cookbook"], tmp_path / "kitchen")[-1]

@@ -67,6 +67,7 @@ GROUPS = {
         "top": "reading.top",
         "supervise": "supervise",
         "maintain": "maintain",
+        "forget": "maintain",
         "deploy": "deploy",
     },
 }

@@ -246,6 +246,37 @@ class Verify:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erase:
+    """Rows of a key are removed from logs and quarantines; all other rows stay as and where they are."""
+
+    tables: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"remove rows of the key from {', '.join(self.tables)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """Savepoints of a stream are removed, with all its earlier states."""
+
+    operator: str
+    savepoints: int
+
+    def __str__(self) -> str:
+        return f"remove {self.savepoints} savepoints of {self.operator}, and make a new one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """Files that tables no longer have are removed, whatever their age, and their statistics in the tables' logs."""
+
+    tables: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"remove old files and statistics of {', '.join(self.tables)}"
+
+
 Step = (
     Stop
     | Save
@@ -267,6 +298,9 @@ Step = (
     | Fence
     | Deploy
     | Verify
+    | Erase
+    | Discard
+    | Purge
 )
 
 Switching = RestoreState | Empty | RestoreValues | RestoreTable | Seek | MakeCurrent

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -168,7 +169,10 @@ def reopen(end: End, landing: Landing) -> None:
 
     def changed(table: DeltaTable) -> tuple[list[RemoveAction], list[AddAction]]:
         ends = next(file for file in compaction.files_of(table) if file.last == end.sequence)
-        return compaction.without(end.path, table, ends, end.sequence)
+        empty = ends.first == ends.last == end.sequence
+        return compaction.without(
+            end.path, table, ends, lambda rows: pc.equal(rows["_sequence"], end.sequence), empty=empty
+        )
 
     Writer(end.path).take_out(
         changed, replace(landing, reopens=True), (log.application(landing.source), landing.ordinal)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
@@ -319,6 +320,17 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """Rows of a key were removed from a log or a quarantine. All streams that had read them are computed anew.
+
+    Args:
+        rows: number of rows that were removed.
+    """
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Processing time of a micro-batch, in the table ``ticks``.
 
@@ -355,8 +367,31 @@ class SetAside:
     ordinal: int
 
 
-Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared | SetAside
+Record = (
+    Landing
+    | MicroBatch
+    | BoundedRun
+    | Restored
+    | Fenced
+    | Cleaned
+    | Compacted
+    | Forgotten
+    | Ticked
+    | Compared
+    | SetAside
+)
 """Any commit record."""
+_PLAIN = MappingProxyType(
+    {
+        "fence": Fenced,
+        "cleaned": Cleaned,
+        "compacted": Compacted,
+        "forgotten": Forgotten,
+        "compared": Compared,
+        "set_aside": SetAside,
+    }
+)
+"""Name in ``userMetadata`` -> class of the records that are written field by field."""
 
 
 def progress_of(record: Record | None) -> int | None:
@@ -365,26 +400,23 @@ def progress_of(record: Record | None) -> int | None:
 
 
 def encode(record: Record) -> str:
-    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``compared``, ``set_aside`` or ``floodmark``."""
+    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``forgotten``, ``compared``, ``set_aside`` or ``floodmark``."""
+    name = next((name for name, kind in _PLAIN.items() if isinstance(record, kind)), None)
+    if name is not None:
+        return _text({name: _plain(record)})
     match record:
         case Landing():
             value: dict[str, Any] = {"landing": record.as_json()}
-        case Fenced():
-            value = {"fence": _plain(record)}
-        case Cleaned():
-            value = {"cleaned": _plain(record)}
-        case Compacted():
-            value = {"compacted": _plain(record)}
-        case Compared():
-            value = {"compared": _plain(record)}
-        case SetAside():
-            value = {"set_aside": _plain(record)}
         case BoundedRun():
             value = {"floodmark": {"mode": record.mode, **record.as_json()}}
         case MicroBatch():
             value = {"floodmark": {"mode": record.mode, **_plain(record)}}
         case _:
             value = {"floodmark": _plain(record)}
+    return _text(value)
+
+
+def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -406,18 +438,11 @@ def decode(text: str | None, where: str) -> Record | None:
         match value:
             case {"landing": dict(landing)}:
                 return Landing.from_json(landing)
-            case {"fence": dict(fence)}:
-                return Fenced(**_known(Fenced, fence))
-            case {"cleaned": dict(cleaned)}:
-                return Cleaned(**_known(Cleaned, cleaned))
-            case {"compacted": dict(compacted)}:
-                return Compacted(**_known(Compacted, compacted))
-            case {"compared": dict(compared)}:
-                return Compared(**_known(Compared, compared))
-            case {"set_aside": dict(noted)}:
-                return SetAside(**_known(SetAside, noted))
             case {"floodmark": dict(record)}:
                 return _decoded(record)
+        for name, kind in _PLAIN.items():
+            if isinstance(fields_ := value.get(name), dict):
+                return cast("Record", kind(**_known(kind, fields_)))
     except (KeyError, TypeError, ValueError) as error:
         got = f"one that lacks {error}" if isinstance(error, KeyError) else f"another one: {error}"
         fix = "A newer floodmark has written it: pip install --upgrade floodmark"

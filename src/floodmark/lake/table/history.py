@@ -19,6 +19,7 @@ from floodmark.lake.table.commits import (
     Cleaned,
     Compacted,
     Fenced,
+    Forgotten,
     Landing,
     MicroBatch,
     Record,
@@ -61,7 +62,7 @@ class Commit:
     def changes_rows(self) -> bool:
         """True if the commit adds, removes or replaces rows."""
         upkeep = self.record is None and self.operation in UPKEEP
-        return not upkeep and not isinstance(self.record, Fenced | Cleaned | Compacted)
+        return not upkeep and not isinstance(self.record, Fenced | Cleaned | Compacted | Forgotten)
 
 
 def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
@@ -225,7 +226,7 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
             continue
         if isinstance(commit.record, Restored):
             undone = commit.record.restored
-        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned | Compacted):
+        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned | Compacted | Forgotten):
             yield commit
 
 

@@ -173,18 +173,30 @@ def carry_out(writer: Writer, plan: Plan) -> int:
     return fewer
 
 
-def without(path: str, table: DeltaTable, file: File, sequence: int) -> tuple[list[RemoveAction], list[AddAction]]:
-    """The actions that remove one row from a file of a log: the file is replaced by a file with its other rows, if there are any.
+def without(
+    path: str,
+    table: DeltaTable,
+    file: File,
+    unwanted: Callable[[pa.RecordBatch], pa.Array],
+    *,
+    empty: bool = False,
+) -> tuple[list[RemoveAction], list[AddAction]]:
+    """The actions that remove rows from a file of a log: the file is replaced by a file with its other rows, if there are any.
 
     Args:
         path: path of the log.
         table: the opened log.
-        file: the file that contains the row.
-        sequence: ``_sequence`` of the row.
+        file: the file that contains the rows.
+        unwanted: rows -> for each row, True to remove it.
+        empty: True if no other rows are in the file.
     """
-    if file.first == file.last == sequence:
+    if empty:
         return _removals([file]), []
-    return _removals([file]), [_written(path, table, [file], lambda rows: _without_row(rows, sequence))]
+
+    def wanted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.filter(pc.invert(pc.fill_null(unwanted(batch), False))) for batch in batches)
+
+    return _removals([file]), [_written(path, table, [file], wanted)]
 
 
 def files_of(table: DeltaTable) -> list[File]:
@@ -310,11 +322,6 @@ def _rows(path: str, files: Sequence[File], schema: pa.Schema) -> Iterator[pa.Re
         with source.open_input_file(at) as content:
             for batch in pq.ParquetFile(content).iter_batches(_ROWS):
                 yield _with_columns(batch, schema)
-
-
-def _without_row(batches: Iterable[pa.RecordBatch], sequence: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.filter(pc.fill_null(pc.not_equal(batch["_sequence"], sequence), True))
 
 
 def _without_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

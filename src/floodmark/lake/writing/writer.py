@@ -249,8 +249,13 @@ class Writer:
 
         retried(attempt, self.path)
 
-    def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> bool:
-        """Replace files by files with the same rows, with ``dataChange=false``.
+    def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction], record: Record | None = None) -> bool:
+        """Replace files by files with the same rows, or without rows that are forgotten, with ``dataChange=false``.
+
+        Args:
+            old: the files to remove.
+            new: the files to add.
+            record: record of the commit; by default that of a compaction.
 
         Returns:
             True if the files were replaced; False if an old file is no longer in the table, and nothing was done.
@@ -264,7 +269,7 @@ class Writer:
             there = {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
             if not {file.path for file in old} <= there:
                 return False
-            self._commit(table, [*old, *new], Compacted(files=len(old)))
+            self._commit(table, [*old, *new], Compacted(files=len(old)) if record is None else record)
             return True
 
         return retried(attempt, self.path)
