@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import shlex
@@ -21,6 +23,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from click.testing import Result
+from packaging.requirements import Requirement
 from postgres import data_folder, database, serving
 
 from floodmark.cli.deployment import compose, installation, kubernetes, systemd
@@ -161,6 +164,47 @@ def test_the_compose_file_is_valid_by_its_specification(deployed: Deployed) -> N
         check()
     with pytest.raises(ValueError, match="helthcheck"):
         compose_spec.PyCompose.from_yaml(text.replace("healthcheck", "helthcheck", 1))
+
+
+def dockerfile(text: str) -> Iterator[tuple[str, str]]:
+    """(instruction, arguments) of a Dockerfile, lines that are continued joined."""
+    for line in filter(None, re.sub(r"\\\n\s*", " ", text).splitlines()):
+        instruction, _, arguments = line.partition(" ")
+        assert instruction in {"FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "ENTRYPOINT"}, line
+        yield instruction, arguments
+
+
+@pytest.mark.parametrize("name", ["embedded", "spark"])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes"])
+def test_the_dockerfile_has_instructions_sources_and_requirements_that_exist(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, shop: Path, verb: Callable[..., Result], kind: str, name: str
+) -> None:
+    monkeypatch.setenv("FLOODMARK_ENGINE", name)
+    folder = shop / "deployment" / f"{kind}_{name}"
+    assert verb("deploy", kind, str(folder)).exit_code == 0
+    steps = list(dockerfile((folder / "Dockerfile").read_text("utf-8")))
+    assert steps[0] == ("FROM", f"python:{sys.version_info.major}.{sys.version_info.minor}-slim")
+    users = [arguments for instruction, arguments in steps if instruction == "USER"]
+    assert users == ["10001"]
+    for instruction, arguments in steps:
+        if instruction == "RUN":
+            assert subprocess.run(["sh", "-n", "-c", arguments], check=False).returncode == 0, arguments
+            if arguments.startswith("pip install"):
+                words = [word for word in shlex.split(arguments)[2:] if not word.startswith("--")]
+                assert {Requirement(word).name for word in words} >= {"floodmark"}
+            if arguments.startswith("python -m "):
+                assert importlib.util.find_spec(arguments.split()[2]) is not None
+        if instruction == "COPY":
+            flags = [word for word in arguments.split() if word.startswith("--")]
+            source, target = arguments.split()[len(flags) :]
+            context = folder if "--from=deployment" in flags else shop
+            assert (context / source).exists()
+            assert target.startswith("/")
+        if instruction == "ENTRYPOINT":
+            assert json.loads(arguments) == ["/usr/local/bin/entrypoint"]
+            assert subprocess.run(["sh", "-n", str(folder / "entrypoint.sh")], check=False).returncode == 0
+    ignored = (folder / "Dockerfile.dockerignore").read_text("utf-8").split()
+    assert {".git", ".venv", ".env"} <= set(ignored)
 
 
 def test_the_units_are_those_that_systemd_takes(deployed: Deployed) -> None:

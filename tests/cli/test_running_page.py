@@ -80,3 +80,19 @@ def test_the_verbs_connect_to_this_machine_alone(tmp_path: Path) -> None:
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     addresses = [json.loads(line) for line in record.read_text().splitlines()]
     assert {one for one in addresses if not one.startswith("/")} <= {"127.0.0.1", "::1", "localhost"}
+
+
+NO_FEATURES = {
+    *("architecture", "benchmarks", "coming_from", "cookbook", "features", "quickstart", "rooms"),
+    *("running", "scale", "tour", "why"),
+}
+"""Pages that are about no feature of their own."""
+
+
+def test_each_page_of_a_feature_has_a_level() -> None:
+    table = TEXT.split("## How settled a feature is")[1].split("\n## ")[0]
+    levels = re.findall(r"^\| (stable|settling|new) \|", table, re.MULTILINE)
+    rows = re.findall(r"^\| (.*\]\(.*) \| (\w+) \|$", table, re.MULTILINE)
+    assert {level for _, level in rows} == set(levels) == {"stable", "settling", "new"}
+    listed = [page for features, _ in rows for page in re.findall(r"\]\((\w+)\.md\)", features)]
+    assert sorted(listed) == sorted({path.stem for path in (ROOT / "docs").glob("*.md")} - NO_FEATURES)

@@ -1,0 +1,150 @@
+"""Blocks and commands of all pages: each block has a language, each command its verb and options, each piece of Python names and parameters that exist.
+
+Pages whose commands are run have tests of their own, which compare what is printed; this is what holds for all others, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from console_pages import FENCE
+
+import floodmark
+from floodmark.cli.main import VERBS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/*.md", "docs/tutorials/*.md", "examples/**/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "CHANGELOG.md"  # tells of what is gone, too
+)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_has_a_language(page: str) -> None:
+    bare = [found["body"].splitlines()[:1] for found in FENCE.finditer(text_of(page)) if not found["kind"]]
+    assert bare == []
+
+
+# ---- commands
+
+
+def commands(page: str) -> Iterator[str]:
+    """Every command of floodmark on a page, in blocks and in sentences."""
+    text = text_of(page)
+    for found in FENCE.finditer(text):
+        for line in found["body"].splitlines():
+            if re.match(r"\s*(\$ )?floodmark ", line):
+                yield line.strip().removeprefix("$ ")
+    yield from re.findall(r"`(floodmark [^`\n]+)`", FENCE.sub("", text))
+
+
+def wrong(command: str) -> str:
+    """What is wrong with a command: a verb or an option that does not exist; empty if nothing is."""
+    first = re.split(r"\s(?:#|\||&&|2>|>|;)|;|\.\.\.", command)[0]
+    if first.count('"') % 2 or first.count("'") % 2:  # cut inside a quotation, such as a statement of SQL
+        first = re.split(r"[\"']", first)[0]
+    words = shlex.split(first)[1:]
+    while words and words[0].startswith("--"):
+        words.pop(0)
+    if not words or not re.fullmatch(r"[a-z-]+", words[0]):
+        return ""
+    if words[0] not in VERBS:
+        return f"no verb {words[0]}"
+    verb = verb_of(words.pop(0))
+    if isinstance(verb, click.Group) and words and words[0] in verb.commands:
+        verb = verb.commands[words.pop(0)]
+    options = {name for parameter in verb.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    options |= {"-h", "--help"}
+    unknown = [
+        word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0].rstrip(".,:)") not in options
+    ]
+    return f"{verb.name} has no {', '.join(unknown)}" if unknown else ""
+
+
+def verb_of(name: str) -> click.Command:
+    module = import_module(f"floodmark.cli.verbs.{VERBS[name]}")
+    return next(one for one in vars(module).values() if isinstance(one, click.Command) and one.name == name)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_has_a_verb_and_options_that_exist(page: str) -> None:
+    assert {command: reason for command in commands(page) if (reason := wrong(command))} == {}
+
+
+def test_a_wrong_command_is_seen() -> None:
+    assert wrong("floodmark lnad orders") == "no verb lnad"
+    assert wrong("floodmark land orders --endd # all") == "land has no --endd"
+    assert wrong("floodmark savepoint create totals --keep 24 --nte x") == "create has no --nte"
+    assert wrong("floodmark land orders --end | grep x --y") == ""
+
+
+# ---- Python
+
+
+def python(page: str) -> Iterator[ast.Module]:
+    """Every piece of Python on a page."""
+    for found in FENCE.finditer(text_of(page)):
+        if found["kind"] == "python" and not found["body"].startswith(" "):  # else a quotation out of an example
+            yield ast.parse(found["body"])
+
+
+def public(node: ast.expr) -> str | None:
+    """The name of floodmark's public interface that an expression is, with or without ``fm.``; None if it is none."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"fm", "floodmark"}:
+        return node.attr
+    return node.id if isinstance(node, ast.Name) and node.id in floodmark.__all__ else None
+
+
+def mistakes(tree: ast.Module) -> Iterator[str]:
+    """Names that floodmark does not have, and parameters that what is called does not take."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "floodmark":
+            module = import_module(node.module or "")
+            yield from (f"from {node.module} import {one.name}" for one in node.names if not has(module, one.name))
+        if isinstance(node, ast.Attribute) and public(node) and not has(floodmark, node.attr):
+            yield f"fm.{node.attr}"
+        if isinstance(node, ast.Call) and (name := public(node.func)) and name not in own and has(floodmark, name):
+            parameters = inspect.signature(getattr(floodmark, name)).parameters
+            if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+                keywords = [one.arg for one in node.keywords if one.arg is not None]
+                yield from (f"{name}({keyword}=...)" for keyword in keywords if keyword not in parameters)
+
+
+def has(module: object, name: str) -> bool:
+    """Whether a module has an attribute or a submodule."""
+    if hasattr(module, name):
+        return True
+    try:
+        import_module(f"{module.__name__}.{name}")  # type: ignore[attr-defined]  # a module
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_piece_of_python_names_what_exists(page: str) -> None:
+    assert [mistake for tree in python(page) for mistake in mistakes(tree)] == []
+
+
+def test_a_name_that_does_not_exist_is_seen() -> None:
+    code = "import floodmark as fm\nfrom floodmark.testing import Ruun\nfm.Sourcee()\nfm.Tumbling('1 hour', ofset=1)"
+    assert set(mistakes(ast.parse(code))) == {
+        "from floodmark.testing import Ruun",
+        "fm.Sourcee",
+        "Tumbling(ofset=...)",
+    }
