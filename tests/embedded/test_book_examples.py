@@ -80,7 +80,7 @@ def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses
         assert shown(tables["sessions"], *columns) == sessions
 
 
-@pytest.mark.feature("Y6", "M3")
+@pytest.mark.feature("Y6", "M3", "Y12")
 def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(tmp_path: Path) -> None:
     draw, purchases, at = random.Random(42), list[Row](), START
     for n in range(220):

@@ -30,7 +30,7 @@ def compare() -> Iterator[Any]:
             sys.modules.pop(name, None)
 
 
-@pytest.mark.feature("R1", "R2", "R3")
+@pytest.mark.feature("R1", "R2", "R3", "Y12")
 def test_hourly_batches_and_a_pair_are_wrong_where_they_say_and_one_operator_is_right(
     compare: Any, tmp_path: Path
 ) -> None:

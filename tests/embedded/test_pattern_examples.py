@@ -12,7 +12,7 @@ import pytest
 from example_workspaces import START, Row, both, by_key, disordered, example, shown
 
 
-@pytest.mark.feature("C5", "X5")
+@pytest.mark.feature("C5", "X5", "Y12")
 def test_two_distant_swipes_are_refused(tmp_path: Path) -> None:
     cities = [(52.52, 13.40), (52.39, 13.06), (40.71, -74.01), (-33.87, 151.21)]
     draw = random.Random(5)

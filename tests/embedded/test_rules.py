@@ -47,7 +47,7 @@ def alerts(own: list[tuple[Row, Row]]) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.feature("C4", "X5")
+@pytest.mark.feature("C4", "X5", "Y12")
 def test_a_rule_counts_from_its_event_time_on_and_until_it_is_ended(tmp_path: Path) -> None:
     draw, readings, rules = random.Random(48), list[Row](), list[Row]()
     for n in range(500):
