@@ -165,7 +165,7 @@ QUERIES: dict[str, tuple[list[str], str]] = {
     ),
     "q11": (
         [
-            "SELECT bidder, COUNT(*) AS bids, window_start, window_end FROM SESSION(bid, date_time, '2 seconds') GROUP BY bidder, window_start, window_end"
+            "SELECT bidder, COUNT(*) AS bids, window_start, window_end FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(date_time), INTERVAL '2' SECONDS)) GROUP BY bidder, window_start, window_end"
         ],
         """WITH begun AS (SELECT *, COALESCE(date_time - LAG(date_time) OVER b > INTERVAL '2 seconds', TRUE) AS begins FROM bid WINDOW b AS (PARTITION BY bidder ORDER BY date_time)),
            numbered AS (SELECT *, SUM(begins::INT) OVER (PARTITION BY bidder ORDER BY date_time RANGE UNBOUNDED PRECEDING) AS n FROM begun)

@@ -273,9 +273,6 @@ class Program:
         """The statement with what stands for the definitions of its tables."""
         rest = self.select
         views = [view for table in self.tables if (view := table.view)]
-        for view in self.case.get("views", ()):
-            name, text = re.match(r"(?is)CREATE VIEW (\w+) AS (.*)$", view).groups()  # type: ignore[union-attr]
-            views.append(f"{name} AS ({text})")
         if views and rest[:4].upper() == "WITH":
             rest = f"WITH {', '.join(views)}, {rest[4:]}"
         elif views:

@@ -279,7 +279,7 @@ REFUSED = {
     f"SELECT BIT_XOR(delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389",
     "SELECT * FROM flights TABLESAMPLE (10 PERCENT)": "TABLESAMPLE",
     "SELECT 1 AS one": "a SELECT without FROM",
-    "SELECT * FROM VALUES (1)": "VALUES in FROM",
+    "SELECT * FROM VALUES (1)": "VALUES without a table",
     "SELECT ? AS x FROM flights": "a parameter",
     "SELECT origin FROM flights WHERE COUNT(*) > 1": "an aggregate in WHERE",
     "SELECT origin AS _x FROM flights": "DEFINITION-050",

@@ -12,18 +12,16 @@ from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.aggregates import Builtin, count
-from floodmark.spec.windowing.windows import Window, bounded_in_time
+from floodmark.spec.windowing.windows import Session, Window, bounded_in_time
 from floodmark.sql.dialect import CHANGES, SPAN
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Relation, Windowed
-from floodmark.sql.sets import Keys, KeySets, combined, is_set, sets_of
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation, Windowed
+from floodmark.sql.rows.sessions import in_sessions
+from floodmark.sql.rows.sets import Keys, KeySets, combined, is_set, sets_of
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import again, bound_of, bounds_again, is_window, of_group
-
-Item = tuple[str, exp.Expr]
-"""Name of a column of a result, and its expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +169,19 @@ class Grouping:
         if windowed is not None and emit == CHANGES:
             fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
             raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
+        start = ""
+        if self._is_of_all_keys(windowed):
+            read = [*self.select.expressions, *self.keys, *_parts_of(self.select, "having")]
+            relation, windowed, start = in_sessions(text, relation, read, options)
+            bounds, spans = bounds | {BOUNDS[0]: itself(start)}, None
         key_sets = self._key_sets(relation) if self.sets else None
         stream, keys, known = self._keyed(relation) if key_sets is None else self._in_sets(relation, key_sets)
+        keys += [start] if start else []
         measures = self._measures(relation, {*keys, *BOUNDS[:2]})
         named: dict[str, Any] = {name: aggregate for aggregate, name in measures.items()}
         if windowed is None:
             stream = stream.key_by(*keys).rolling(**named) if keys else stream.rolling(**named)
             return Grouped(text, relation, stream, known, measures, {}, sets=key_sets)
-        if windowed.partition and set(windowed.partition) != set(keys):
-            fix = f"Write PARTITION BY {', '.join(keys)}, or leave it out: the columns of GROUP BY divide the sessions."
-            got = f"PARTITION BY {', '.join(windowed.partition)}, GROUP BY {', '.join(keys)}"
-            raise DefinitionError(
-                text.at(self.select), "sessions of the keys of GROUP BY", got, fix, code="DEFINITION-391"
-            )
         settings: dict[str, Any] = (
             {"time": "processing"} if windowed.clocked else {"allowed_lateness": options.lateness}
         )
@@ -203,6 +201,14 @@ class Grouping:
             spans,
             sets=key_sets,
         )
+
+    def _is_of_all_keys(self, windowed: Windowed | None) -> bool:
+        """Whether other columns than those of GROUP BY divide the sessions of a table function."""
+        if windowed is None or not isinstance(windowed.window, Session) or windowed.partition is None:
+            return False
+        located = [self.relation.find(self.text, key) if isinstance(key, exp.Column) else None for key in self.keys]
+        keys = {"" if name is None else name[0].column for name in located}
+        return bool(self.sets) or set(windowed.partition) != keys
 
     def _key_sets(self, relation: Relation) -> KeySets:
         """The sets of keys, each key with a column of its own, as aggregates read the columns that the keys are of."""
@@ -276,6 +282,11 @@ class Grouping:
                     name = f"{name}_2"
                 measures[aggregate] = name
         return measures or {count(): "rows" if "rows" not in taken else "rows_2"}
+
+
+def _parts_of(select: exp.Select, clause: str) -> list[exp.Expr]:
+    part = select.args.get(clause)
+    return [] if part is None else [part]
 
 
 def _reads_bounds(node: exp.Expr) -> bool:

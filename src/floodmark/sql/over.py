@@ -16,11 +16,10 @@ from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
 from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, rank, row_number
 from floodmark.sql.functions import argument_of
-from floodmark.sql.grouping import Item
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
+from floodmark.sql.relation import EVENT_TIME, Item, Name, Relation, Sorted
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock, length
 

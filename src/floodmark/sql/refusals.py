@@ -10,15 +10,19 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
 from floodmark.sql.text import Text
 
+SORTED = (
+    "A stream has no last row after which it is sorted: ORDER BY its event time, or the clock, without DESC, is the order in which rows come; ORDER BY x LIMIT 10 "
+    'EMIT CHANGES keeps the first rows so far. Or sort where the result is read: floodmark sql "SELECT ... ORDER BY ...".'
+)
+"""What can be said in place of ORDER BY."""
+LIMITED = (
+    "A stream has no first rows that stay the first: say that later rows displace them, at the end: EMIT CHANGES. Or limit where the result is read: "
+    'floodmark sql "SELECT ... LIMIT 10".'
+)
+"""What can be said in place of LIMIT."""
 _CLAUSES: Mapping[str, tuple[str, str]] = {
-    "order": (
-        "ORDER BY",
-        'A stream has no last row after which it is sorted. Sort where the result is read: floodmark sql "SELECT ... ORDER BY ...".',
-    ),
-    "limit": (
-        "LIMIT",
-        'A stream has no first rows that stay the first. Limit where the result is read: floodmark sql "SELECT ... LIMIT 10".',
-    ),
+    "order": ("ORDER BY", f"Write it at the end of the statement. {SORTED}"),
+    "limit": ("LIMIT", f"Write it at the end of the statement. {LIMITED}"),
     "offset": (
         "OFFSET",
         "A stream has no first rows that stay the first. Limit where the result is read, by floodmark sql.",

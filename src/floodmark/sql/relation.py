@@ -18,6 +18,8 @@ from floodmark.sql.text import Replacement, Text
 BOUNDS = ("window_start", "window_end", "window_time")
 """Columns that a window adds; the third is the event time of a window's result, a millisecond before its end."""
 WINDOW_TIME = "timestampadd(MILLISECOND, -1, window_end)"
+Item = tuple[str, exp.Expr]
+"""Name of a column of a result, and its expression."""
 EVENT_TIME, PROCESSING_TIME = "_event_time", "_processing_time"
 """Names by which every table has its event time and the clock, for windows."""
 DEFAULT = "default"
@@ -55,7 +57,8 @@ class Windowed:
 
     window: Window
     clocked: bool = False
-    partition: tuple[str, ...] = ()
+    partition: tuple[str, ...] | None = None
+    """What divides the sessions of a table function; None for those of a function in GROUP BY, which its keys divide."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Bound -> the column that holds it, of rows that are results of windows."""
 

@@ -29,7 +29,7 @@ _OF_TWO_TYPES = [
     if one != two
     for form in (
         "coalesce({T}, {U})", "if({boolean}, {T}, {U})", "{T} IN ({U}, {T})", "greatest({T}, {U})", "least({T}, {U})",
-        "CASE WHEN {boolean} THEN {T} ELSE {U} END", "array({T}, {U})", "{T} BETWEEN {U} AND {U}",
+        "CASE WHEN {boolean} THEN {T} ELSE {U} END", "array({T}, {U})", "named_struct('a', {T}, 'b', {U})", "array({U}, {T}, {T})", "{T} BETWEEN {U} AND {U}",
     )
 ]  # fmt: skip
 _DIGITS = ("{bigint}", "{int}", "{decimal(12,3)}", "100.0", "0.01", "7", "CAST({decimal(12,3)} AS decimal(10,1))", "CAST({decimal(12,3)} AS decimal(18,2))",
@@ -55,7 +55,8 @@ _OF_ARRAYS = [
         "aggregate({A}, {E}, (acc, x) -> coalesce(x, acc))", "reduce({A}, {E}, (acc, x) -> coalesce(x, acc))", "size({A})", "cardinality({A})",
         "array_join(CAST({A} AS array<string>), ',')", "array_join(CAST({A} AS array<string>), ',', '?')",
         "array_join(CAST({A} AS array<string>), {string}, {string})", "flatten(array({A}, {A}))", "array({A}, {A})",
-        "map_keys(map_from_arrays({A}, {A}))", "sequence(1, size({A}))",
+        "map_keys(map_from_arrays({A}, {A}))", "sequence(1, size({A}))", "array({E}, {E}, {E}, {E})", "array({E})", "CASE WHEN {boolean} THEN {A} ELSE {A} END",
+        "CASE WHEN {boolean} THEN {A} WHEN {boolean} THEN {A} END", "named_struct('a', {A}, 'b', {E})",
     )
 ]  # fmt: skip
 _TEXTS = """substring({string}, {int}, {int})|substring({string}, {int})|substr({string}, {int}, {int})|substring({binary}, {int}, {int})

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,11 @@ def _sorted(text: str) -> tuple[str, str]:
 
     read, _ = parsed(text, "statement")
     at = tail_of(read)
-    return text[:at], text[at:].strip().rstrip(";")
+    tail = text[at:].strip().rstrip(";")
+    whole = re.sub(r"(?i)\s*\bEMIT\s+CHANGES\s*$", "", tail)
+    if whole != tail:  # the operator keeps the first rows so far, and the table of them is sorted again
+        return text, whole
+    return text[:at], tail
 
 
 def _results(path: str, operator: Operator) -> pa.Table:

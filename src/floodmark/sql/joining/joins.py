@@ -62,6 +62,18 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
         yield node
 
 
+def kind_of(text: Text, node: exp.Expr, at: exp.Expr) -> str:
+    """(join, its table) -> ``inner``, ``left``, ``right``, ``full``, ``semi`` or ``anti``."""
+    side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
+    method = node.args.get("method") or ""
+    if method or (kind == "CROSS" and node.args.get("on")):
+        raise unsayable(text, at, f"{method or kind} JOIN", "Write JOIN ... ON ... with its columns.")
+    word = kind if kind in {"SEMI", "ANTI"} else side or ("" if kind in {"CROSS", "OUTER"} else kind)
+    if word not in _KINDS:
+        raise unsayable(text, at, f"{word} JOIN", "Write JOIN, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN.")
+    return _KINDS[word]
+
+
 class Joiner:
     """One join of a statement.
 
@@ -87,7 +99,7 @@ class Joiner:
         self.both = replace(left, names=(*left.names, *right.names), separate=True)
         self.left, self.right = left, right = self._by_window([*conjuncts(node.args.get("on")), *where])
         self.both = replace(left, names=(*left.names, *right.names), windowed=None, ranked=None, separate=True)
-        self.kind = self._kind()
+        self.kind = kind_of(text, node, node.this)
         self.version = node.this.args.get("version")
         self.using = [identifier.name for identifier in node.args.get("using") or ()]
         conditions = list(conjuncts(node.args.get("on")))
@@ -110,20 +122,6 @@ class Joiner:
             if sides.keys() == {"left", "right"} and len(bounds) == 1 and "" not in bounds:
                 return rows_of(left, window), rows_of(right, window)
         return left, right
-
-    def _kind(self) -> str:
-        side, kind = self.node.side.upper(), self.node.kind.upper()
-        method = self.node.args.get("method") or ""
-        if method or (kind == "CROSS" and self.node.args.get("on")):
-            raise unsayable(
-                self.text, self.node.this, f"{method or kind} JOIN", "Write JOIN ... ON ... with its columns."
-            )
-        word = kind if kind in {"SEMI", "ANTI"} else side or ("" if kind in {"CROSS", "OUTER"} else kind)
-        if word not in _KINDS:
-            raise unsayable(
-                self.text, self.node.this, f"{word} JOIN", "Write JOIN, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN."
-            )
-        return _KINDS[word]
 
     def _sorted(self, conditions: Iterable[exp.Expr]) -> _Conditions:
         known = _Conditions()

@@ -18,6 +18,9 @@ from floodmark.sql.refusals import check_expression, unsayable
 from floodmark.sql.relation import Name, Relation
 from floodmark.sql.text import new_name
 
+_AS_TEXT = frozenset({"tinyint", "smallint", "int", "bigint", "string", "boolean", "date", "timestamp"})
+"""Types whose equal values have one text, by which rows are divided where nulls are equal."""
+
 
 @dataclass(slots=True)
 class _Divided:
@@ -33,41 +36,60 @@ class RegularJoiner(Joiner):
 
     Args:
         positional: as of ``Joiner``.
-        compared: a value that IN compares with the only column of the right: without NOT an equality, with NOT one that a null on either side meets.
+        compared: a value that IN compares with a column of the right: without NOT an equality, with NOT one that a null on either side meets.
+        column: that column, an expression over the right; by default its only column.
     """
 
-    def __init__(self, *positional: Any, compared: exp.Expr | None = None) -> None:
+    def __init__(self, *positional: Any, compared: exp.Expr | None = None, column: exp.Expr | None = None) -> None:
         self.computed: list[tuple[exp.Expr, exp.Expr]] = []
-        self.unequal: exp.Expr | None = None
+        self.null_safe: list[tuple[exp.Expr, exp.Expr]] = []
+        """Sides that are equal where both are null too."""
+        self.unequal: tuple[exp.Expr, exp.Expr] | None = None
         super().__init__(*positional)
         if compared is not None:
-            self._compare(compared)
+            self._compare(compared, column if column is not None else self._only_column())
 
-    def _compare(self, value: exp.Expr) -> None:
+    def _only_column(self) -> exp.Expr:
         columns = self.right.names
         if len(columns) != 1:
             fix = "Select the column that is compared, alone."
             raise unsayable(self.text, self.node.this, f"{len(columns)} columns in IN (SELECT ...)", fix)
+        return exp.column(columns[0].name, table=columns[0].table)
+
+    def _compare(self, value: exp.Expr, column: exp.Expr) -> None:
         check_expression(self.text, value)
-        located = self.left.find(self.text, value) if isinstance(value, exp.Column) else None
-        known = [None if located is None else located[0], columns[0]]
-        if self.kind == "anti" and any(
-            name is None or side.stream.schema[name.column].nullable
-            for name, side in zip(known, (self.left, self.right), strict=True)
-        ):
-            self.unequal = value
+        check_expression(self.text, column)
+        sides = (value, self.left), (column, self.right)
+        if self.kind == "anti" and any(self._may_be_null(node, side) for node, side in sides):
+            self.unequal = self._of_left(value), column
         else:
-            self.computed.append((value, exp.column(columns[0].name, table=columns[0].table)))
+            self.computed.append((value, column))
+
+    def _of_left(self, value: exp.Expr) -> exp.Expr:
+        """The value with the tables of its columns, as a column of the right may have the name of one of them."""
+        value = value.copy()
+        for column in value.find_all(exp.Column):
+            located = None if column.table else self.left.find(self.text, column)
+            if located is not None and located[0].table:
+                column.set("table", exp.to_identifier(located[0].table, quoted=True))
+        return value
+
+    def _may_be_null(self, node: exp.Expr, side: Relation) -> bool:
+        located = side.find(self.text, node) if isinstance(node, exp.Column) else None
+        return located is None or not located[0].column or side.stream.schema[located[0].column].nullable
 
     def _is_time(self, node: exp.Expr, known: Any) -> bool:  # noqa: ARG002 - times are further conditions
         return False
 
     def _is_key(self, node: exp.Expr, known: Any) -> bool:
-        if not isinstance(node, exp.EQ):
+        if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
             return False
         parts = {self._only(part): part for part in (node.left, node.right)}
         if set(parts) != {"left", "right"} or any(map(is_aggregate, node.walk())):
             return False
+        if isinstance(node, exp.NullSafeEQ):
+            self.null_safe.append((parts["left"], parts["right"]))
+            return False  # the key divides the rows, and the condition decides
         left, right = (self._column(parts[side]) for side in ("left", "right"))
         if left is not None and right is not None and left.column and right.column:
             kinds = self.left.stream.schema[left.column].type, self.right.stream.schema[right.column].type
@@ -95,9 +117,9 @@ class RegularJoiner(Joiner):
         relations = [self._filtered(self.left, parts.before["left"], options)]
         relations.append(self._filtered(self.right, parts.before["right"], options))
         keys = [[name.column for name, _ in self.conditions.keys], [name.column for _, name in self.conditions.keys]]
-        for pair in self.computed:
+        for pair in (*self.computed, *self.null_safe):
             relations = self._with_key(relations, pair, keys)
-        used = [*parts.within, *parts.behind, *([self.unequal] if self.unequal is not None else [])]
+        used = [*parts.within, *parts.behind, *(self.unequal or ())]
         lacking = self.kind in {"right", "full"}, self.kind in {"left", "full"}
         left, right = (
             self._side_of(
@@ -122,16 +144,14 @@ class RegularJoiner(Joiner):
         """The condition of NOT IN, that a pair is equal or nobody knows, as text over the pairs."""
         if self.unequal is None:
             return []
-        own, other = self.right.names[0], pairs.scalar(self.text, self.unequal)
-        column = next(name.text for name in pairs.names if (name.table, name.name) == (own.table, own.name))
-        return [f"({other} = {column} OR {other} IS NULL OR {column} IS NULL)"]
+        value, column = (self._rendered(pairs, node) for node in self.unequal)
+        return [f"({value} = {column} OR {value} IS NULL OR {column} IS NULL)"]
 
     def _wanted(self, side: Relation, behind: list[exp.Expr]) -> set[str]:
         """As of ``Joiner``; behind a semi- or anti-join the left's columns alone have names."""
         if self.kind not in {"semi", "anti"}:
             return super()._wanted(side, behind)
-        compared = {name.column for name in side.names} if self.unequal is not None else set()
-        wanted = compared | self._read_of(self.both, side, behind)
+        wanted = self._read_of(self.both, side, behind)
         if side.tables != self.right.tables:
             stars = [star for part in self.read for star in part.find_all(exp.Star)]
             if any(not isinstance(star.parent, exp.Count) for star in stars):
@@ -194,10 +214,14 @@ class RegularJoiner(Joiner):
             for text, r, n in zip(texts, relations, pair, strict=True)
         ]
         kind = common(*kinds) or ""
+        if pair in self.null_safe and kind not in _AS_TEXT:
+            return relations
         name = new_name("join_key", [*(column for r in relations for column in r.stream.schema.names)])
         made = []
         for relation, own_kind, rendered, own_keys in zip(relations, kinds, texts, keys, strict=True):
             value = rendered if own_kind == kind or not kind else f"CAST({rendered} AS {kind})"
+            if pair in self.null_safe:
+                value = f"coalesce(CAST({value} AS string), '')"
             column: dict[str, Any] = {name: value}
             made.append(replace(relation, stream=relation.stream.with_columns(**column)))
             own_keys.append(name)

@@ -27,10 +27,12 @@ class SubqueryJoin:
     Args:
         node: the join, of kind SEMI or ANTI.
         compared: for IN, the value that is compared with the subquery's only column; None for EXISTS.
+        column: that column as an expression over the join's table, of an IN whose subquery reads columns of the statement around it; else None.
     """
 
     node: exp.Join
     compared: exp.Expr | None
+    column: exp.Expr | None = None
 
 
 def subquery_joins(text: Text, conditions: Sequence[exp.Expr]) -> tuple[list[SubqueryJoin], list[exp.Expr]]:
@@ -55,15 +57,43 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
         kind = ("ANTI" if kind == "SEMI" else "SEMI") if isinstance(node, exp.Not) else kind
         node = node.this
     if isinstance(node, exp.In) and node.args.get("query") is not None:
-        query = node.args["query"]
-        query = query.this if isinstance(query, exp.Subquery) else query
-        table = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
-        table.meta.update(query.meta)
-        return SubqueryJoin(exp.Join(this=table, kind=kind, side="LEFT"), node.this)
+        query = query_of(node)
+        if is_correlated(query):
+            return SubqueryJoin(_of_rows(text, query, kind), node.this, _only_column(text, query))
+        return SubqueryJoin(exp.Join(this=table_of(query, alias), kind=kind, side="LEFT"), node.this)
     if isinstance(node, exp.Exists):
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         return SubqueryJoin(_of_rows(text, query, kind), None)
     return None
+
+
+def query_of(node: exp.In) -> exp.Expr:
+    """The SELECT of ``x IN (SELECT ...)``."""
+    query: exp.Expr = node.args["query"]
+    return query.this if isinstance(query, exp.Subquery) else query
+
+
+def table_of(query: exp.Expr, alias: str) -> exp.Subquery:
+    """A SELECT as a table of FROM."""
+    table = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+    table.meta.update(query.meta)
+    return table
+
+
+def is_correlated(query: exp.Expr) -> bool:
+    """Whether the WHERE of a SELECT names a column of a table that its FROM lacks."""
+    where = query.args.get("where")
+    own = {table.alias_or_name.lower() for table in query.find_all(exp.Table, exp.Subquery)}
+    return where is not None and any(c.table and c.table.lower() not in own for c in where.find_all(exp.Column))
+
+
+def _only_column(text: Text, query: exp.Expr) -> exp.Expr:
+    columns = query.expressions
+    if len(columns) != 1 or columns[0].is_star:
+        fix = "Select the column that is compared, alone."
+        raise unsayable(text, query, f"{len(columns)} columns in IN (SELECT ...)", fix)
+    column: exp.Expr = columns[0]
+    return column.this if isinstance(column, exp.Alias) else column
 
 
 def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
@@ -73,7 +103,7 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     )
     if not plain or query.args.get("from_") is None:
         fix = "Read one table in it, SELECT 1 FROM t WHERE t.k = outer.k; or write a join: LEFT SEMI JOIN, LEFT ANTI JOIN."
-        raise unsayable(text, query, "another subquery in EXISTS", fix)
+        raise unsayable(text, query, "another subquery that reads columns of the statement around it", fix)
     check_clauses(text, query)
     where = query.args.get("where")
     table = query.args["from_"].this

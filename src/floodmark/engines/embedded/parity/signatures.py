@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from floodmark.core.types import known
@@ -80,6 +80,12 @@ def contained(kind: str) -> str:
             return kind
 
 
+def _copied(kind: str) -> str:
+    """The type that was compared in place of an array, map or struct that is copied whole; any other type unchanged."""
+    made = known(kind)
+    return "array<bigint>" if made is not None and made.inner else kind
+
+
 def variadic(name: str) -> bool:
     """Whether a function takes any number of arguments."""
     return name == "in" or any(counts.stop > _ENDLESS for counts in COUNTS.get(name, ()))
@@ -95,7 +101,7 @@ def signatures(node: Typed) -> tuple[tuple[str, str], ...]:
             return _both(f"{word}({general(node.children[0].type)} as {general(kind)})")
         case Case():
             values = [c.type for i, c in enumerate(node.children) if i % 2 or i == len(node.children) - 1]
-            return _both(f"case({_set(values)})")
+            return _both(f"case({_set(map(_copied, values) if len(set(values)) == 1 else values)})")
         case Field():
             return _both("field(struct)" if node.children[0].type.startswith("struct") else "field(other)")
         case Lambda() | Column():
@@ -121,6 +127,9 @@ def tokens(pattern: str) -> list[str]:
 def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...]:
     if name == "interval":
         return _both(f"interval({children[-1].type})")
+    made = _of_constructor(name, [child.type for child in children])
+    if made:
+        return made
     if variadic(name):
         return _both(f"{name}({_set([child.type for child in children])}, ...)")
     if name in CONTAINERS:
@@ -146,6 +155,16 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
     if index is not None and index < len(children) and _is_text(children[index]):
         forms[index] = plain[index] = "pattern"
     return ((f"{name}({', '.join(forms)})", f"{name}({', '.join(plain)})"),)
+
+
+def _of_constructor(name: str, kinds: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The signatures of a struct, whose fields are copied each by itself, and of an array of values of one or two types; none of other calls."""
+    if name == "named_struct":
+        return tuple(dict.fromkeys(_both(f"{name}({_set([_copied(kind), 'string'])}, ...)")[0] for kind in kinds[1::2]))
+    different = list(dict.fromkeys(map(general, kinds)))
+    if name == "array" and (len(different) == 1 or (len(different) == 2 and len(kinds) != 2)):  # noqa: PLR2004 - each pair of types was compared
+        return _both(f"{name}({different[0]}, {different[-1]})")
+    return ()
 
 
 def _digits(kind: str, *, rounds: bool) -> str:
@@ -181,7 +200,7 @@ def _form(name: str, index: int, child: Typed) -> str:
     return kind
 
 
-def _set(kinds: Sequence[str]) -> str:
+def _set(kinds: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(sorted(general(kind) for kind in kinds)))
 
 

@@ -1,0 +1,247 @@
+"""The columns of a SELECT over its rows: over rows as they are, over groups of them, over the rows before each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph import steps
+from floodmark.spec.graph.stream import Stream
+from floodmark.sql.dialect import CHANGES
+from floodmark.sql.grouping import Grouped, Grouping, names_of
+from floodmark.sql.measures import is_aggregate
+from floodmark.sql.options import Options
+from floodmark.sql.over import Changing, over_relation
+from floodmark.sql.ranking import ranked_of, selected
+from floodmark.sql.refusals import check_clauses, check_expression, unsayable
+from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
+from floodmark.sql.text import Text, derived_name
+from floodmark.sql.windows import bound_of, is_clock
+
+Emits = tuple[str, str]
+"""What EMIT of a SELECT says, and that of the whole statement."""
+
+
+class Columns:
+    """The columns of the SELECTs of a statement.
+
+    Args:
+        text: of the statement.
+        tree: of the text.
+        options: of the steps with state.
+    """
+
+    def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
+        self.text, self.tree, self.options = text, tree, options
+
+    def items(self, node: exp.Select, relation: Relation) -> Iterator[Item]:
+        """Name and expression of each column of SELECT; ``*`` as a column each."""
+        taken: set[str] = set()
+        for expression in node.expressions:
+            value = expression.this if isinstance(expression, exp.Alias) else expression
+            if isinstance(value, exp.Star) or (isinstance(value, exp.Column) and isinstance(value.this, exp.Star)):
+                check_clauses(self.text, value) if isinstance(value, exp.Star) and value.args else None
+                table = value.table if isinstance(value, exp.Column) else ""
+                names = [name for name in relation.names if not table or name.table == table]
+                if not names:
+                    fix = f"{closest(table, relation.tables)}Tables here: {', '.join(relation.tables)}."
+                    raise DefinitionError(
+                        self.text.at(value), "a table in FROM", repr(table), fix, code="DEFINITION-383"
+                    )
+                yield from _starred(names)
+                continue
+            if isinstance(expression, exp.Alias):
+                name_text = expression.alias
+            elif isinstance(value, (exp.Column, exp.Dot)):
+                name_text, table = bound_of(value) or value.name, value.parts[0].name
+                name_text = f"{table}_{name_text}" if name_text in taken and table in relation.tables else name_text
+            else:
+                name_text = bound_of(value) or derived_name(self.text.of(value))
+            taken.add(name_text)
+            yield name_text, value
+
+    def projected(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
+        """The columns of SELECT over rows."""
+        columns: list[tuple[str, str]] = []
+        names: list[Name] = []
+        ranked = relation.ranked
+        for name, value in items:
+            if isinstance(value, exp.Window):
+                ranked = ranked_of(self.text, name, value, relation, node)
+                continue
+            check_expression(self.text, value)
+            located = relation.find(self.text, value) if isinstance(value, exp.Column) else None
+            if is_clock(value, located):
+                names.append(Name(table="", name=name, text="", time=relation.landed, clock=True))
+                continue
+            if located is not None and not located[0].text:
+                if name != located[0].name:
+                    fix = f"Select {located[0].name} by its name, and rename it behind the aggregate or the join."
+                    raise unsayable(self.text, value, f"'{name}' for {located[0].name} of a window", fix)
+                names.append(replace(located[0], table=""))
+                continue
+            rendered = relation.scalar(self.text, value) if not value.meta.get("whole") else str(value.meta["whole"])
+            columns.append((name, rendered))
+            time = located is not None and located[0].time
+            before, bound = (None, "") if located is None else (located[0].before, located[0].bound)
+            made = Name(table="", name=name, column=name, text=itself(name), time=time, before=before, bound=bound)
+            names.append(made)
+        self._check_names([name for name, _ in columns])
+        stream = relation.stream
+        if ranked is not None:
+            ranked, columns = selected(ranked, columns, stream.schema)
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        return Relation(
+            stream=stream,
+            names=tuple(names),
+            windowed=relation.windowed,
+            ranked=ranked,
+            landed=relation.landed,
+            spans=relation.spans,
+        )
+
+    def _check_names(self, names: list[str]) -> None:
+        if "on_error" in names:
+            fix = "Give it another name: ... AS failure."
+            raise DefinitionError(
+                self.text.at(self.tree), "another name than a setting's", "'on_error'", fix, code="DEFINITION-393"
+            )
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            fix = f"Give one of them another name: ... AS other_{twice}."
+            raise DefinitionError(
+                self.text.at(self.tree), "different names for columns", f"'{twice}' twice", fix, code="DEFINITION-393"
+            )
+
+    def over(self, node: exp.Select, relation: Relation, items: list[Item], changing: Changing) -> Relation:
+        """The columns of SELECT over rows, some of them over the rows before each."""
+        computed = over_relation(self.text, node, relation, items, self.options, changing)
+        relation = computed.relation
+        for _, value in items:
+            check_expression(self.text, value, over=True)
+        columns = [(name, str(value.meta.get("whole") or computed.scalar(self.text, value))) for name, value in items]
+        self._check_names([name for name, _ in columns])
+        known = {name.text: name for name in relation.names}
+        stream = relation.stream
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        return Relation(
+            stream=stream,
+            names=tuple(
+                replace(known[text], table="", name=name, column=name, text=itself(name))
+                if text in known
+                else Name(table="", name=name, column=name, text=itself(name))
+                for name, text in columns
+            ),
+            spans=relation.spans,
+        )
+
+    def grouped(
+        self, node: exp.Select, relation: Relation, items: list[Item], emits: Emits, *, distinct: bool
+    ) -> Relation:
+        """The columns of SELECT over groups; ``distinct``: the columns beside the window's bounds are the keys."""
+        star = next((value for _, value in items if "star" in value.meta), None)
+        if star is not None:
+            raise unsayable(
+                self.text,
+                node,
+                "* beside GROUP BY or DISTINCT",
+                "Name the columns: keys, bounds of the window, aggregates.",
+            )
+        grouping = Grouping(self.text, node, relation, items)
+        if distinct:
+            grouping.keys = [value for _, value in items if not is_bound(value, relation)]
+        grouped = grouping.grouped(emits[0], self.options, emits[1])
+        stream = grouped.stream
+        columns = [(name, self._over_group(value, grouped)) for name, value in items]
+        having = node.args.get("having")
+        if having is not None:
+            check_expression(self.text, having.this)
+            computed = dict(columns)
+
+            def replacement(part: exp.Expr) -> str | None:
+                if (
+                    isinstance(part, exp.Column)
+                    and len(part.parts) == 1
+                    and part.name in computed
+                    and part.name not in stream.schema
+                ):
+                    return f"({computed[part.name]})"
+                if isinstance(part, exp.Column) and len(part.parts) == 1 and part.name in grouped.measures.values():
+                    return itself(part.name)
+                return grouped.read(part)
+
+            over = Relation(stream=stream, names=())
+            stream = stream.filter(over.scalar(self.text, having.this, replacement), on_error=self.options.on_error)
+        self._check_names([name for name, _ in columns])
+        if columns != [(name, itself(name)) for name in stream.schema.names]:
+            stream = stream.select(on_error=self.options.on_error, **dict(columns))
+        if node is self.tree:
+            self._check_identity(node, stream)
+        return Relation(stream=stream, names=names_of(columns, grouped.bounds), spans=grouped.spans)
+
+    def _check_identity(self, node: exp.Select, result: Stream[Any]) -> None:
+        """Refuse a result that is revised and holds a part of the columns that identify its rows.
+
+        Raises:
+            DefinitionError: DEFINITION-399.
+        """
+        step, handed = steps.handed_on(result.step)
+        if step is not None and step.revises and handed and (lacking := step.lacking(handed)):
+            missing = ", ".join(lacking)
+            fix = f"Select {missing} too, by that name: the table of last values has a row for each of them."
+            expected = "the columns that identify a result, which a later row may replace"
+            raise DefinitionError(self.text.at(node), expected, f"no {missing}", fix, code="DEFINITION-399")
+
+    def _over_group(self, value: exp.Expr, grouped: Grouped) -> str:
+        check_expression(self.text, value)
+        return Relation(stream=grouped.stream, names=()).scalar(self.text, value, grouped.read)
+
+    def distinct(self, node: exp.Select, relation: Relation, items: list[Item], emits: Emits) -> Relation:
+        """The different rows of a SELECT DISTINCT without a window."""
+        grouped = node.args.get("group") is not None or node.args.get("having") is not None
+        if grouped or any(is_aggregate(part) for _, value in items for part in value.walk()):
+            fix = "Leave DISTINCT out: each row of a GROUP BY is another one."
+            raise unsayable(self.text, node, "SELECT DISTINCT of aggregates", fix)
+        if CHANGES not in emits or relation.windowed is not None:
+            fix = (
+                "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or say that state grows with "
+                "the different rows, at the end: EMIT CHANGES."
+            )
+            raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
+        projected = self.projected(node, relation, items)
+        return replace(projected, stream=projected.stream.distinct())
+
+
+def _starred(names: list[Name]) -> Iterator[Item]:
+    """The columns of ``*``, each once; one whose name another table has comes by its name behind the join."""
+    taken: set[str] = set()
+    for name in names:
+        if name.clock or (name.name == BOUNDS[2] and name.text == WINDOW_TIME):
+            continue
+        label = name.name if name.name not in taken else name.column
+        if label not in taken:
+            taken.add(label)
+            yield label, column_node(name)
+
+
+def is_bound(value: exp.Expr, relation: Relation) -> bool:
+    """Whether an expression is a bound of the window of some rows."""
+    if bound_of(value):
+        return True
+    return isinstance(value, exp.Column) and value.name.lower() in BOUNDS and relation.windowed is not None
+
+
+def column_node(name: Name) -> exp.Column:
+    """A node that stands for a column of ``*``, which has no text of its own."""
+    node = exp.column(name.name, table=name.table or None, quoted=True)
+    node.meta["star"] = True
+    if name.text:
+        node.meta["whole"] = name.text
+    return node

@@ -1,0 +1,229 @@
+"""FROM and WHERE of a SELECT: tables, windows and joins of them as rows, and the conditions that are still to be filtered by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from sqlglot import exp
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.sql.dialect import CHANGES, WindowTable
+from floodmark.sql.joining.constants import Constants, values_of
+from floodmark.sql.joining.joins import Joiner, conjuncts
+from floodmark.sql.joining.marks import with_marks
+from floodmark.sql.joining.regular import RegularJoiner
+from floodmark.sql.joining.subqueries import subquery_joins
+from floodmark.sql.measures import is_aggregate
+from floodmark.sql.options import Options
+from floodmark.sql.reading.row_pattern import RowPattern
+from floodmark.sql.refusals import check_clauses, check_expression, unsayable
+from floodmark.sql.relation import BOUNDS, Name, Relation
+from floodmark.sql.rows.matches import matches
+from floodmark.sql.rows.unnest import generators, in_windows, unnested
+from floodmark.sql.text import Text
+from floodmark.sql.windows import of_table
+
+Tables = Mapping[str, Relation]
+"""Name of an input or of a WITH -> its rows."""
+Query = Callable[[exp.Expr, Tables], Relation]
+"""A SELECT or a UNION ALL -> its rows."""
+
+
+class FromClause:
+    """FROM and WHERE of the SELECTs of a statement.
+
+    Args:
+        text: of the statement.
+        options: of the steps with state.
+        query: of a subquery.
+    """
+
+    def __init__(self, text: Text, options: Options, query: Query) -> None:
+        self.text, self.options, self.query = text, options, query
+        self.bounds_of_rows = False
+        """Whether a window of FROM is two columns of each row, and no division of the rows."""
+
+    def rows(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, list[exp.Expr]]:
+        """(a SELECT, the tables, what EMIT of the whole says) -> the rows of FROM with its joins, and the conditions that WHERE still has to filter by."""
+        source = node.args["from_"].this
+        where = node.args["where"].this if node.args.get("where") is not None else None
+        conditions = list(conjuncts(where))
+        rows_of_rows, joins = generators(node)
+        if values_of(source) is not None and joins and not (joins[0].side or joins[0].kind in {"SEMI", "ANTI"}):
+            turned = joins[0].copy()  # VALUES JOIN t is t JOIN VALUES
+            turned.set("this", source)
+            source, joins = joins[0].this, [turned, *joins[1:]]
+        relation = self._table(source, tables)
+        read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
+        read += rows_of_rows
+        for number, join in enumerate(joins):
+            relation, conditions = self._joined(relation, join, tables, conditions, read, joins[number + 1 :], emit)
+        for generator in rows_of_rows:
+            relation = unnested(self.text, generator, relation, self.options)
+        if emit != CHANGES:
+            return (
+                relation,
+                conditions if joins or not conditions or relation.ranked is not None or where is None else [where],
+            )
+        compared = self._with_subqueries(node, relation, tables, conditions, read)
+        if joins or not conditions or compared[0] is not relation:
+            return compared
+        return relation, conditions if relation.ranked is not None or where is None else [where]
+
+    def _joined(
+        self,
+        relation: Relation,
+        join: exp.Join,
+        tables: Tables,
+        conditions: list[exp.Expr],
+        read: list[exp.Expr],
+        following: list[exp.Join],
+        emit: str,
+    ) -> tuple[Relation, list[exp.Expr]]:
+        """The rows of a join, and the conditions of WHERE that are still to be filtered by.
+
+        Args:
+            relation: the rows before it.
+            join: the join.
+            tables: of the statement.
+            conditions: of WHERE.
+            read: parts of the statement whose columns are read behind all joins.
+            following: the joins behind it.
+            emit: what EMIT of the whole says.
+        """
+        constants = values_of(join.this)
+        if constants is not None:
+            return Constants(self.text, constants).joined(join, relation, self.options), conditions
+        right = self._table(join.this, tables, joined=True)
+        for alias in set(right.tables) & set(relation.tables):
+            fix = f"Write {join.this.name} AS b."
+            raise DefinitionError(
+                self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"
+            )
+        own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
+        behind = [*read, *later, *(other.args["on"] for other in following if other.args.get("on") is not None)]
+        arguments = self.text, join, relation, right, own, behind
+        joiner = Joiner(*arguments)
+        if emit == CHANGES and not joiner.is_bounded:
+            joiner = RegularJoiner(*arguments)
+        relation, conditions = joiner.joined(self.options)
+        return relation, [*conditions, *later]
+
+    def _with_subqueries(
+        self, node: exp.Select, relation: Relation, tables: Tables, conditions: list[exp.Expr], read: list[exp.Expr]
+    ) -> tuple[Relation, list[exp.Expr]]:
+        """The rows joined with those of subqueries in WHERE, and the conditions that are still to be filtered by."""
+        if relation.ranked is None:
+            table = partial(self._table, tables=tables, joined=True)
+            relation, conditions = with_marks(self.text, relation, conditions, read, table, self.options)
+        inner, conditions = subquery_joins(self.text, conditions)
+        if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
+            relation, conditions = self.filtered(relation, node, conditions), []
+        for subquery in inner:
+            right = self._table(subquery.node.this, tables, joined=True)
+            if subquery.compared is not None and subquery.column is None:  # its column is in no other expression
+                right = replace(
+                    right, names=tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
+                )
+            settings = {"compared": subquery.compared, "column": subquery.column}
+            joiner = RegularJoiner(self.text, subquery.node, relation, right, [], [*read, *conditions], **settings)
+            relation, _ = joiner.joined(self.options)
+        return relation, conditions
+
+    def filtered(self, relation: Relation, node: exp.Select, conditions: list[exp.Expr]) -> Relation:
+        """The rows for which some conditions of the WHERE of a SELECT hold."""
+        where = node.args.get("where")
+        whole = where.this if where is not None else None
+        if conditions and whole is not None and list(map(id, conditions)) == list(map(id, conjuncts(whole))):
+            conditions = [whole]
+        stream = relation.stream
+        for condition in conditions:
+            self._check(condition, "WHERE", "Write HAVING, which is over the result of the aggregates.")
+            rendered = relation.scalar(self.text, condition)
+            stream = stream.filter(rendered, on_error=self.options.on_error)
+        return replace(relation, stream=stream)
+
+    def _check(self, node: exp.Expr, where: str, fix: str) -> None:
+        check_expression(self.text, node)
+        aggregate = next((part for part in node.walk() if is_aggregate(part)), None)
+        if aggregate is not None:
+            raise unsayable(self.text, aggregate, f"an aggregate in {where}", fix)
+
+    def _table(self, node: exp.Expr, tables: Tables, *, joined: bool = False) -> Relation:
+        """The rows of a table, a subquery or a window of FROM, under their alias."""
+        alias = _alias(node)
+        if isinstance(node, exp.Subquery):
+            check_clauses(self.text, node)
+            return self.query(node.this, tables).renamed(alias)
+        if isinstance(node, WindowTable):
+            inner = self._table(node.this, tables)
+            windowed = of_table(self.text, node, inner)
+            if inner.windowed is not None:
+                fix = "Aggregate over the inner one in a subquery, or keep one of them."
+                raise unsayable(self.text, node, "a window over rows of a window", fix)
+            own = [name for name in inner.names if name.name not in BOUNDS]
+            rows = in_windows(windowed, inner, self.options) if self.bounds_of_rows else None
+            if rows is not None:
+                both = [Name(table=alias, name=name, column=name, text=name) for name in BOUNDS]
+                return replace(rows, names=(*own, *both)).renamed(alias or _alias(node.this))
+            bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2], bound=name) for name in BOUNDS]
+            return replace(inner, names=(*own, *bounds), windowed=windowed, spans=None).renamed(
+                alias or _alias(node.this)
+            )
+        if isinstance(node, RowPattern):
+            inner = self._table(node.this, tables)
+            return matches(self.text, node, inner, alias or next(iter(inner.tables), ""), self.options)
+        if values_of(node) is not None:
+            fix = "Join it with a table: FROM t JOIN (VALUES (1, 'a'), (2, 'b')) AS v(number, name) ON t.number = v.number. Rows alone are the file of a source."
+            raise unsayable(self.text, node, "VALUES without a table, of which no row ever comes", fix)
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise unsayable(
+                self.text,
+                node,
+                f"{self.text.of(node) if node.meta.get('span') else node.key.upper()} in FROM",
+                "Read a table by its name; TUMBLE, HOP, SESSION and CALENDAR make windows of it.",
+            )
+        check_clauses(self.text, node)
+        if node.args.get("version") is not None and not joined:
+            raise unsayable(
+                self.text,
+                node,
+                "FOR SYSTEM_TIME AS OF without a join",
+                "Read the table as it is; an older state is read by floodmark fork.",
+            )
+        known = {name.lower(): relation for name, relation in tables.items()}
+        if node.args.get("db") is not None or node.name.lower() not in known:
+            name = ".".join(part.name for part in node.parts)
+            fix = f"{closest(name, tables)}Tables: {', '.join(tables)}."
+            raise DefinitionError(
+                self.text.at(node),
+                "a source, an operator's output or a name of WITH",
+                f"'{name}'",
+                fix,
+                code="DEFINITION-394",
+            )
+        return known[node.name.lower()].renamed(alias or node.name)
+
+
+def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Expr], list[exp.Expr]]:
+    """The conditions that name columns of these tables alone, and those that name others, or columns without their table."""
+    known = {table.lower() for table in tables}
+    own = [
+        condition
+        for condition in conditions
+        if all(column.parts[0].name.lower() in known for column in condition.find_all(exp.Column))
+    ]
+    return own, [condition for condition in conditions if condition not in own]
+
+
+def _alias(node: exp.Expr) -> str:
+    alias = node.args.get("alias")
+    return str(alias.name) if alias is not None and alias.this is not None else ""
+
+
+def _listed(value: object) -> list[exp.Expr]:
+    if isinstance(value, list):
+        return [part for part in value if isinstance(part, exp.Expr)]
+    return [value] if isinstance(value, exp.Expr) else []
