@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -187,6 +188,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LatePageError]))
+
+
+def pytest_configure() -> None:
+    """Ctrl-C ends the tests however a shell has started them: one that runs them in the background has them ignore SIGINT.
+
+    What a test starts would ignore it too, and SIGTERM behind a test that runs a job: Dagster has SIGTERM do what SIGINT does.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
