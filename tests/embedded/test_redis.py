@@ -26,7 +26,10 @@ from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import RETRACTION
 
 SOAKED = [(code, seed) for seed in range(2, 52) for code in (WINDOWED, PLAIN)]
-ALL = [(WINDOWED, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in SOAKED)]
+ALL = [
+    pytest.param(WINDOWED, 1, marks=pytest.mark.feature("D5")),
+    *(pytest.param(*case, marks=pytest.mark.soak) for case in SOAKED),
+]
 
 EACH = {"delivery.after_batch", "delivery.before_commit", "delivery.after_commit"}
 """Points of every run: with commands in a MULTI, behind the position, behind EXEC."""

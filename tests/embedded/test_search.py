@@ -34,7 +34,10 @@ from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import RETRACTION
 
 SOAKED = [(code, seed) for seed in range(2, 27) for code in (WINDOWED, PLAIN)]
-ALL = [(WINDOWED, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in SOAKED)]
+ALL = [
+    pytest.param(WINDOWED, 1, marks=pytest.mark.feature("D5")),
+    *(pytest.param(*case, marks=pytest.mark.soak) for case in SOAKED),
+]
 
 EACH = {"delivery.after_batch", "delivery.before_commit", "delivery.after_commit"}
 """Points of every run: behind documents, before the alias moves, behind it."""
@@ -65,7 +68,7 @@ def totals(server: Server, index: str = "totals") -> dict[Any, int]:
     return {one["key"]: one["total"] for one in search_server.documents(server.url, index)}
 
 
-@pytest.mark.feature("Z28", "D5")
+@pytest.mark.feature("Z28")
 @pytest.mark.parametrize(("code", "seed"), ALL)
 def test_an_index_has_the_last_values_after_each_step(
     sail: Sail, server: Server, code: Operator, seed: int, tmp_path: Path

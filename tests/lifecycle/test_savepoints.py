@@ -150,6 +150,34 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     assert Timeline.current(lake, "totals").number == 2
 
 
+def files_of(made: savepoints.Savepoint) -> dict[int, int]:
+    """Inode of each file of a savepoint that holds state -> bytes."""
+    files = [file.stat() for file in Path(made.path).rglob("*") if file.is_file()]
+    return {file.st_ino: file.st_size for file in files if file.st_nlink > 1}
+
+
+@pytest.mark.feature("F9")
+def test_a_savepoint_is_a_base_and_what_has_changed_since(engine: Computing, begun: Lake, truth: Lake) -> None:
+    lake = begun
+    base = savepoints.create("totals", lake)
+    put(lake, 63)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
+    later = savepoints.create("totals", lake)
+    first, second = files_of(base), files_of(later)
+    assert set(first) & set(second), "the base is there once"
+    assert set(second) - set(first), "what has changed since is of its own"
+    was = {table: values(lake, table) for table in (*TABLES, "totals__current")}
+    savepoints.delete(base)
+    assert not savepoints.verify(later), "it needs nothing of the savepoint before it"
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
+    roll_back(lake, later)
+    assert {table: values(lake, table) for table in was} == was
+    put(lake, 180, end=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
+    assert not differences(lake, truth, *TABLES), "base and changes are read in their order"
+
+
 def test_a_reader_goes_back_with_what_it_reads(engine: Computing, both: Lake, truth: Lake) -> None:
     lake = both
     made = create_coordinated_savepoints("totals", lake, why="both")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,12 +78,25 @@ def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothi
     land(lake, OLD, log, SHARED)
     written = DeltaTable(lake.output("summed")).version()
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for arm in arms:
-        there = fork(lake, began, arm.root)
+    lakes = {arm.name: fork(lake, began, arm.root) for arm in arms}
+    for name, there in lakes.items():
         sample.keep(there, "summed", GROUPS)
-        upgrade(versions[arm.name], there)
-        run_unbounded(spark, versions[arm.name], there, until_caught_up=True)
-        rows[arm.name] = by_key(there, versions[arm.name])
+        upgrade(versions[name], there)
+    taken: list[str] = []
+    met = threading.Barrier(len(arms), action=lambda: taken.append("both"))
+
+    def run(name: str) -> None:
+        """The stream of an arm; its first micro-batch waits for that of the other, so that both are running."""
+        first = iter([met])
+        session = spark.newSession()  # names of streams are of a session
+        run_unbounded(
+            session, versions[name], lakes[name], until_caught_up=True, on_batch=lambda _: [m.wait(120) for m in first]
+        )
+
+    with ThreadPoolExecutor(len(arms)) as pool:
+        list(pool.map(run, versions))
+    assert taken == ["both"], "they ran side by side"
+    rows |= {name: by_key(there, versions[name]) for name, there in lakes.items()}
     assert DeltaTable(lake.output("summed")).version() == written, "nothing the arms do reaches the stream"
     run_unbounded(spark, OLD, lake, until_caught_up=True)
     check(lake, OLD, log)
