@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from floodmark.core.errors import SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
-from floodmark.engines.spark.session import limits, store
+from floodmark.engines.spark.session import limits, local_files, store
 from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, check_release, home
@@ -133,6 +133,7 @@ def spark_session(
         context = SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf, launches, secrets))  # noqa: SLF001
         if is_standalone(cores):
             _await_executors(context, launches)
+        local_files.install(context)
     spark = SparkSession.builder.getOrCreate()
     if not is_cluster(cores):
         spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(import_folders(sys.path))
