@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from forget_process import OPERATORS, PERSONS, STREAMS, forgotten, sites, source
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
-from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.deliveries.run import deliver
 from floodmark.engines.forgetting import look
@@ -27,6 +28,7 @@ from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.forgetting.keys import ForgottenKey
 from floodmark.lake.forgetting.search import search
+from floodmark.lake.replicas.replication import Replication, replicate
 from floodmark.lake.restore import readers, savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
@@ -221,6 +223,28 @@ def test_what_cannot_be_forgotten_is_refused_before_anything_changes(engine: Com
     refused(lake, inbox, KEY, "LIFECYCLE-295 .*fork")
     with pytest.raises(LifecycleError, match=f"LIFECYCLE-294 .*--lake {lake.root}"):
         forgotten(other, inbox, [KEY])
+
+
+def test_a_lake_in_a_bucket_is_refused() -> None:
+    with pytest.raises(CapabilityError, match="CAPABILITY-110"):
+        look([], (), Lake("s3://bucket/lake"), [ForgottenKey.parse(KEY)])
+
+
+def test_logs_that_streams_read_commit_by_commit_and_replicas_are_refused(engine: Computing, tmp_path: Path) -> None:
+    lake, inbox = Lake(str(tmp_path / "lake")), tmp_path / "inbox"
+    write(inbox, 0)
+    engine.land(source(inbox), lake)
+    write_deltalake(lake.log("visits"), DeltaTable(lake.log("visits")).to_pyarrow_table(), mode="append")  # again
+    with pytest.raises(LifecycleError, match="LIFECYCLE-297"):
+        look([source(inbox)], (), lake, [ForgottenKey.parse(KEY)])
+    home, there = Lake(str(tmp_path / "home")), Lake(str(tmp_path / "there"))
+    engine.land(source(inbox), home)
+    replication = Replication.of(source(inbox), home, there)
+    replication.begin()
+    replicate([replication], until_caught_up=True, stop=threading.Event())
+    with pytest.raises(LifecycleError, match="LIFECYCLE-296"):
+        look([source(inbox)], (), there, [ForgottenKey.parse(KEY)])
+    assert PERSON in str(rows(there.log("visits")))
 
 
 def test_a_running_stream_is_named(engine: Computing, tmp_path: Path) -> None:

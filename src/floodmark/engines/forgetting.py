@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from deltalake import DeltaTable
 
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.copies import remove
@@ -160,10 +160,14 @@ def look(
         keys: the keys.
 
     Raises:
+        CapabilityError: CAPABILITY-110, the lake is in a bucket.
         LifecycleError: LIFECYCLE-291 another forgetting is unfinished, LIFECYCLE-292 no source has a column, LIFECYCLE-293 a value has another type,
             LIFECYCLE-034 a rollback or rebuild is unfinished, LIFECYCLE-042 a stream has moved, LIFECYCLE-201 results are frozen, LIFECYCLE-294 to
             LIFECYCLE-300 the lake has readers or copies that would keep the rows.
     """
+    if not lake.is_local:
+        fix = "A bucket keeps files of state that savepoints share for a week, and may keep old versions of objects. Land the source without the rows into a new lake."
+        raise CapabilityError(f"lake {lake.root}", "a lake on a disk", "one in a bucket", fix, code="CAPABILITY-110")
     content = storage.read(_journal(lake))
     journal = None if content is None else ForgetJournal.of_json(content)
     if journal is not None:
@@ -236,7 +240,7 @@ def _check_lake(lake: Lake, by_source: Sequence[Matching]) -> None:
             raise LifecycleError(
                 f"log {path}",
                 "files in the order of their rows",
-                "files that overlap, as of a log with partition_by",
+                "files that overlap",
                 fix,
                 code="LIFECYCLE-297",
             )

@@ -42,7 +42,8 @@ class Matching:
 
     def refused(self, batch: pa.RecordBatch) -> pa.Array:
         """The mask of rows of the quarantine, whose text is read as the source's format; other texts match by whole words."""
-        pairs = zip(batch["raw"].to_pylist(), batch["_replay"].to_pylist(), strict=True)
+        replays = batch["_replay"].to_pylist() if "_replay" in batch.schema.names else [None] * batch.num_rows
+        pairs = zip(batch["raw"].to_pylist(), replays, strict=True)
         return pa.array([self._matches(raw or "", replay) for raw, replay in pairs], pa.bool_())
 
     def _matches(self, raw: str, replay: str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -51,9 +51,9 @@ def search(root: str, keys: Sequence[ForgottenKey]) -> Searched:
             continue
         number += 1
         name = info.path[len(base.rstrip("/")) + 1 :]
-        with system.open_input_stream(info.path, compression=None) as stream:
-            content = bytes(stream.read())
-        if any(needle.text in name for needle in needles if needle.distinctive) or _holds(name, content, needles):
+        with system.open_input_file(info.path) as file:
+            is_held = any(needle.text in name for needle in needles if needle.distinctive) or _holds(file, needles)
+        if is_held:
             holding.append(name)
         elif _is_opaque(name):
             unread.append(name)
@@ -101,43 +101,30 @@ class _Needle:
         return column == self.column and value is not None and str(value) == self.text
 
 
-def _holds(name: str, content: bytes, needles: Sequence[_Needle]) -> bool:
-    for read in (_parquet, _arrow, _zipped):
-        cells = read(name, content)
-        if cells is not None:
-            return any(needle.in_cell(column, value) for column, value in cells for needle in needles)
-    return any(needle.in_bytes(content) for needle in needles)
+def _holds(file: pa.NativeFile, needles: Sequence[_Needle]) -> bool:
+    """True if a file has a key. Columns are read batch by batch, everything else whole."""
+    front = bytes(file.read(8))
+    file.seek(0)
+    if front.startswith(b"PAR1"):
+        cells = _cells(pq.ParquetFile(file).iter_batches())
+    elif front.startswith(b"ARROW1"):
+        reader = pa.ipc.open_file(file)
+        cells = _cells(reader.get_batch(number) for number in range(reader.num_record_batches))
+    elif front.startswith(b"PK\x03\x04"):
+        archive = zipfile.ZipFile(io.BytesIO(bytes(file.read())))
+        cells = ((name, archive.read(name)) for name in archive.namelist())
+    else:
+        content = bytes(file.read())
+        return any(needle.in_bytes(content) for needle in needles)
+    return any(needle.in_cell(column, value) for column, value in cells for needle in needles)
 
 
-def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, object]]:
+def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, object]]:
     for batch in batches:
         for column in batch.schema.names:
-            for value in batch[column].unique().to_pylist() if _is_flat(batch[column]) else batch[column].to_pylist():
-                yield column, value
-
-
-def _is_flat(values: pa.Array) -> bool:
-    return not pa.types.is_nested(values.type)
-
-
-def _parquet(_: str, content: bytes) -> Iterator[tuple[str, object]] | None:
-    if not content.startswith(b"PAR1"):
-        return None
-    return _cells(pq.ParquetFile(pa.BufferReader(content)).iter_batches())
-
-
-def _arrow(_: str, content: bytes) -> Iterator[tuple[str, object]] | None:
-    if not content.startswith(b"ARROW1"):
-        return None
-    reader = pa.ipc.open_file(pa.py_buffer(content))
-    return _cells(reader.get_batch(number) for number in range(reader.num_record_batches))
-
-
-def _zipped(_: str, content: bytes) -> Iterator[tuple[str, object]] | None:
-    if not content.startswith(b"PK\x03\x04"):
-        return None
-    archive = zipfile.ZipFile(io.BytesIO(content))
-    return ((name, archive.read(name)) for name in archive.namelist())
+            values = batch[column]
+            is_nested = pa.types.is_nested(values.type)
+            yield from ((column, value) for value in (values if is_nested else values.unique()).to_pylist())
 
 
 def _is_opaque(name: str) -> bool:
