@@ -23,10 +23,10 @@ from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.deliveries.run import deliver
-from floodmark.engines.forgetting import look
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.forgetting.keys import ForgottenKey
+from floodmark.lake.forgetting.plan import look
 from floodmark.lake.forgetting.search import search
 from floodmark.lake.replicas.replication import Replication, replicate
 from floodmark.lake.restore import readers, savepoints
@@ -98,12 +98,14 @@ def test_a_person_is_gone_from_all_files_and_others_keep_what_they_had(engine: C
     lake, inbox = prepared(engine, tmp_path)
     log, before = rows(lake.log("visits")), results(lake, "spent__current")
     kinds = {name.split("/")[0 if name.startswith(("logs", "outputs")) else 1] for name in holding(lake)}
-    assert kinds == {"logs", "outputs", "operators", "savepoints"}
+    unread = {"operators"} if engine.name == "spark" else set[str]()  # its state is compressed
+    assert kinds == {"logs", "outputs", "operators", "savepoints"} - unread
 
     done = forgotten(lake, inbox, [KEY], engine)
 
     assert done.rows == {"visits": 8, "visits__quarantine": 4}
     assert done.searched.holding == ()
+    assert bool(done.searched.unread) is (engine.name == "spark")
     assert set(done.operators) == {"spent", "most", "sites", "large"}
     assert len(done.deleted) == 3
     assert [name.rsplit("-", 2)[0] for name in done.made] == ["spent", "large"]

@@ -14,9 +14,10 @@ import engines
 from pydantic import Field
 
 import floodmark as fm
-from floodmark.engines.forgetting import Forgotten, forget, look
+from floodmark.engines.forgetting import Forgotten, forget
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.forgetting.keys import ForgottenKey
+from floodmark.lake.forgetting.plan import look
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
 PERSONS = ("ann@example.org", "bob@example.org", "cleo@example.org", "dan@example.org")

@@ -22,7 +22,8 @@ from floodmark.lifecycle.steps import documents
 if TYPE_CHECKING:
     from floodmark.control.processes.upkeep import Done
     from floodmark.control.streams.fleet import Fleet
-    from floodmark.engines.forgetting import Forgetting, Forgotten
+    from floodmark.engines.forgetting import Forgotten
+    from floodmark.lake.forgetting.plan import Forgetting
     from floodmark.spec.workspace import Settings
 
 _SHOWN = 10
@@ -147,8 +148,8 @@ def forget(invocation: Invocation, *, keys: tuple[str, ...], note: str, dry_run:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.engines.forgetting import forget as forget_keys
-    from floodmark.engines.forgetting import look
     from floodmark.lake.folder.paths import Lake
+    from floodmark.lake.forgetting.plan import look
 
     workspace, lake = opened.workspace, Lake.of(opened.workspace.settings)
     parsed = [ForgottenKey.parse(text) for text in keys]
