@@ -51,8 +51,8 @@ soak: .venv/.ready
 	FLOODMARK_SEEDS=$(or $(SEED),$(shell date +%s)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: .venv/.ready
-	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }
-	.venv/bin/python bench/run.py
+	@[ -f bench/all.py ] || { echo "bench/all.py is missing: there is no benchmark in this clone yet."; exit 1; }
+	.venv/bin/python bench/all.py
 
 # what Sail answers as Spark does: asks both some 100,000 expressions, and writes the package's table and docs/parity.md anew
 parity: .venv/.ready

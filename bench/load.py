@@ -1,9 +1,9 @@
 """Load at fixed rates: how long from an event to its row, committed in the table of an operator, against how many events come.
 
-    python bench/load.py [--engine embedded | spark] [--rates 1000,10000,23148,50000] [--seconds 20] [--intervals "",1 second,5 seconds] [--judged]
+    python bench/load.py [--engine embedded | spark] [--rates 1000,10000,23148,50000] [--seconds 20] [--intervals "",1 second,5 seconds] [--files 10] [--judged]
 
-A workspace is made, started and supervised as by hand: a landing and a stream. Ten files a second arrive, of a tenth of the rate's rows each; the events of a
-file are spread over the tenth of a second before it. Rows pass through a filter, so that no window holds them back. With ``--judged`` each row has
+A workspace is made, started and supervised as by hand: a landing and a stream. Ten files a second arrive, or ``--files``, of a tenth of the rate's rows each; the
+events of a file are spread over the tenth of a second before it. Rows pass through a filter, so that no window holds them back. With ``--judged`` each row has
 three expectations while it lands and two in the stream (one sets rows aside, one in fifty). A row's delay is the date of the commit in the stream's table
 that has it less the moment of its event; the date of the commit is its file's, as this machine's clock gives both. The first seconds are left out. Per rate:
 p50, p99, p99.9 and the greatest delay, in seconds, processor time of all processes for a million events, and whether no row is missing; a rate is
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from hosts import processes
 from records import keep
 
-FILES_PER_SECOND, BAD, KEPT_UP = 10, 50, 5.0
+BAD, KEPT_UP = 50, 5.0
 CODE = '''
 """A source, and an operator, with expectations or without."""
 import floodmark as fm
@@ -70,10 +70,10 @@ def workspace(environment="dev"):
 '''
 
 
-def put(folder: Path, number: int, rows: int) -> int:
-    """A file of so many rows; how many of them are judged bad."""
+def put(folder: Path, number: int, rows: int, files: int) -> int:
+    """A file of so many rows, of so many files a second; how many of the rows are judged bad."""
     now = time.time()
-    moments = ((now - np.arange(rows)[::-1] / rows / FILES_PER_SECOND) * 1e6).astype(np.int64)
+    moments = ((now - np.arange(rows)[::-1] / rows / files) * 1e6).astype(np.int64)
     places = number * rows + np.arange(rows)
     values = np.where(places % BAD == 0, -1, places)
     table = pa.table(
@@ -104,18 +104,19 @@ def committed(table: Path, newer: int) -> tuple[list[tuple[float, np.ndarray]], 
 
 
 def measured(
-    inbox: Path, table: Path, rate: int, seconds: float, state: dict[str, int], tree: Any, *, judged: bool
+    inbox: Path, table: Path, rate: int, asked: argparse.Namespace, state: dict[str, int], tree: Any
 ) -> dict[str, Any]:
     """One rate."""
-    each, began, expected, first, warm = rate // FILES_PER_SECOND, time.time(), 0, state["number"], min(10.0, seconds)
+    each, seconds, began, expected, first = rate // asked.files, asked.seconds, time.time(), 0, state["number"]
+    warm = min(10.0, seconds)
     busy = None
     while time.time() - began < warm + seconds:
         if busy is None and time.time() - began >= warm:
             busy = _cpu(tree())
-        bad = put(inbox, state["number"], each)
-        expected += each - (bad if judged else 0)
+        bad = put(inbox, state["number"], each, asked.files)
+        expected += each - (bad if asked.judged else 0)
         state["number"] += 1
-        time.sleep(max(0.0, began + (state["number"] - first) / FILES_PER_SECOND - time.time()))
+        time.sleep(max(0.0, began + (state["number"] - first) / asked.files - time.time()))
     last, commits, there = time.time(), list[tuple[float, np.ndarray]](), 0
     spent = _cpu(tree()) - (busy or 0)
     while there < expected and time.time() < last + 60:
@@ -157,7 +158,7 @@ def chain(engine: str, interval: str, asked: argparse.Namespace) -> list[dict[st
         code = CODE.replace("ENGINE", engine).replace("JUDGING", str(asked.judged)).replace("POLL", asked.poll)
         (root / "readings.py").write_text(code.replace("INTERVAL", repr(interval) if interval else ""))
         program = [str(Path(sys.executable).with_name("floodmark"))]
-        put(inbox, 0, BAD)
+        put(inbox, 0, BAD, asked.files)
         subprocess.run([*program, "start", "--all"], cwd=root, check=True, stdout=subprocess.DEVNULL)
         supervisor = subprocess.Popen([*program, "supervise"], cwd=root, stdout=subprocess.DEVNULL)
         try:
@@ -168,15 +169,8 @@ def chain(engine: str, interval: str, asked: argparse.Namespace) -> list[dict[st
                 if (table / "_delta_log").exists():
                     commits, state["version"] = committed(table, -1)
             for rate in asked.rates:
-                row = {"engine": engine, "interval": interval, "judged": asked.judged} | measured(
-                    inbox,
-                    table,
-                    rate,
-                    asked.seconds,
-                    state,
-                    lambda: processes(root, supervisor.pid),
-                    judged=asked.judged,
-                )
+                row = {"engine": engine, "interval": interval, "files": asked.files, "judged": asked.judged}
+                row |= measured(inbox, table, rate, asked, state, lambda: processes(root, supervisor.pid))
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if not row["kept up"]:
@@ -197,10 +191,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--intervals", type=lambda text: text.split(","), default=[""])
     parser.add_argument("--poll", default="50 ms", help="between two looks of the landing")
+    parser.add_argument("--files", type=int, default=10, help="a second")
     parser.add_argument("--judged", action="store_true")
     asked = parser.parse_args()
     rows = [row for interval in asked.intervals for row in chain(asked.engine, interval, asked)]
-    keep("load", rows, by=("engine", "interval", "judged", "rate"))
+    keep("load", rows, by=("engine", "interval", "files", "judged", "rate"))
     lost = [row for row in rows if row["kept up"] and not row["all rows"]]
     sys.exit(bool(lost))
 

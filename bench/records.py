@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ def keep(name: str, rows: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
         by: columns that tell rows apart.
     """
     FOLDER.mkdir(exist_ok=True)
-    kept = {tuple(row[column] for column in by): row for row in [*read(name), *rows]}
+    kept = {tuple(row.get(column) for column in by): row for row in [*read(name), *rows]}
     text = ",\n".join(f" {json.dumps(row)}" for row in kept.values())
     (FOLDER / f"{name}.json").write_text(f"[\n{text}\n]\n")
 
@@ -43,3 +46,24 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
             ]
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def process(command: Sequence[str]) -> dict[str, Any]:
+    """Run a program in a process of its own: what it says last, as JSON, with its seconds, and processor seconds and peak memory of its process tree; ``left out``, the reason, if it fails."""
+    from run import _watch
+
+    peak, cpu, began = [0], dict[int, float](), time.perf_counter()
+    running = subprocess.Popen([*command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    watcher = threading.Thread(target=_watch, args=(running.pid, peak, cpu), daemon=True)
+    watcher.start()
+    told, errors = running.communicate()
+    seconds = time.perf_counter() - began
+    if running.returncode:
+        return {"left out": (errors.strip().splitlines() or ["it failed"])[-1][:300]}
+    watcher.join()
+    numbers = {
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(sum(cpu.values()), 2),
+        "peak_memory_mb": round(peak[0] / 1e6),
+    }
+    return {**json.loads(told.splitlines()[-1]), **numbers}

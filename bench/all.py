@@ -1,0 +1,65 @@
+"""Every benchmark at quick sizes, one after the other, in at most forty minutes on two cores: what ``make bench`` runs.
+
+    python bench/all.py [NAME]...
+
+Each is a program of this folder, which checks its answers and ends with an error if one is wrong. What it says is printed; minutes of each, and those that have failed or were cut
+at their limit, stand at the end. The pictures of ``docs/benchmarks.md`` are drawn anew from what was measured (``bench/plots.py``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS: dict[str, tuple[str, int]] = {
+    "run": (
+        "run.py --rows 1000000 --keys 100 --micro-batches 8 --held 10000 --only ysb,bounded,small,windows,keyed",
+        15,
+    ),
+    "load": ("load.py --rates 1000,10000,23148 --seconds 15", 3),
+    "load-spark": ("load.py --engine spark --rates 1000,10000 --seconds 15", 4),
+    "load-intervals": ("load.py --rates 10000 --seconds 10 --intervals 50~ms,1~second,5~seconds", 3),
+    "contenders": ("contenders.py --rows 500000 --campaigns 100", 6),
+    "relational": ("relational.py --records 1000000 --orders 2000000", 3),
+    "growth": ("growth.py --scale 0.25 --only rows,keys,commits", 4),
+    "intervals": ("growth.py --scale 0.25 --only intervals --spark", 5),
+    "variants": ("variants.py --rows 250000 --campaigns 100,10000,1000000", 2),
+    "serve": ("serve.py 300_000 100_000 alone serve redis", 3),
+    "steady": ("steady.py 500", 2),
+    "plots": ("plots.py", 1),
+}
+"""Name -> its program with arguments, a tilde for a blank inside one, and most minutes."""
+MOST = 40
+"""Minutes of all of them."""
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(PROGRAMS)
+    unknown = set(chosen) - set(PROGRAMS)
+    if unknown:
+        sys.exit(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    lines, failed, end = list[str](), False, time.monotonic() + MOST * 60
+    for name in chosen:
+        text, minutes = PROGRAMS[name]
+        program, *arguments = (word.replace("~", " ") for word in text.split())
+        print(f"== {name}: python bench/{text.replace('~', ' ')}", flush=True)
+        began = time.monotonic()
+        seconds = max(1.0, min(minutes * 60, end - began))
+        try:
+            ended = subprocess.run(
+                [sys.executable, str(HERE / program), *arguments], cwd=HERE.parent, timeout=seconds, check=False
+            )
+            verdict = "" if not ended.returncode else f", ended with {ended.returncode}"
+        except subprocess.TimeoutExpired:
+            verdict = f", cut after {seconds / 60:.1f} minutes"
+        failed = failed or bool(verdict)
+        lines.append(f"{name}: {(time.monotonic() - began) / 60:.1f} min{verdict}")
+    print("\n".join(lines))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
