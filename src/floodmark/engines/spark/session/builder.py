@@ -53,10 +53,6 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}.checkpointFormatVersion": "2",
         "spark.sql.streaming.minBatchesToRetain": "100",
-        # the default starts a process, readlink, for each file that it renames or looks at in a folder
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
         "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 makes a small commit four times slower
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -75,6 +71,10 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # the default starts a process, readlink, for each file of this machine that it renames or looks at; on HDFS its renames are the safer ones
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
     }
 )
 _PYTHON = "spark.pyspark.python"
