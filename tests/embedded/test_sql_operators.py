@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sql_queries import QUERIES, STAGES, check
+from sql_queries import QUERIES, check
 
 from floodmark.control.processes.engine import Computing
 
 
 @pytest.mark.feature("Q1", "Q3", "J6", "Z26")
-@pytest.mark.parametrize("case", [*QUERIES, *STAGES])
+@pytest.mark.parametrize("case", QUERIES)
 def test_a_statement_gives_the_same_bounded_unbounded_and_in_duckdb(
     embedded: Computing, tmp_path: Path, case: str
 ) -> None:

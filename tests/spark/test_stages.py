@@ -1,4 +1,4 @@
-"""Operators of several stages on Spark, bounded: link after link."""
+"""Operators of several stages on Spark: link after link over an interval, one query as a stream."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 from events import START, disorder
 from pyspark.sql import SparkSession
-from staged import FOLLOWED, PEAKS, REVISED
+from staged import BOTH, BUSIEST, FOLLOWED, PEAKS, QUIET, REVISED
+from streams import check
 
 from floodmark import Operator
+from floodmark.compiler.paths import Copy, copies_of
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lifecycle.plan import reading
 from floodmark.testing.lakes import land, outputs
+from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 
@@ -45,3 +52,41 @@ def test_a_bounded_run_of_stages_gives_what_they_give_in_memory(
 
 def _values(rows: list[dict[str, object]], names: tuple[str, ...]) -> list[str]:
     return sorted(repr([row[name] for name in names]) for row in rows)
+
+
+# ---- as a stream
+
+
+def _landed(lake: Lake, code: Operator, log: Log, first: int, last: int | None = None) -> None:
+    land(lake, code, log, first, len(log.entries) if last is None else last)
+
+
+@pytest.mark.feature("W11", "Q3")
+@pytest.mark.parametrize(
+    "code",
+    [BOTH, *(pytest.param(code, marks=pytest.mark.soak) for code in (PEAKS, QUIET, REVISED))],
+    ids=lambda code: code.name,
+)
+def test_a_stream_of_stages_goes_on_after_stops_and_goes_back_to_its_savepoint(
+    spark: SparkSession, tmp_path: Path, code: Operator
+) -> None:
+    log, lake = disorder(code, 1, 200), Lake(str(tmp_path))
+    _landed(lake, code, log, 0, 90)
+    run_unbounded(spark, code, lake, until_caught_up=True)
+    made, before = savepoints.create(code.name, lake), {n: final([t]) for n, t in outputs(lake, code).items()}
+    _landed(lake, code, log, 90, 160)
+    run_unbounded(spark, code, lake, until_caught_up=True)
+    roll_back(lake, savepoints.find(lake, made.id))
+    assert {n: final([t]) for n, t in outputs(lake, code).items()} == before
+    _landed(lake, code, log, 160)
+    result = run_unbounded(spark, code, lake, until_caught_up=True)
+    check(lake, code, log)
+    assert result.rows.keys() <= {output.table for output in code.outputs}
+
+
+def test_the_query_of_stages_is_a_tree() -> None:
+    """A stage that two others read is in it twice, and reads the input twice."""
+    assert copies_of(BUSIEST.canonical()) == (Copy(2, (Copy(0, ()), Copy(1, (Copy(0, ()),)))),)
+    assert reading(BUSIEST.canonical()) == ("events",) * 2
+    assert copies_of(BOTH.canonical()) == (Copy(1, (Copy(0, ()),)),)
+    assert reading(BOTH.canonical()) == ("events",)

@@ -139,6 +139,31 @@ QUERIES = {
         "SELECT origin AS place FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
         "SELECT origin FROM flights WHERE delay > 30 UNION ALL SELECT origin FROM weather",
     ),
+    "flights that it was warm for": (
+        """SELECT f.flight, f.tail FROM flights AS f LEFT SEMI JOIN weather AS w
+           ON f.origin = w.origin AND w.temp > f.delay AND f.flight < w.temp EMIT CHANGES""",
+        """SELECT flight, tail FROM flights AS f
+           WHERE EXISTS (SELECT 1 FROM weather AS w WHERE f.origin = w.origin AND w.temp > f.delay AND f.flight < w.temp)""",
+    ),
+    "flights that it was never warm for": (
+        """SELECT f.flight, f.tail FROM flights AS f LEFT ANTI JOIN weather AS w
+           ON f.origin = w.origin AND w.temp > f.delay AND f.flight < w.temp EMIT CHANGES""",
+        """SELECT flight, tail FROM flights AS f
+           WHERE NOT EXISTS (SELECT 1 FROM weather AS w WHERE f.origin = w.origin AND w.temp > f.delay AND f.flight < w.temp)""",
+    ),
+    "over rows in another order": (
+        """SELECT flight, SUM(flight) OVER (PARTITION BY origin ORDER BY delay DESC, flight ROWS 2 PRECEDING) AS total
+           FROM flights WHERE delay IS NOT NULL EMIT CHANGES""",
+        """SELECT flight, SUM(flight) OVER (PARTITION BY origin ORDER BY delay DESC, flight ROWS 2 PRECEDING)
+           FROM flights WHERE delay IS NOT NULL""",
+    ),
+    "later and later": (
+        """SELECT * FROM flights MATCH_RECOGNIZE (PARTITION BY origin ORDER BY scheduled, flight
+           MEASURES A.flight AS flight, B.flight AS next AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN INTERVAL '1' HOUR DEFINE B AS B.delay > A.delay) AS m""",
+        """SELECT origin, flight, next FROM (SELECT *, LEAD(flight) OVER w AS next, LEAD(delay) OVER w AS more, LEAD(scheduled) OVER w AS then_at
+           FROM flights WINDOW w AS (PARTITION BY origin ORDER BY scheduled, flight))
+           WHERE more > delay AND then_at < scheduled + INTERVAL '1 hour'""",
+    ),
 }
 
 
@@ -146,7 +171,7 @@ COUNTS = """SELECT origin, window_start AS begin, window_end AS ends, COUNT(*) A
             FROM HOP(flights, scheduled, '20 minutes', '1 hour') GROUP BY origin, window_start, window_end"""
 COUNTED = """SELECT origin, w AS begin, w + INTERVAL '1 hour' AS ends, COUNT(*) AS n
              FROM (SELECT *, time_bucket(INTERVAL '20 minutes', scheduled) - i * INTERVAL '20 minutes' AS w FROM flights, range(3) AS r(i)) GROUP BY ALL"""
-STAGES = {
+QUERIES |= {
     "most of each window": (
         f"""SELECT a.origin, a.begin, a.n FROM ({COUNTS}) AS a
             JOIN (SELECT begin, ends, MAX(n) AS most FROM ({COUNTS}) GROUP BY begin, ends) AS m
@@ -176,13 +201,16 @@ STAGES = {
         f"""SELECT origin, h, SUM(n) OVER (PARTITION BY origin ORDER BY h) FROM
             (SELECT origin, {HOUR} + INTERVAL '1 hour' AS h, COUNT(*) AS n FROM flights GROUP BY ALL)""",
     ),
+    "origins with as many": (
+        "SELECT n, COUNT(*) AS pairs, MAX(dest) AS last FROM (SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY origin, dest) GROUP BY n EMIT CHANGES",
+        "SELECT n, COUNT(*), MAX(dest) FROM (SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY ALL) GROUP BY n",
+    ),
 }
-"""Statements of several stages, which Spark computes bounded alone."""
 
 
 def check(engine: Computing, folder: Path, case: str) -> None:
     """A statement over landed rows, as a stream in commits and then bounded, has DuckDB's rows."""
-    sql, question = (QUERIES | STAGES)[case]
+    sql, question = QUERIES[case]
     operator = sql_operator(case.replace(" ", "_"), sql, inputs=TABLES)
     rows = {"flights": flights(1), "weather": weather(1)}
     contracts = {"flights": (Flight, "scheduled"), "weather": (Weather, "observed")}

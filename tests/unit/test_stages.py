@@ -224,7 +224,7 @@ def test_a_plan_says_that_a_stage_more_is_another_state() -> None:
         return hours.aggregate(most=fm.max("value"))
 
     one = daily(body, "peaks")
-    assert changes(one, peaks()) == [("operator", "stages 'peaks'", "stages 'peaks', 'peaks_2'", "rebuild")]
+    assert changes(one, peaks()) == [("operator", "stages 'peaks'", "stages 'peaks_2' ('peaks')", "rebuild")]
     assert [verdict for *_, verdict in changes(peaks(), one)] == ["rebuild"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,48 @@ def stages_of(graph: Node) -> list[Node]:
     for _, step in graph["outputs"]:
         visit(step)
     return list(stages.values())
+
+
+def last_of(stages: Sequence[Node]) -> list[Node]:
+    """The stages that no other stage reads."""
+    return [stage for stage in stages if not any(_holds(other, stage) for other in stages if other is not stage)]
+
+
+def _holds(step: Node, other: Node) -> bool:
+    """Whether a step is another one, or one of the steps before it is."""
+    return step == other or any(_holds(parent, other) for parent in parents_of(step))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A stage in Spark's query, in which it is once for each time that the stages behind it read it.
+
+    Args:
+        stage: number of the stage in its operator.
+        before: the copies of stages that it reads, in order.
+    """
+
+    stage: int
+    before: tuple[Copy, ...]
+
+    def describe(self, names: Sequence[str]) -> str:
+        """The names of its stage and, in parentheses, of those that it reads."""
+        before = ", ".join(copy.describe(names) for copy in self.before)
+        return names[self.stage] + (f" ({before})" if before else "")
+
+
+def copies_of(graph: Node) -> tuple[Copy, ...]:
+    """The stages of an operator in Spark's query: those that no other stage reads, each with the stages before it."""
+    stages = stages_of(graph)
+
+    def read(step: Node) -> Iterator[Copy]:
+        if step in stages:
+            yield Copy(stages.index(step), tuple(copy for parent in parents_of(step) for copy in read(parent)))
+            return
+        for parent in parents_of(step):
+            yield from read(parent)
+
+    return tuple(copy for stage in last_of(stages) for copy in read(stage))
 
 
 def apart(step: Node, stages: list[Node]) -> Node:

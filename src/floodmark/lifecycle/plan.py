@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from typing import Any, get_args
 
 from floodmark.compiler.describe import describe
-from floodmark.compiler.paths import Node, Path, apart, chain, parents_of, path_of, stages_of
+from floodmark.compiler.paths import Node, Path, apart, chain, copies_of, last_of, parents_of, path_of, stages_of
 from floodmark.core.fingerprint import METHOD, canonical, method_of
 from floodmark.lifecycle.change import Change, Verdict
 from floodmark.lifecycle.meaning import restated, stateful_changes
@@ -79,16 +79,23 @@ def sources(graph: Node) -> tuple[str, ...]:
     Args:
         graph: of the operator, in its canonical form.
     """
-    return tuple(dict.fromkeys(reading(graph)))
+    return tuple(dict.fromkeys(_reading(graph, [step for _, step in graph["outputs"]])))
 
 
 def reading(graph: Node) -> tuple[str, ...]:
-    """As ``sources``, with an input repeated for each time that the steps read it.
+    """The names of an operator's inputs, one for each time that Spark's query reads them.
+
+    The query of several stages is that of the stages which no other one reads, each with the stages before it.
 
     Args:
         graph: of the operator, in its canonical form.
     """
-    stages, results = stages_of(graph), [step for _, step in graph["outputs"]]
+    stages = stages_of(graph)
+    return _reading(graph, last_of(stages) if len(stages) > 1 else [step for _, step in graph["outputs"]])
+
+
+def _reading(graph: Node, results: Sequence[Node]) -> tuple[str, ...]:
+    stages = stages_of(graph)
     if not stages:
         return tuple(name for name, *_ in graph["inputs"])
     if len(stages) > 1 or path_of(results[0]).stateful is None:
@@ -388,8 +395,13 @@ def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
 
 def _several(before: Node, after: Node, stages: Sequence[list[Node]], operator: Operator) -> Iterator[Change]:
     """Compares the stages of an operator one by one, and the steps before and behind each of them."""
-    if len(stages[0]) != len(stages[1]):
-        texts = [f"stages {', '.join(repr(stage['uid']) for stage in side)}" for side in stages]
+    copies = [copies_of(graph) for graph in (before, after)]
+    if copies[0] != copies[1]:
+        names = [[repr(stage["uid"]) for stage in side] for side in stages]
+        texts = [
+            f"stages {', '.join(copy.describe(side) for copy in those)}"
+            for those, side in zip(copies, names, strict=True)
+        ]
         otherwise = "State lies by the place of its stage among the others: one would read what another has written."
         yield Change(where="operator", before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
         return

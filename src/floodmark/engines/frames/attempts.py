@@ -192,10 +192,15 @@ def blaming(operator: Operator, mode: str, places: Callable[[Operator], Iterable
         raise stopped(operator, mode, failed_row, failed_row["_event_time"], failed_row["_sequence"]) from error
 
 
+def attempts_of(operator: Operator) -> tuple[Attempt, ...]:
+    """The expressions of all links of an operator whose failures quarantine rows."""
+    return tuple(attempt for link in operator.links for attempt in all_attempts(link, stage_of(link)))
+
+
 def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame | None]]) -> dict[str, Any] | None:
     """The first row that fails, with its message; None if no row fails, or the search fails too: the caller raises the original error then."""
     twin = quarantining(operator)
-    attempts = all_attempts(twin, stage_of(twin))
+    attempts = attempts_of(twin)
     reasons = [attempt.unexplained for attempt in attempts]
     try:
         for rows in places(twin):

@@ -25,11 +25,13 @@ from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.semantics.time.assignment import kind_of
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
+from floodmark.spec.values.schema import CARRIED, FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windowing.windows import WindowAssigner
 
 CARRIER = "_carrier"
 """The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
+_RIDING = {CARRIER: "timestamp", CARRIED: "binary"}
+"""Columns that steps carry along if their input has them, with their types."""
 
 
 def compiled(
@@ -72,12 +74,10 @@ def compiled(
             names = [name for name, _ in step.columns]
             return rows.selectExpr(*(f"{c} AS `{n}`" for c, n in zip(columns, names, strict=True)), *_stamps(rows))
         case steps.FlatMap():
-            carried = (
-                parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
-            )
+            riding = [f"`{name}` {kind}" for name, kind in _RIDING.items() if name in parents[0].columns]
             failing = steps.quarantines(step) or FAILURE in parents[0].columns
             failure = f"`{FAILURE}` struct<{QUARANTINE.ddl()}>" if failing else ""
-            ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried, failure)))
+            ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, *riding, failure)))
             return without_filtered(parents[0]).mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
@@ -191,7 +191,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
     values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
     group = group_of(step.keys, step.groups)
     if step.broadcast is not None:
-        group = f"explode(if(`{TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
+        everyone = f"`{TAG}` = {step.broadcast}" + (f" AND `{CARRIED}` IS NULL" if CARRIED in rows.columns else "")
+        group = f"explode(if({everyone}, sequence(0, {step.groups - 1}), array({group})))"
     columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",
@@ -210,6 +211,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         columns.append(f"CASE WHEN {guarded(maybe_dropped(step), 'false')} THEN {whole} END AS side")
     if FAILURE in rows.columns:
         columns.append(f"`{FAILURE}` AS failure")
+    if CARRIED in rows.columns:
+        columns.append(f"`{CARRIED}`")
     projected = rows.selectExpr(*columns)
     if step.only is not None:
         projected = projected.filter(
@@ -226,7 +229,7 @@ def maybe_dropped(step: steps.WindowAggregate) -> str:
 
 
 def _stamps(rows: DataFrame) -> list[str]:
-    return [name for name in (*STAMPS, CARRIER, FAILURE) if name in rows.columns]
+    return [name for name in (*STAMPS, *_RIDING, FAILURE) if name in rows.columns]
 
 
 def plain_zero(rows: DataFrame, column: str) -> str:
@@ -238,7 +241,7 @@ def plain_zero(rows: DataFrame, column: str) -> str:
 def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            stamped = [name for name in (*STAMPS, CARRIER) if name in batch.schema.names]
+            stamped = [name for name in (*STAMPS, *_RIDING) if name in batch.schema.names]
             payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
             rows, kinds = pa.table(batch.select(payload)), batch.column("_kind").to_pylist()
             if isinstance(step, steps.Call):

@@ -17,21 +17,24 @@ from floodmark.semantics.encoding.columns import decode, encode, inside
 from floodmark.semantics.kernels.kernel import Emission
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph.operator import Side
-from floodmark.spec.values.schema import ROW, STAMP_DDL, Schema
+from floodmark.spec.values.schema import CARRIED, ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 PACKED = (
     "group int, late bigint, dropped bigint, sides bigint, failures bigint, taken bigint, payload binary, side binary"
 )
-"""One row per task and key group: counts (``taken``: of rows that the kernel gets), partials and late rows as a chunk, rows for side outputs as a chunk."""
+"""One row per task and key group: counts (``taken``: of rows that the kernel gets), partials and late rows as a chunk, rows for side outputs as a chunk.
+
+A negative ``group`` is none of the stage's: its payload is what stages before have emitted (``handing``), and passes unchanged."""
 
 EMITTED = (
     "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, taken bigint, position bigint, "
-    "tick bigint, group bigint, others string, results binary, side binary"
+    "tick bigint, group bigint, stage bigint, others string, results binary, side binary"
 )
 """Rows that the host emits: counts; if the clock moved, the last
-sequence seen and the clock of the next timer; result rows as a chunk, side rows as a chunk. ``others`` is JSON: ``sides``, the number of rows of
+sequence seen and the clock of the next timer; the key group, and the number of the stage in its operator; result rows as a chunk, side rows as a
+chunk. ``others`` is JSON: ``sides``, the number of rows of
 each side output of a process function, and ``metrics``, what is observed of its metrics."""
 
 COUNTED = ("late", "dropped", "sides", "failures", "taken")
@@ -40,7 +43,7 @@ COUNTED = ("late", "dropped", "sides", "failures", "taken")
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
 COUNTS = ("rows", "retractions", *COUNTED)
-_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick", "group")])
+_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick", "group", "stage")])
 _EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
 
 
@@ -95,7 +98,8 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = stage.pack(batches)
+        passing = list[bytes]()
+        groups = stage.pack(_apart(batches, passing))
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
@@ -104,8 +108,26 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
             yield pa.RecordBatch.from_pydict(
                 {"group": [group], **counts, "payload": [packed.payload], "side": [packed.side]}, schema=_PACKED
             )
+        nothing = {**dict.fromkeys(COUNTED, 0), "group": -1 - task_number(), "side": None}
+        yield from pa.Table.from_pylist([nothing | {"payload": p} for p in passing], schema=_PACKED).to_batches()
 
     return run
+
+
+def task_number() -> int:
+    """The number of the task of Spark's that calls; 0 outside of Spark."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _apart(batches: Iterable[pa.RecordBatch], passing: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """The rows of a stage, without those that only carry what stages before have emitted, which is added to ``passing``."""
+    for batch in batches:
+        if CARRIED not in batch.schema.names:
+            yield batch
+            continue
+        passing += batch.column(CARRIED).drop_null().to_pylist()
+        yield batch.filter(batch.column(CARRIED).is_null()).drop_columns([CARRIED])
 
 
 def _taken(tables: Mapping[str, pa.Table]) -> int:
@@ -147,6 +169,7 @@ def emitted(
     sides: Sequence[bytes] = (),
     position: int | None = None,
     group: int | None = None,
+    number: int = 0,
 ) -> pa.Table:
     """One key group's emission as rows of EMITTED.
 
@@ -156,6 +179,8 @@ def emitted(
         packed: counts of packing, by ``COUNTED``.
         sides: chunks of side rows from packing.
         position: the last sequence seen, if the clock has moved.
+        group: number of the key group.
+        number: of the stage in its operator.
     """
     results = emission.results
     rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
@@ -171,13 +196,14 @@ def emitted(
         "tick": emission.tick,
         "taken": packed["taken"],
         "group": group,
+        "stage": number,
         "others": _others(emission),
         "results": encode({"results": results, **_side_tables(emission.sides)})
         if results.num_rows or emission.sides
         else None,
         "side": _aside(emission.side, emission.failed),
     }
-    nothing = dict.fromkeys(COUNTS, 0)
+    nothing = dict.fromkeys(COUNTS, 0) | {"stage": number}
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
 
 
@@ -227,8 +253,7 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
     )
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
+        task = task_number()
         sequence = stamping.numbering.first(task)
         for batch in batches:
             for chunk in batch.column(column).to_pylist():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from attrs import evolve
 
 from floodmark.core.errors import DefinitionError
-from floodmark.spec.graph.steps import STATEFUL, Read, Stateful, Step, Union, walk
+from floodmark.spec.graph.steps import MOST_KEY_GROUPS, STATEFUL, Read, Stateful, Step, Union, walk
 
 
 def stages_of(results: Iterable[Step]) -> tuple[Stateful, ...]:
@@ -19,6 +19,11 @@ def stages_of(results: Iterable[Step]) -> tuple[Stateful, ...]:
 def name_of(stage: Stateful) -> str:
     """The name of the rows of a stage, as an input of the stages behind it."""
     return f"step {stage.uid}"
+
+
+def first_group(number: int) -> int:
+    """The number that key group 0 of a stage has in the state of a stream. Those of the first stage have their own numbers."""
+    return number * MOST_KEY_GROUPS
 
 
 def nearest(step: Step) -> Iterator[Stateful | Read]:

@@ -46,6 +46,9 @@ FAILED = 3
 FAILURE = "_failure"
 """The column of a ``FAILED`` row that holds the reason, beside the stamps: a struct of the columns of ``QUARANTINE``."""
 
+CARRIED = "_carried"
+"""Column of markers inside a stream of several stages on Spark: what earlier stages have emitted, on its way past a later one; null in rows."""
+
 STAMP_DDL = (
     "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
     "`_ingest_time` timestamp, `_kind` int"

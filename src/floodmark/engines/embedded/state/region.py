@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.spec.graph.stages import first_group
 from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 
 
@@ -23,7 +24,7 @@ class Region:
     @property
     def first(self) -> int:
         """The number that key group 0 of the stage has in the checkpoint."""
-        return self.stage * MOST_KEY_GROUPS
+        return first_group(self.stage)
 
     def due(self, progress: int) -> set[int]:
         """The key groups of the stage whose deadline the progress has reached."""

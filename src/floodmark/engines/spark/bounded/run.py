@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames import fast
-from floodmark.engines.frames.attempts import blaming, explained
+from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.floats import unranged
@@ -40,7 +40,6 @@ from floodmark.lake.stream import ticks
 from floodmark.lake.stream.answers import recorded
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.encoding.columns import decode, inside
-from floodmark.semantics.kernels.attempts import all_attempts
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
@@ -318,8 +317,7 @@ def write(
             main = output is computed.outputs[0][0]
             name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
-            failing = operator.links if output.side == "quarantine" else ()
-            aside = tuple(attempt for link in failing for attempt in all_attempts(link, stage_of(link)))
+            aside = attempts_of(operator) if output.side == "quarantine" else ()
             stamped = tables.stamped(explained(rows, aside), output, None)
             if output.current:  # before the changelog, whose commit marks the interval as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
+from floodmark.compiler.paths import stages_of
+from floodmark.core.errors import CapabilityError
 from floodmark.engines.frames.packing import EMITTED
 from floodmark.engines.spark.delta.tables import structure
 from floodmark.engines.spark.state.checkpoint import Checkpoint
@@ -53,6 +55,8 @@ def unfolding(spark: Callable[[], SparkSession]) -> Unfold:
 
     def unfold(folder: str, batch: int, state: str) -> BatchMetadata:
         checkpoint = Checkpoint(folder)
+        if checkpoint.stages(batch) > 1:
+            raise several_stages("savepoint of a stream on Spark", checkpoint.stages(batch))
         if checkpoint.stateful(batch):
             _rows(spark(), folder, batch).write.parquet(state)
         return checkpoint.marks(batch)
@@ -69,6 +73,8 @@ def folding(spark: SparkSession) -> Fold:
 
     def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: BatchMetadata) -> None:
         assert isinstance(checkpoint, Checkpoint)
+        if (stages := len(stages_of(manifest.graph))) > 1:
+            raise several_stages(f"savepoint '{manifest.id}'", stages)
         seed = Checkpoint(f"{checkpoint.path}.seed")
         remove(seed.path)
         _seed(spark, state, seed.path)
@@ -77,6 +83,15 @@ def folding(spark: SparkSession) -> Fold:
         remove(seed.path)
 
     return fold
+
+
+def several_stages(where: str, stages: int) -> CapabilityError:
+    """CAPABILITY-098: the canonical form of Spark's state is that of one stage."""
+    fix = (
+        "Go on with the engine that has made it; or compute anew with the other one: "
+        "floodmark run OPERATOR --unbounded --from-scratch --engine ENGINE"
+    )
+    return CapabilityError(where, "the state of one stage", f"that of {stages} stages", fix, code="CAPABILITY-098")
 
 
 def import_savepoint(spark: SparkSession, lake: Lake, source: str) -> Savepoint:

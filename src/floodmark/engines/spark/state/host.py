@@ -6,7 +6,7 @@ timers also fire for groups without rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Ti
 
 from floodmark.core.errors import StateError
 from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
+from floodmark.engines.spark.state.handing import HANDED
 from floodmark.engines.spark.state.requests import MapRequests
 from floodmark.lake.stream.carrier import SHIFT, progress_of
 from floodmark.semantics.encoding.columns import decode
@@ -133,20 +134,27 @@ class Host:
 
     Args:
         stage: of the stateful step.
+        number: of the stage in its operator.
         clock: processing time to run at, ms; None for the clock of Spark's micro-batch.
         store: the state of the group that Spark calls for.
     """
 
-    def __init__(self, stage: AnyStage, clock: int | None, store: StateStore) -> None:
-        self.stage, self.clock, self.store = stage, clock, store
+    def __init__(self, stage: AnyStage, number: int, clock: int | None, store: StateStore) -> None:
+        self.stage, self.number, self.clock, self.store = stage, number, clock, store
         self._kernel: KeyedKernel | None = None
 
     def close(self) -> None:
         """Close what functions have opened."""
         closed(self.stage)
 
-    def advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
-        """(packed rows of a group, none if only a deadline has passed) -> rows as ``EMITTED``."""
+    def passed(self, frames: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """(packed rows below a negative number) -> rows as ``EMITTED`` of earlier stages."""
+        for frame in frames:
+            for chunk in frame["payload"]:
+                yield frame_of(decode(bytes(chunk))[HANDED])
+
+    def advance(self, group: int, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
+        """(key group, its packed rows, none if only a deadline has passed) -> rows as ``EMITTED``."""
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
         packed = {name: sum(int(frame[name].sum()) for frame in frames) for name in COUNTED}
@@ -160,8 +168,7 @@ class Host:
         emission = kernel.advance(parts, progress_of(timers.getCurrentWatermarkInMs()), ticks)
         self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
-        group = int(frames[0]["group"].iloc[0]) if frames else None
-        return frame_of(emitted(self.stage, emission, packed, sides, position, group))
+        return frame_of(emitted(self.stage, emission, packed, sides, position, group, self.number))
 
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:

@@ -32,11 +32,12 @@ class Processor(StatefulProcessor):
 
     Args:
         stage: of the stateful step.
+        number: of the stage in its operator.
         clock: processing time to run at, ms; by default the clock of Spark's micro-batch, which a repeated micro-batch keeps.
     """
 
-    def __init__(self, stage: AnyStage, clock: int | None = None) -> None:
-        self.pickled: bytes = cloudpickle.dumps((stage, clock))  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
+    def __init__(self, stage: AnyStage, number: int, clock: int | None = None) -> None:
+        self.pickled: bytes = cloudpickle.dumps((stage, number, clock))  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
         self.host: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -47,12 +48,16 @@ class Processor(StatefulProcessor):
 
     def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
         self,
-        key: Any,  # noqa: ARG002 - the packed rows have it
+        key: Any,
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """Compute with the packed rows of one key group."""
-        yield self._opened().advance(list(rows), timerValues)
+        """Compute with the packed rows of one key group; what earlier stages have emitted, below negative numbers, passes."""
+        host = self._opened()
+        if key[0] < 0:
+            yield from host.passed(list(rows))
+        else:
+            yield host.advance(key[0], list(rows), timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
@@ -63,7 +68,7 @@ class Processor(StatefulProcessor):
         """Compute for a key group whose deadline has passed; it may have no new rows."""
         host = self._opened()
         if key[0] in host.stage.step.computed:
-            yield host.advance([], timerValues)
+            yield host.advance(key[0], [], timerValues)
 
     def close(self) -> None:
         """Close what functions have opened."""
@@ -74,8 +79,8 @@ class Processor(StatefulProcessor):
         if self.host is None:
             from floodmark.engines.spark.state.host import Host, StateStore  # noqa: PLC0415 - see above
 
-            stage, clock = cloudpickle.loads(self.pickled)
-            self.host = Host(stage, clock, StateStore(self.handle, self.head, self.pieces))
+            stage, number, clock = cloudpickle.loads(self.pickled)
+            self.host = Host(stage, number, clock, StateStore(self.handle, self.head, self.pieces))
         return self.host
 
 

@@ -16,18 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.core.errors import CapabilityError, ExecutionError, FloodmarkError, SetupError, StateError
-from floodmark.core.time import Interval
-from floodmark.engines.frames.compile import compiled, stage_rows
-from floodmark.engines.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.outcome import explained
 from floodmark.engines.pacing import Pace
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.session import workers
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
-from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
+from floodmark.engines.spark.unbounded.chain import Chain, stages_of
 from floodmark.engines.spark.unbounded.holding import Holding
 from floodmark.engines.spark.unbounded.progress import checkpointed
 from floodmark.engines.spark.unbounded.restating import restate
@@ -42,8 +39,8 @@ from floodmark.lake.stream import plans
 from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
-from floodmark.semantics.kernels.stage import stage_of
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.stages import nearest
 from floodmark.spec.values.run import BatchInfo, RunResult
 
 _POLL_SECONDS, _IDLE_SECONDS = 0.2, 0.8
@@ -164,18 +161,22 @@ def check_supported(operator: Operator) -> None:
     """Refuse an operator that only the embedded engine can run as a stream.
 
     Raises:
-        CapabilityError: CAPABILITY-096, it has several stages.
+        CapabilityError: CAPABILITY-096, one of its stages reads more than the stage before it, or two stages are read by none.
     """
-    if len(operator.links) > 1:
-        where, got = (
-            f"unbounded run of '{operator.name}' on Spark",
-            f"{len(operator.stages)} stages in '{operator.name}'",
-        )
-        fix = (
-            f"Run it on the embedded engine: floodmark run {operator.name} --unbounded --engine embedded. "
-            "Or split it into operators of one stage each, and bind one to the other."
-        )
-        raise CapabilityError(where, "an operator of one stage", got, fix, code="CAPABILITY-096")
+    for step in operator.stages[1:]:
+        read = [below for parent in step.parents for below in nearest(parent)]
+        if len(read) > 1 or read[0] not in operator.stages:
+            where, expected = (
+                f"unbounded run of '{operator.name}' on Spark",
+                "stages of which each reads the one before",
+            )
+            fix = (
+                f"Run it on the embedded engine: floodmark run {operator.name} --unbounded --engine embedded. "
+                "Or split it into operators, and bind one to the others."
+            )
+            raise CapabilityError(
+                where, expected, f"'{step.uid}', which reads more or others", fix, code="CAPABILITY-096"
+            )
 
 
 def _prepare(
@@ -193,12 +194,11 @@ def _prepare(
     last = timeline.checkpoint.last_committed()
     if last >= 0:
         inputs.shorten(operator, timeline, last, inputs_at(timeline, last))
-    stage = stage_of(operator)
     sink = Sink(
         operator,
         lake,
         timeline,
-        stage,
+        stages_of(operator),
         lambda batch: inputs.untagged(operator, batch),
         partial(inputs.rows_read, spark, operator.name),
         partial(inputs.arrived, operator=operator, timeline=timeline),
@@ -383,9 +383,6 @@ def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int |
         input_.name: inputs.read(spark, operator, sink.timeline, input_, fewer.get(input_.name, files))
         for input_ in operator.inputs
     }
-    if sink.stage is None:
+    if not sink.stages:
         return inputs.tagged(operator, streams)
-    rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, streams))
-    packed = rows.mapInArrow(packing(sink.stage, Interval(), everyone=sink.ticks is not None), PACKED)
-    processor = Processor(sink.stage, sink.ticks.clock if sink.ticks else None)
-    return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")
+    return Chain(operator, streams, sink.ticks).emitted()

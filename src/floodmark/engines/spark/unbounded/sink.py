@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER, from_ms
-from floodmark.engines.frames.attempts import blaming, explained
+from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.numbering import of_batch
@@ -34,6 +34,7 @@ from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.engines.spark.unbounded.chain import nearest, stages_of
 from floodmark.engines.spark.unbounded.holding import Holding
 from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results import frozen
@@ -44,8 +45,7 @@ from floodmark.lake.table.commits import Hottest, MicroBatch
 from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import PROGRESS_SECONDS, check_there, partition_by
 from floodmark.lake.table.rows import row_schema
-from floodmark.semantics.kernels.attempts import all_attempts
-from floodmark.semantics.kernels.stage import AnyStage, stage_of
+from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph.operator import Operator, Output, Side
 from floodmark.spec.graph.steps import Step
 from floodmark.spec.keyed.metric import merge
@@ -73,10 +73,10 @@ class Sink:
         operator: of the outputs.
         lake: of the outputs' tables.
         timeline: of the micro-batches.
-        stage: of the stateful step; None without one.
+        stages: of the stateful steps; none without one.
         inputs: (stateless micro-batch) -> input name -> rows.
-        read: () -> rows that the micro-batch at work has read, known once it is evaluated; called only with a stage.
-        arrived: (session, number) -> input name -> rows that no micro-batch before that number has read; called only with a stage.
+        read: () -> rows that the micro-batch at work has read, known once it is evaluated; called only with stages.
+        arrived: (session, number) -> input name -> rows that no micro-batch before that number has read; called only with stages.
         run: id of the process, which tells the commits of two processes apart.
         stop: when set, the next micro-batch is not begun.
         on_batch: called after each micro-batch.
@@ -89,7 +89,7 @@ class Sink:
     operator: Operator
     lake: Lake
     timeline: Timeline
-    stage: AnyStage | None
+    stages: tuple[AnyStage, ...]
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
     read: Callable[[], int]
     arrived: Callable[[SparkSession, int], Mapping[str, DataFrame]]
@@ -130,7 +130,7 @@ class Sink:
         With state, that is the progress before micro-batch ``number`` - 1, as timers up to it have fired in that micro-batch at the latest;
         without state, the progress before micro-batch ``number``, as every row read before is written.
         """
-        return checkpoint_of(self.timeline).progress_before(number - 1 if self.stage else number)
+        return checkpoint_of(self.timeline).progress_before(number - 1 if self.stages else number)
 
     def publish_progress(self, spark: SparkSession) -> None:
         """Write one marker per output after the last micro-batch, so that readers need not wait for the next micro-batch."""
@@ -160,7 +160,9 @@ class Sink:
             with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
                 total, groups = self._evaluated(batch)
                 metrics = merge(_others(row).get("metrics", {}) for row in groups)
-                hottest = Hottest.of_rows({row["group"]: int(row["taken"]) for row in groups if row["taken"]})
+                hottest = Hottest.of_rows(
+                    {row["group"]: int(row["taken"]) for row in groups if row["taken"] and not row["stage"]}
+                )
                 progress = self.progress(number)
                 watch.lap("compute")
                 if self.ticks is not None:
@@ -193,7 +195,7 @@ class Sink:
             rows=written,
             late=total["late"],
             dropped=total["dropped"],
-            retractions=total["retractions"],
+            retractions=sum(row["retractions"] for row in groups if row["stage"] == len(self.stages) - 1),
             progress=progress,
             seconds=time.monotonic() - began,
             unmet=unmet_rows,
@@ -246,7 +248,7 @@ class Sink:
         if output.side and not part.count and not self._owes_progress(output, progress):
             return None
         if output.side == "quarantine":
-            rows = explained(part.rows, all_attempts(self.operator, self.stage))
+            rows = explained(part.rows, attempts_of(self.operator))
             part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), part.count)
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
         check_there(path, f"output '{output.table}' of the running stream", fix)
@@ -293,15 +295,16 @@ class Sink:
 
     def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
         """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
-        stage = stage_of(operator)
-        if stage is None:
+        if not self.stages:
             yield failures(operator, self.inputs(batch))
             return
-        yield set_aside_before(stage, self.arrived(batch.sparkSession, number))
+        arrived = self.arrived(batch.sparkSession, number)
+        for link, stage in zip(operator.links, stages_of(operator), strict=False):
+            if all(given.name in arrived for given in link.inputs):
+                yield set_aside_before(stage, arrived)
         total, _ = self._evaluated(batch)
-        numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
-        stamping, step = Stamping(progress=self.progress(number), ingested=0, numbering=numbering), stage.step
-        yield failures(operator, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
+        stamping, tasks = _stamping(number, self.progress(number), total)
+        yield failures(operator, {}, _known(operator, batch, stamping, tasks))
 
     def _record(self, ticks: Ticks, spark: SparkSession, number: int, groups: Sequence[Row]) -> None:
         """Record the clock if it has moved in this micro-batch, and set the clock for which the stage waits next."""
@@ -316,10 +319,13 @@ class Sink:
 
     def _evaluated(self, batch: DataFrame) -> tuple[dict[str, int], Sequence[Row]]:
         """Compute the whole micro-batch: totals, and the counts of each key group, which are few rows."""
-        if self.stage is None:
+        if not self.stages:
             return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
-        groups = batch.select(*COUNTS, "position", "tick", "group", "others").collect()
+        groups = batch.select(*COUNTS, "position", "tick", "group", "stage", "others").collect()
         total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": self.read()}
+        for row in groups:
+            rows = _of_stage(row["stage"])
+            total[rows] = total.get(rows, 0) + row["rows"]
         for row in groups:
             for name, count in _others(row).get("sides", {}).items():
                 total[_side(name)] = total.get(_side(name), 0) + count
@@ -341,7 +347,8 @@ class Sink:
         count, now = total.get(packed, 0), time.time_ns() // 1_000_000
         numbering, tasks = of_batch(number, _numbered(total), count // tables.ROWS_PER_FILE)
         stamping = Stamping(progress=progress, ingested=now, numbering=numbering, marker=True)
-        chunks = batch.select("side" if output.side and output.side != "side" else "results").coalesce(tasks)
+        step = None if output.side else dict(self.operator.results)[output.name]
+        chunks = _chunks(batch, tasks, output.side, _number_of(step, self.operator) if len(self.stages) > 1 else None)
         rows_of = unpacking(output.schema, stamping, output.side, output.name)
         rows = tables.divided(chunks.mapInArrow(rows_of, output_ddl(output.schema)), output)
         appender = self._appender(output)
@@ -355,33 +362,34 @@ class Sink:
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
     ) -> DataFrame:
         """The rows of an output of stateless steps, or of those that follow the stateful step, with all stamps and a marker."""
-        if self.stage is None:
+        if not self.stages:
             rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
             tasks = max(1, total[output.table] // tables.ROWS_PER_FILE)
         else:
-            numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
-            stamping, step = Stamping(progress=progress, ingested=0, numbering=numbering), self.stage.step
-            rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
+            stamping, tasks = _stamping(number, progress, total)
+            rows = self._computed(output, {}, _known(self.operator, batch, stamping, tasks))
             if output.side:
-                rows = rows.unionByName(_unpacked(batch, output.schema, stamping, tasks, output.side))
+                chunks = _chunks(batch, tasks, output.side)
+                rows = rows.unionByName(_unpacked(chunks, output.schema, stamping, output.side))
         marker = tables.marker(batch.sparkSession, output, progress)
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks)
 
     def _count(self, rows: DataFrame, output: Output, total: Mapping[str, int], *, ahead: bool) -> int:
         """The number of rows without retractions; ``_UNKNOWN`` where the files tell it before anything is committed."""
-        if self.stage is None:
+        if not self.stages:
             return total[output.table]
         return _UNKNOWN if ahead and not output.side else int(rows.agg(_row_count()).collect()[0]["rows"])
 
     def _packed(self, output: Output) -> str | None:
         """The name of the count of an output whose rows are emitted by the stateful step; None if steps follow the stateful step."""
-        if self.stage is None or (output.side == "quarantine" and failing(self.operator)):
+        if not self.stages or (output.side == "quarantine" and failing(self.operator)):
             return None
         if output.side == "side":
             return _side(output.name)
         if output.side:
             return "sides" if output.side == "late" else "failures"
-        return "rows" if dict(self.operator.results)[output.name] is self.stage.step else None
+        number = _number_of(dict(self.operator.results)[output.name], self.operator)
+        return None if number is None else _of_stage(number)
 
     def _computed(self, output: Output, inputs: Mapping[str, DataFrame], known: Mapping[Step, DataFrame]) -> DataFrame:
         """The rows of an output, computed by stateless steps from the inputs or from the stateful step."""
@@ -445,9 +453,37 @@ def _numbered(total: Mapping[str, int]) -> int:
     return max(total["rows"] + total["retractions"] + sides, total["failures"])
 
 
-def _unpacked(
-    batch: DataFrame, schema: Schema, stamping: Stamping, tasks: int, side: Side | None = None, output: str = ""
-) -> DataFrame:
-    """The rows in the chunks of a micro-batch, unpacked by at most ``tasks`` tasks."""
-    chunks = batch.select("side" if side and side != "side" else "results").coalesce(tasks)
-    return chunks.mapInArrow(unpacking(schema, stamping, side, output), output_ddl(schema))
+def _of_stage(number: int) -> str:
+    """The name of the count of the rows that a stage has emitted."""
+    return f"stage {number}"
+
+
+def _number_of(step: Step | None, operator: Operator) -> int | None:
+    """The number of the stage that a step is; None for a stateless step."""
+    return next((number for number, stage in enumerate(operator.stages) if stage is step), None)
+
+
+def _stamping(number: int, progress: int, total: Mapping[str, int]) -> tuple[Stamping, int]:
+    """The stamps of rows that stateless steps compute from emissions of a micro-batch, and the number of tasks."""
+    numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
+    return Stamping(progress=progress, ingested=0, numbering=numbering), tasks
+
+
+def _known(operator: Operator, batch: DataFrame, stamping: Stamping, tasks: int) -> dict[Step, DataFrame]:
+    """Stage -> its rows in a micro-batch, of the stages from which the outputs are computed."""
+    several = len(operator.stages) > 1
+    numbers = {step: _number_of(step, operator) if several else None for step in nearest(operator)}
+    return {
+        step: _unpacked(_chunks(batch, tasks, stage=number), step.schema, stamping) for step, number in numbers.items()
+    }
+
+
+def _chunks(batch: DataFrame, tasks: int, side: Side | None = None, stage: int | None = None) -> DataFrame:
+    """The chunks of a micro-batch in at most ``tasks`` tasks: of one stage, or of all."""
+    rows = batch if stage is None else batch.filter(F.col("stage") == stage)
+    return rows.select("side" if side and side != "side" else "results").coalesce(tasks)
+
+
+def _unpacked(chunks: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None) -> DataFrame:
+    """The rows in chunks."""
+    return chunks.mapInArrow(unpacking(schema, stamping, side), output_ddl(schema))
