@@ -16,6 +16,7 @@ import operators.weather
 from floodmark import (
     BoundedOutOfOrderness,
     Contract,
+    DeltaTable,
     Files,
     Session,
     Sliding,
@@ -555,3 +556,58 @@ def test_aggregates_that_are_made_of_others() -> None:
     assert [newark[name] for name in ("tails", "kinds", "everyone", "anyone")] == ["b,a,b", "a|b", False, True]
     assert [newark["v"], newark["s"], newark["w"]] == pytest.approx([8 / 3, 2 * (8 / 3) ** 0.5, 4])
     assert [kennedy[name] for name in ("tails", "kinds", "v", "s", "w")] == [None, None, 0, 0, None]
+
+
+CHANGES = {
+    "flights": Source(
+        "flights",
+        contract=Flight,
+        connector=DeltaTable("tables/flights", read="changes"),
+        watermark=BoundedOutOfOrderness("0 s"),
+    )
+}
+
+
+def test_emit_changes_at_the_end_is_of_every_subquery_and_of_both_sides_of_a_union() -> None:
+    first = "SELECT origin FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC) AS rn FROM flights) WHERE rn = 1"
+    for sql in (
+        "SELECT origin, COUNT(*) AS n FROM (SELECT DISTINCT origin, dest FROM flights) AS q GROUP BY origin EMIT CHANGES",
+        "SELECT origin FROM (SELECT DISTINCT origin, dest FROM flights) AS q WHERE dest > 'B' EMIT CHANGES",
+        f"{first} UNION SELECT dest FROM flights EMIT CHANGES",
+        f"{first} UNION ALL SELECT dest FROM flights EMIT CHANGES",
+    ):
+        assert stated(sql).stages
+    assert "EMIT CHANGES of rows that do not change" in refusal(
+        "SELECT origin FROM flights UNION ALL SELECT dest FROM flights EMIT CHANGES"
+    )
+
+
+def test_different_rows_of_rows_that_are_taken_back_are_taken_back_too() -> None:
+    sql = "SELECT DISTINCT origin, dest FROM flights EMIT CHANGES"
+    final, changing = stated(sql), sql_operator("stated", sql, inputs=CHANGES)
+    assert (final.outputs[0].revisable, final.outputs[0].current) == (False, None)
+    assert changing.outputs[0].revisable
+    assert changing.outputs[0].keys == ("origin", "dest")
+    counted = sql_operator(
+        "counted",
+        "SELECT origin, COUNT(*) AS n FROM (SELECT DISTINCT origin, dest FROM flights) AS q GROUP BY origin EMIT CHANGES",
+        inputs=CHANGES,
+    )
+    assert [read.revisable for read in counted.links[-1].inputs] == [True]
+
+
+def test_growing_windows_of_one_end_are_aggregated_again() -> None:
+    inner = "SELECT origin, window_start, window_end, COUNT(*) AS n FROM CUMULATE(flights, scheduled, '1 hour', '1 day') GROUP BY origin, window_start, window_end"
+    row = {"dest": "SFO", "tail": None, "delay": 1}
+    rows = [
+        row | {"scheduled": datetime(2026, 1, day, hour, 30, tzinfo=UTC), "origin": origin, "flight": n}
+        for n, (day, hour, origin) in enumerate([(1, 22, "EWR"), (1, 22, "JFK"), (1, 23, "JFK"), (2, 0, "EWR")])
+    ]
+    sql = f"SELECT window_start, window_end, MAX(n) AS most FROM ({inner}) AS q GROUP BY window_start, window_end"
+    results = Case(stated(sql)).feed("flights", rows).end().results()
+    tops = {(one["window_start"].day, one["window_end"].day, one["window_end"].hour): one["most"] for one in results}
+    assert {end: most for end, most in tops.items() if end in {(1, 1, 22), (1, 1, 23), (1, 2, 0), (2, 2, 1)}} == {
+        (1, 1, 23): 1,
+        (1, 2, 0): 2,
+        (2, 2, 1): 1,
+    }

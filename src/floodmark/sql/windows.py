@@ -50,6 +50,8 @@ def again(window: Window) -> Window | None:
             return window
         case Sliding(size=size, slide=slide, offset=offset):
             return Tumbling(timedelta(milliseconds=slide), timedelta(milliseconds=(offset + size) % slide))
+        case Cumulative(step=step, offset=offset):
+            return Tumbling(timedelta(milliseconds=step), timedelta(milliseconds=offset % step))
         case _:
             return None
 
@@ -57,7 +59,12 @@ def again(window: Window) -> Window | None:
 def bounds_again(window: Window) -> dict[str, str]:
     """Bound of a window -> its text over the results of ``again``."""
     start, end, time = BOUNDS
-    text = f"timestampadd(MILLISECOND, -{window.size}, {end})" if isinstance(window, Sliding) else start
+    text = start
+    if isinstance(window, Sliding):
+        text = f"timestampadd(MILLISECOND, -{window.size}, {end})"
+    elif isinstance(window, Cumulative):
+        last, offset, size = f"unix_micros({end}) - 1000", window.offset * 1000, window.size * 1000
+        text = f"timestamp_micros({last} - pmod({last} - {offset}, {size}))"
     return {start: text, end: end, time: WINDOW_TIME}
 
 

@@ -241,7 +241,9 @@ class Operator:
         """Whether rows of an input or of a stage may be taken back."""
         if isinstance(step, steps.Read):
             return next(one.revisable for one in self.inputs if one.name == step.input)
-        return isinstance(step, steps.STATEFUL) and step.revises
+        if not isinstance(step, steps.STATEFUL):
+            return False
+        return step.revises or (step.revises_with_input and any(map(self._revised, stages.nearest(step.parent))))
 
     def __getitem__(self, name: str) -> OutputRef:
         self.output(name)

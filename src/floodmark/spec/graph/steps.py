@@ -317,6 +317,11 @@ class _Keyed(_OfOne):
         return False
 
     @property
+    def revises_with_input(self) -> bool:
+        """Whether the step may retract rows it has emitted if rows of its input may be retracted."""
+        return False
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty if results have no key."""
         return ()
@@ -491,10 +496,15 @@ class KeyedProcess(_Keyed):
         return self.function.function.revises
 
     @property
+    def revises_with_input(self) -> bool:
+        """As of ``_Keyed``."""
+        return self.function.function.revises_with_input
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty if results have no key."""
         function = self.function.function
-        known = self.revises and not function.multiset and function.identity is not None
+        known = (self.revises or self.revises_with_input) and not function.multiset and function.identity is not None
         return (*self.keys, *(function.identity or ())) if known else ()
 
     def describe_window(self) -> str:

@@ -56,6 +56,8 @@ class StatefulFunction:
     callbacks: tuple[str, ...] = ()
     revises: bool = False
     """Whether the function retracts rows it has emitted; some of floodmark's own do."""
+    revises_with_input: bool = False
+    """Whether the function retracts rows it has emitted if rows of its input are retracted, and otherwise none."""
     identity: tuple[str, ...] | None = ()
     """The columns that, with the key, identify a row that may be retracted; None if nothing does."""
     multiset: bool = False

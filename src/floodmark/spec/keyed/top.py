@@ -148,6 +148,7 @@ def first_of(ranking: Ranking, columns: Iterable[str], rows: Sequence[Row]) -> I
 class Unique(StatefulFunction):
     """Each key once, as long as a row has it."""
 
+    revises_with_input = True
     rows = ValueState(int)
 
     def canonical(self) -> dict[str, object]:
