@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 
 import floodmark as fm
 from floodmark.core.time import to_ms
+from floodmark.semantics.kernels.functions import sides
 from floodmark.spec.graph.operator import Operator
 
 KINDS = ["inner", "left", "right", "full", "semi", "anti"]
@@ -76,11 +78,13 @@ def by_hand(rows: History, kind: str, keys: tuple[str, ...], condition: str, ttl
     keys=st.sampled_from([("k",), ("f",), ("k", "f"), ()]),
     condition=st.sampled_from(["", CONDITION]),
     ttl=st.sampled_from([None, None, 60]),
+    most=st.sampled_from([sides.MOST, 2]),
     seed=st.integers(0, 10_000),
 )
 def test_rows_minus_retractions_are_the_join_at_every_cut(
-    kind: str, keys: tuple[str, ...], condition: str, ttl: int | None, seed: int
+    kind: str, keys: tuple[str, ...], condition: str, ttl: int | None, most: int, seed: int
 ) -> None:
+    """``most``: rows of a part of a side; of a key with more the state is many entries."""
     operator = (
         operator_of(kind, keys, condition, None if ttl is None else f"{ttl} minutes")
         if keys
@@ -88,9 +92,10 @@ def test_rows_minus_retractions_are_the_join_at_every_cut(
     )
     bound = ttl * MINUTE if ttl is not None and keys else None
     rows = history(seed)
-    for done, answer in answers(operator, rows, seed):
-        assert answer == by_hand(rows[:done], kind, keys, condition, bound)
-    answer, retractions = bounded(operator, rows)
+    with patch.multiple(sides, MOST=most, FEWEST=1):
+        for done, answer in answers(operator, rows, seed):
+            assert answer == by_hand(rows[:done], kind, keys, condition, bound)
+        answer, retractions = bounded(operator, rows)
     assert answer == by_hand(rows, kind, keys, condition, bound)
     assert not retractions, "a bounded run emits the final rows alone"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.semantics.encoding.plain import unpack
+from floodmark.semantics.kernels.functions.sides import states_of
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.serve.refusals import Gone, Missing, NotReady, Unanswerable
 from floodmark.serve.runs import Key
@@ -31,6 +32,7 @@ from floodmark.serve.values import KeyColumn, key_columns, plain_key, python_val
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import KeyedProcess
 from floodmark.spec.keyed.model import ModelState
+from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.state import AggregatingState, State
 from floodmark.spec.workspace import Workspace
 
@@ -184,7 +186,7 @@ class CommittedState:
         for entries in self._opened():
             entry = entries.get(values)
             if entry is not None:
-                return self._row(entry, entries.extra.get("layouts", []))
+                return self._row(self._whole(entry, entries), entries.extra.get("layouts", []))
         return None
 
     def page(self, lower: Key, upper: Key, limit: int) -> tuple[list[dict[str, Any]], Key | None]:
@@ -199,12 +201,21 @@ class CommittedState:
             for bucket in entries.contents():
                 for event, tick, data in bucket.values():
                     key, value = unpack(data)
+                    if len(key) > len(self.of.keys):  # a part of the rows of a key
+                        continue
                     asked = plain_key(key)
                     if lower <= asked < upper:
-                        yield asked, self._row(Entry(key, value, event, tick), layouts)
+                        yield asked, self._row(self._whole(Entry(key, value, event, tick), entries), layouts)
 
     def _opened(self) -> Iterator[KeyGroup]:
         return (KeyGroup.open(_Reader(self.root, self._places, group)) for group in self._groups)
+
+    def _whole(self, entry: Entry, entries: KeyGroup) -> Entry:
+        """The entry of a key with what lies in entries of their own."""
+        if not isinstance(self.of.step.function.function, RegularJoin):
+            return entry
+        layout, stamp, _, timers, latest = entry.value
+        return replace(entry, value=(layout, stamp, states_of(entry, entries), timers, latest))
 
     def _row(self, entry: Entry, layouts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         number, _, states, timers, latest = entry.value

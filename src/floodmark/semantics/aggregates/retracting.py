@@ -98,16 +98,9 @@ def _bagged(plain: Fold, aggregate: Builtin | None = None) -> Retracting:
     """
 
     def change(bag: dict[Any, int], value: Any, by: Any, time: int, sign: int) -> dict[Any, int]:  # noqa: ARG001 - one shape for all
-        if value is None:
-            return bag
         if isinstance(value, float):
-            value = _NAN if math.isnan(value) else value + 0.0
-        times = bag.get(value, 0) + sign
-        if times:
-            bag[value] = times
-        else:
-            del bag[value]
-        return bag
+            return _changed(bag, _NAN if math.isnan(value) else value + 0.0, sign)
+        return bag if value is None else _changed(bag, value, sign)
 
     def result(bag: dict[Any, int]) -> Any:
         pairs = [(math.nan if value is _NAN else value, times) for value, times in bag.items() if times > 0]
@@ -120,6 +113,16 @@ def _bagged(plain: Fold, aggregate: Builtin | None = None) -> Retracting:
         return plain.result(state)
 
     return Retracting(dict, change, result)
+
+
+def _changed(bag: dict[Any, int], name: Any, sign: int) -> dict[Any, int]:
+    """The bag with a value more or less; a value that came as often as it was taken back is not in it."""
+    times = bag.get(name, 0) + sign
+    if times:
+        bag[name] = times
+    else:
+        del bag[name]
+    return bag
 
 
 def _in_order(plain: Fold) -> Retracting:
@@ -157,13 +160,7 @@ def _hashed(kind: str) -> Retracting:
     def change(bag: dict[int, int], value: Any, by: Any, time: int, sign: int) -> dict[int, int]:  # noqa: ARG001 - one shape for all
         if value is None:
             return bag
-        number = sketch.hash_of(value + 0.0 if isinstance(value, float) else value, kind)
-        times = bag.get(number, 0) + sign
-        if times:
-            bag[number] = times
-        else:
-            del bag[number]
-        return bag
+        return _changed(bag, sketch.hash_of(value + 0.0 if isinstance(value, float) else value, kind), sign)
 
     def result(bag: dict[int, int]) -> int:
         hashes: set[int] = set()

@@ -9,6 +9,7 @@ wait until progress reaches their *effective time*, max(event time, stamp + 1), 
 from __future__ import annotations
 
 import copy
+import gc
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,6 +72,18 @@ class Turns:
     waits: dict[int, tuple[int | None, int | None]]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cyclic garbage: keys that stay make Python look through all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class KeyedKernel(ABC):
     """One key group of one stage, over a store.
 
@@ -81,6 +94,8 @@ class KeyedKernel(ABC):
 
     state_type: ClassVar[type[Any]]
     """The class of a key's state: entry -> state."""
+    acyclic: bool = False
+    """Whether what is kept per key has no cycles; a user's objects may."""
 
     def __init__(self, stage: ElementStage | ProcessStage, store: Store) -> None:
         self.stage, self.store = stage, store
@@ -202,8 +217,15 @@ class KeyedKernel(ABC):
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
-        """Around a call."""
-        yield
+        """Around a call: without a user's code no cycles are searched meanwhile."""
+        if not self.acyclic:
+            yield
+            return
+        with _uncollected():
+            yield
+            self.keys.clear()  # so that the next search for garbage does not look through them
+            for rows in self._emitted():
+                rows.clear()
 
     def _restart(self) -> None:
         """Nothing is emitted yet."""

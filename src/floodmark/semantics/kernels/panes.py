@@ -5,9 +5,6 @@ Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindow
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -81,18 +78,6 @@ class KeyWindows:
         self.windows = [OpenWindow.load(data) for data in dumped]
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for cyclic garbage: windows that stay make Python look through all of them again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class RecordWindowKernel(KeyedKernel):
     """Windows of one key group."""
 
@@ -111,15 +96,7 @@ class RecordWindowKernel(KeyedKernel):
         folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
         self.undoes = self.quarantines and (folds or bool(own_parts(stage.trigger)))
         own_code = stage.whole_rows or step.function is not None or bool(step.own_aggregates)
-        self.acyclic = not own_code  # what is kept per key has no cycles; a user's objects may
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Without a user's code no cycles are searched meanwhile."""
-        with _uncollected() if self.acyclic else nullcontext():
-            yield
-            self.keys.clear()  # so that the next search for garbage does not look through them
-            self.out.clear()
+        self.acyclic = not own_code
 
     # ---- rows
 

@@ -154,7 +154,8 @@ class Joins(Patterns):
         Time: a pair has the later of its two event times, a row without a partner its own. Rows come in order of arrival; rows minus
             retractions are at each cut the bounded result, whichever order that is. Changes of one micro-batch that cancel are not emitted.
         State: every row of both sides, for ever; with ``ttl`` until progress is twice that beyond its event time. A micro-batch reads and
-            writes the rows of the keys it touches.
+            writes the rows of the keys it touches; of a side with many rows it writes the parts with the rows that it changes, and reads the
+            other side where its rows make pairs.
         Source: SQL; Flink ``StreamingJoinOperator``. Inputs whose rows are retracted may be read. Null is equal to nothing.
 
         Raises:

@@ -146,10 +146,11 @@ class MemoryRun:
         sides: list[pa.Table] = []
         aside: dict[str, list[pa.Table]] = {name: [] for name, _ in step.sides}
         failed: list[pa.Table] = []
+        reached = self._reached(inputs) if progress >= END else NEVER
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             kernel = kernel_of(stage, state.stores.setdefault(group, MemoryStore()))
-            emission = kernel.advance([part], progress, ticks, self._reached(inputs) if progress >= END else NEVER)
+            emission = kernel.advance([part], progress, ticks, reached)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:

@@ -9,10 +9,8 @@ Source: Flink ``StreamingJoinOperator``; which pairs there are: SQL. A time to l
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,39 +18,15 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import user_error
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
-from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import KeyedKernel
-from floodmark.semantics.patterns.values import compiled
+from floodmark.semantics.kernels.functions.sides import Item, JoinForm, Part, Row, Side, Values
+from floodmark.semantics.kernels.netting import NetKernel
 from floodmark.semantics.state.directory import NONE
-from floodmark.semantics.state.entries import Entry
+from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import Store
-from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.graph.steps import KeyedProcess
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import RETRACTION, ROW
-
-_SIDES = ("left", "right")
-
-Values = tuple[Any, ...]
-Item = tuple[Values, int]
-"""(values of a row that can be compared, event time)."""
-Match = Callable[[Values, Values, Values], bool]
-"""(key, values of a left row, values of a right row) -> whether the further condition is true."""
-
-
-class Row:
-    """A row of a side: its values, how often it is there, and with how many rows of the other side it makes a pair."""
-
-    __slots__ = ("partners", "times", "values")
-
-    def __init__(self, values: Values, times: int, partners: int) -> None:
-        self.values, self.times, self.partners = values, times, partners
-
-
-Side = dict[Item, Row]
 
 
 def is_regular_join(stage: ProcessStage) -> bool:
@@ -60,102 +34,29 @@ def is_regular_join(stage: ProcessStage) -> bool:
     return isinstance(stage.step.function.function, RegularJoin)
 
 
-class JoinForm:
-    """What a stage says about rows in state: columns of a side, which rows make a pair.
-
-    Args:
-        step: of the stage.
-    """
-
-    def __init__(self, step: KeyedProcess) -> None:
-        function = step.function.function
-        assert isinstance(function, RegularJoin)
-        self.kind, self.condition, self.ttl = function.kind, function.condition, function.ttl
-        self.columns = tuple(tuple(name for name, _ in side) for side in function.places)
-        ports = [dict(port.columns) for port in step.ports]
-        self.united = tuple(tuple(ports[tag][name] for name in side) for tag, side in enumerate(self.columns))
-        types = step.parent.schema.types
-        kinds = [[arrow_type(types[name]) for name in side] for side in self.united]
-        self.floats = any(pa.types.is_floating(kind) for side in kinds for kind in side)
-        self.nested = any(pa.types.is_nested(kind) for side in kinds for kind in side)
-        shown = [dict(side) for side in function.places]
-        self.condition_test = (
-            None
-            if function.tree is None
-            else _tested(function.tree, step.keys, [list(side.values()) for side in shown])
-        )
-        self.all_match = self.condition_test is None and self.ttl is None
-        self.layout = 0
-
-    def item(self, values: Values, time: int) -> Item:
-        """What a row is known by in its side."""
-        return (tuple(map(_frozen, values)) if self.nested else values), time
-
-    def loaded(self, rows: Sequence[Sequence[Any]], tag: int) -> Side:
-        """Rows of a side as they lie in state -> the side; a column that an older version did not read is null."""
-        side: Side = {}
-        for time, times, partners, row in rows:
-            values = tuple(row.get(name) for name in self.columns[tag])
-            if self.floats:
-                values = tuple(math.nan if type(v) is float and v != v else v for v in values)  # noqa: PLR0124 - NaN
-            item = self.item(values, time)
-            if item in side:  # they differed in a column that is read no more
-                side[item].times += times
-            else:
-                side[item] = Row(values, times, partners)
-        return side
-
-    def dumped(self, side: Side, tag: int) -> list[list[Any]]:
-        """The side as plain data."""
-        names = self.columns[tag]
-        return [
-            [time, row.times, row.partners, dict(zip(names, row.values, strict=True))]
-            for (_, time), row in side.items()
-        ]
-
-    def pairs(self, key: Values, tag: int, values: Values, time: int, others: Side) -> Iterator[tuple[int, Row]]:
-        """(time, row) of each row of the other side with which a row makes a pair."""
-        test, ttl = self.condition_test, self.ttl
-        for (_, other_time), other in others.items():
-            if ttl is not None and abs(other_time - time) > ttl:
-                continue
-            if test is None or (test(key, values, other.values) if tag == 0 else test(key, other.values, values)):
-                yield other_time, other
-
-    def count_partners(self, key: Values, sides: tuple[Side, Side]) -> None:
-        """Count the partners of every row anew, as another condition counted them."""
-        for tag, side in enumerate(sides):
-            for (_, time), row in side.items():
-                row.partners = sum(other.times for _, other in self.pairs(key, tag, row.values, time, sides[1 - tag]))
-
-
 class JoinedKey:
     """The state of one key: its rows on both sides. ``event``: earliest progress at which a row is freed. ``changes``: of its results, in a call."""
 
-    __slots__ = ("changes", "entry", "event", "form", "latest", "sides", "stamp", "tick", "totals")
+    __slots__ = ("changes", "entry", "event", "form", "latest", "sides", "stamp", "tick")
 
-    def __init__(self, entry: Entry, form: JoinForm) -> None:
+    def __init__(self, entry: Entry, form: JoinForm, entries: KeyGroup) -> None:
         self.entry, self.form, self.changes = entry, form, Changes(form)
         self.stamp = self.latest = NEVER
-        self.sides: tuple[Side, Side] = ({}, {})
+        self.sides = Side(form, 0, entry, entries), Side(form, 1, entry, entries)
         self.event, self.tick = entry.event, NONE
         if entry.value:
             _, self.stamp, states, _, self.latest = entry.value
-            self.sides = form.loaded(states.get("left", ()), 0), form.loaded(states.get("right", ()), 1)
             if states.get("on", "") != form.condition:
                 form.count_partners(entry.key, self.sides)
-        self.totals = [sum(row.times for row in side.values()) for side in self.sides]
 
     def close(self) -> bool:
         """Write the rows into the entry; False if there are none."""
-        form, states = self.form, dict[str, Any]()
-        for tag, name in enumerate(_SIDES):
-            if self.sides[tag]:
-                states[name] = form.dumped(self.sides[tag], tag)
-        states |= {"on": form.condition} if form.condition else {}
-        self.entry.value = form.layout, self.stamp, states, {}, self.latest
+        states = dict[str, Any]()
+        holds = [side.close(states) for side in self.sides]
+        states |= {"on": self.form.condition} if self.form.condition else {}
+        self.entry.value = self.form.layout, self.stamp, states, {}, self.latest
         self.entry.event = self.event
-        return any(self.sides)
+        return any(holds)
 
 
 class Changes:
@@ -194,7 +95,7 @@ class _Step:
     sign: int
 
 
-class RegularJoinKernel(KeyedKernel):
+class RegularJoinKernel(NetKernel):
     """Rows of both sides of the keys of one group, for a stage that ``is_regular_join``."""
 
     stage: ProcessStage
@@ -219,30 +120,16 @@ class RegularJoinKernel(KeyedKernel):
         self.form.layout = layouts.index(layout)
 
     def _opened(self, entry: Entry) -> JoinedKey:
-        return JoinedKey(entry, self.form)
+        return JoinedKey(entry, self.form, self.entries)
 
     # ---- rows in
 
-    def _rows_and_ticks(
-        self,
-        arrivals: Arrivals,
-        start: int,
-        stop: int,
-        moves: list[tuple[int, Tick]],  # noqa: ARG002 - nothing here looks at the clock
-    ) -> None:
+    def _arrive(self, arrivals: Arrivals) -> None:
         if arrivals is not self.arrivals:
             self.arrivals, self.kinds = arrivals, arrivals.kinds
-            self._take(arrivals.table)
-        self._expect(arrivals, start, stop)
-        keys, times, stamps = arrivals.keys, arrivals.times, arrivals.stamps
-        for position in range(start, stop):
-            self._row(keys[position], position, times[position], stamps[position], (), None)
-        self.arrived += stop - start
-        for key_state in self.keys.values():
-            self._send(key_state)
-            self._wait(key_state)
+            self._read(arrivals.table)
 
-    def _take(self, table: pa.Table) -> None:
+    def _read(self, table: pa.Table) -> None:
         """Make Python values of rows, each with the columns of its own side."""
         tags = table["v0"].to_numpy()
         whole = table["row"].combine_chunks()
@@ -255,29 +142,13 @@ class RegularJoinKernel(KeyedKernel):
             for position, values in zip(own.tolist(), value_rows, strict=True):
                 self.values[position] = values
 
-    def _row(
-        self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
-    ) -> None:
-        """Process a row without freeing others by its stamp: the other input may be behind."""
-        key_state = self._key(key)
-        try:
-            self._element(key_state, position, time, stamp, values, row)
-        except (ArithmeticError, ValueError, TypeError) as error:
-            about = (
-                f"The row was {dict(zip(self.form.columns[self.tags[position]], self.values[position], strict=True))}."
-            )
-            where = f"{self._about(key_state)}, condition '{self.form.condition}'"
-            raise user_error(error, where, about) from error
+    def _refuse(self, key_state: Any, position: int, error: Exception) -> NoReturn:
+        row = dict(zip(self.form.columns[self.tags[position]], self.values[position], strict=True))
+        where = f"{self._about(key_state)}, condition '{self.form.condition}'"
+        raise user_error(error, where, f"The row was {row}.") from error
 
-    def _element(
-        self,
-        key_state: Any,
-        position: int,
-        time: int,
-        stamp: int,
-        values: tuple[Any, ...],  # noqa: ARG002 - its own, by position
-        row: Any,  # noqa: ARG002 - as above
-    ) -> None:
+    def _take(self, key_state: Any, position: int, time: int, stamp: int) -> None:
+        """A row, without freeing others by its stamp: the other input may be behind."""
         tag, kind, ttl = self.tags[position], self.kinds[position], self.form.ttl
         if ttl is not None and time + ttl <= stamp:
             self.dropped += self._wanted(time) and kind == ROW
@@ -294,14 +165,15 @@ class RegularJoinKernel(KeyedKernel):
         """A row of a side comes (sign 1) or is taken back (-1): change the results and the side."""
         form, mine, others = self.form, key_state.sides[tag], key_state.sides[1 - tag]
         item = form.item(values, time)
-        row = mine.get(item)
+        part = mine.of(item)
+        row = part.get(item)
         if sign < 0 and (row is None or row.times <= 0):
-            item = _earlier(mine, item)
-            row = mine.get(item)
-        before = key_state.totals[tag]
+            item = _earlier(part, item)
+            row = part.get(item)
+        before = mine.total
         if form.all_match:
             partners: list[tuple[int, Row]] | None = None
-            count = key_state.totals[1 - tag]
+            count = others.total
         else:
             partners = list(form.pairs(key_state.entry.key, tag, values, item[1], others))
             count = sum(other.times for _, other in partners)
@@ -309,17 +181,17 @@ class RegularJoinKernel(KeyedKernel):
         if self._shows(tag, count):
             step.changes.add(*self._single(tag, values, step.time), stamp, sign)
         if not self.one_sided or (tag == 1 and (partners is not None or (before > 0) != (before + sign > 0))):
-            for other_time, other in partners if partners is not None else _all(others):
+            for other_time, other in partners if partners is not None else others.rows():
                 self._meet(step, other_time, other, before if partners is None else other.partners)
         for _, other in partners or ():
             other.partners += sign
-        key_state.totals[tag] += sign
+        mine.total += sign
         if row is None:
-            mine[item] = Row(values, sign, count)
+            part[item] = Row(values, sign, count)
         elif row.times + sign:
             row.times += sign
         else:
-            del mine[item]
+            del part[item]
 
     def _shows(self, tag: int, partners: int) -> bool:
         """Whether a row of a side with so many partners is in the result on its own."""
@@ -361,47 +233,20 @@ class RegularJoinKernel(KeyedKernel):
         """Set the progress at which the first row of a key is freed."""
         ttl, key_state.event = self.form.ttl, NONE
         if ttl is not None:
-            first = min((time for side in key_state.sides for _, time in side), default=NONE)
+            first = min(side.first() for side in key_state.sides)
             key_state.event = min(first + 2 * ttl, END) if first < NONE else NONE
 
     def _fire(self, key_state: JoinedKey, progress: int) -> None:
         """Free the rows of a key for which no partner and no retraction can come after ``progress``."""
         ttl = self.form.ttl
         assert ttl is not None
-        for tag, side in enumerate(key_state.sides):
-            for item in [item for item in side if min(item[1] + 2 * ttl, END) <= progress]:
-                key_state.totals[tag] -= side.pop(item).times
+        for side in key_state.sides:
+            side.free(END if progress >= END else progress - 2 * ttl)
         self._wait(key_state)
 
-    def _tick(self, key_state: JoinedKey) -> None:
-        """Nothing: no row waits for the clock."""
 
-
-def _earlier(side: Side, item: Item) -> Item:
+def _earlier(part: Part, item: Item) -> Item:
     """The row that a retraction takes back: of its values, the one with the latest event time, if none has its own."""
     values, _ = item
-    times = [time for (other, time), row in side.items() if other == values and row.times > 0]
+    times = [time for (other, time), row in part.items() if other == values and row.times > 0]
     return (values, max(times)) if times else item
-
-
-def _all(side: Side) -> Iterator[tuple[int, Row]]:
-    return ((time, row) for (_, time), row in side.items())
-
-
-def _frozen(value: Any) -> Any:
-    """A value that can be compared and hashed: a list, a map or a struct as tuples."""
-    if isinstance(value, Mapping):
-        return tuple((name, _frozen(part)) for name, part in value.items())
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
-
-
-def _tested(tree: Typed, keys: Sequence[str], sides: Sequence[Sequence[str]]) -> Match:
-    """(tree, key columns, columns of each side by their names in the result) -> the further condition."""
-    value, names = compiled(tree), [*keys, *sides[0], *sides[1]]
-
-    def test(key: Values, left: Values, right: Values) -> bool:
-        return value(dict(zip(names, (*key, *left, *right), strict=True))) is True
-
-    return test

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from floodmark.core.errors import UserCodeError
 from floodmark.core.time import to_ms
 from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.over import Plan, RowsSoFar
-from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.netting import NetKernel
 from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
@@ -66,7 +65,7 @@ class ReorderedCells(KeyCells):
         return super().close()
 
 
-class OverChangingKernel(ProcessKernel):
+class OverChangingKernel(NetKernel, ProcessKernel):
     """Results over the rows of one key group, of a stage that ``is_over_changing``."""
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
@@ -80,6 +79,7 @@ class OverChangingKernel(ProcessKernel):
         self.shown = [places[name] for name in function.own]
         self.measured = [places[name] for name in self.plan.columns]
         self.by = places[by[0]]
+        self.rows: list[Any] = []
 
     def _opened(self, entry: Entry) -> ReorderedCells:
         cells = ReorderedCells(entry)
@@ -96,32 +96,18 @@ class OverChangingKernel(ProcessKernel):
 
     # ---- rows in
 
-    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:  # noqa: ARG002 - no clock
-        self._expect(arrivals, start, stop)
-        keys, times, stamps, rows, kinds = (
-            arrivals.keys,
-            arrivals.times,
-            arrivals.stamps,
-            arrivals.rows,
-            arrivals.kinds,
-        )
-        touched: dict[Values, ReorderedCells] = {}
-        for position in range(start, stop):
-            time, stamp, row = times[position], stamps[position], rows[position]
-            cells = touched[keys[position]] = self._key(keys[position])
-            cells.stamp, cells.latest = stamp, max(cells.latest, time)
-            values = tuple(row[name] for name in self.read)
-            if kinds[position] == RETRACTION:
-                self._remove(cells, time, values)
-            else:
-                self.late += time <= stamp and self._wanted(time)
-                self._add(cells, time, values)
-        self.arrived += stop - start
-        for cells in touched.values():
-            try:
-                self._send(cells)
-            except UserCodeError as error:
-                raise error.inside(self._about(cells)) from error.__cause__
+    def _arrive(self, arrivals: Arrivals) -> None:
+        self.kinds, self.rows = arrivals.kinds, arrivals.rows
+
+    def _take(self, key_state: Any, position: int, time: int, stamp: int) -> None:
+        row = self.rows[position]
+        key_state.stamp, key_state.latest = stamp, max(key_state.latest, time)
+        values = tuple(row[name] for name in self.read)
+        if self.kinds[position] == RETRACTION:
+            self._remove(key_state, time, values)
+        else:
+            self.late += time <= stamp and self._wanted(time)
+            self._add(key_state, time, values)
 
     def _add(self, cells: ReorderedCells, time: int, values: Values) -> None:
         """Put a row behind those of the same order."""
@@ -147,7 +133,6 @@ class OverChangingKernel(ProcessKernel):
     # ---- rows out
 
     def _send(self, cells: ReorderedCells) -> None:
-        """Emit what the rows of a call make of the results of a key: retractions first, and none that a row of equal values undoes."""
         changes: dict[str, list[Any]] = {}
         for row in cells.gone:
             self._count(changes, row, row.results, -1)

@@ -14,14 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.errors import UserCodeError
 from floodmark.core.time import NEVER
 from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.retracting import retracting
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
-from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import KeyedKernel
+from floodmark.semantics.kernels.netting import NetKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
@@ -55,7 +53,7 @@ class RolledKey:
         return self.rows != 0 or self.states != self.empty
 
 
-class RollingKernel(KeyedKernel):
+class RollingKernel(NetKernel):
     """Rolling aggregates of the keys of one group, for a stage that ``rolls``."""
 
     stage: ElementStage
@@ -73,35 +71,23 @@ class RollingKernel(KeyedKernel):
             for name, a in step.aggregates
         ]
         self.kinds: list[int] = []
-        self.touched: dict[tuple[Any, ...], RolledKey] = {}
+        self.values: list[tuple[Any, ...]] = []
+        self.acyclic = not step.own_aggregates
         super().__init__(stage, store)
 
     def _opened(self, entry: Entry) -> RolledKey:
         empty, states = ([form.create() for form, _, _ in self.measures] for _ in range(2))
         return RolledKey(entry, empty, states)
 
-    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
-        self.kinds, self.touched = arrivals.kinds, {}
-        super()._rows_and_ticks(arrivals, start, stop, moves)
-        for key_state in self.touched.values():
-            try:
-                self._emit(key_state)
-            except UserCodeError as error:
-                raise error.inside(self._about(key_state)) from error.__cause__
+    def _arrive(self, arrivals: Arrivals) -> None:
+        self.kinds, self.values = arrivals.kinds, arrivals.values
 
-    def _element(
-        self,
-        key_state: Any,
-        position: int,
-        time: int,
-        stamp: int,
-        values: tuple[Any, ...],
-        row: Any,  # noqa: ARG002 - the base's
-    ) -> None:
+    def _take(self, key_state: Any, position: int, time: int, stamp: int) -> None:
+        values, states = self.values[position], key_state.states
         sign = -1 if self.kinds[position] == RETRACTION else 1
         for number, (form, value, by) in enumerate(self.measures):
-            key_state.states[number] = form.change(
-                key_state.states[number],
+            states[number] = form.change(
+                states[number],
                 None if value is None else values[value],
                 None if by is None else values[by],
                 time,
@@ -109,10 +95,8 @@ class RollingKernel(KeyedKernel):
             )
         key_state.rows += sign
         key_state.time, key_state.stamp = time, stamp
-        self.touched[key_state.entry.key] = key_state
 
-    def _emit(self, key_state: RolledKey) -> None:
-        """Emit what the rows of a call make of a key's result."""
+    def _send(self, key_state: RolledKey) -> None:
         key, before = key_state.entry.key, key_state.emitted
         result = self._result(key_state) if key_state.rows > 0 else None
         if before is not None and result is not None and repr(before[0]) == repr(result):  # NaN is NaN
@@ -133,15 +117,6 @@ class RollingKernel(KeyedKernel):
 
     def _results(self) -> pa.Table:
         return self._table(self.out, self.stage.result_schema)
-
-    def _wait(self, key_state: RolledKey) -> None:
-        """Nothing: no key waits for time."""
-
-    def _fire(self, key_state: RolledKey, progress: int) -> None:
-        """Nothing: as above."""
-
-    def _tick(self, key_state: RolledKey) -> None:
-        """Nothing: as above."""
 
 
 def _position_of(values: Sequence[str], text: str | None) -> int | None:

@@ -108,6 +108,8 @@ class TopCells(KeyCells):
 class TopKernel(ProcessKernel):
     """The first rows of the keys of one key group, of a stage that ``is_top``."""
 
+    acyclic = True
+
     def __init__(self, stage: ProcessStage, store: Store) -> None:
         super().__init__(stage, store)
         function = stage.step.function.function
