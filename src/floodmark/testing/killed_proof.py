@@ -67,7 +67,7 @@ def prove_by_killing(
     point = f"{rng.choice(_POINTS[engine])}:{rng.randint(1, MICRO_BATCHES - 2)}"
     stream, batch = Lake(f"{folder}/unbounded"), Lake(f"{folder}/bounded")
     for lake in (stream, batch):
-        _land(operator, entries, lake)
+        land_in_commits(operator, entries, lake)
     killed = not _in_a_process(engine, _unbounded, operator, stream, settings, {crash.VARIABLE: point})
     if killed:
         _in_a_process(engine, _unbounded, operator, stream, settings, {})
@@ -75,7 +75,7 @@ def prove_by_killing(
     if recorded.exists():  # the clock is an input too
         shutil.copytree(recorded, ticks.folder(operator, batch))
     _in_a_process(engine, _bounded, operator, batch, settings, {})
-    bounded_answer, unbounded_answer = _answer(operator, batch), _answer(operator, stream)
+    bounded_answer, unbounded_answer = answer_in(operator, batch), answer_in(operator, stream)
     return KilledProof(
         killed_at=point if killed else None,
         results=sum(bounded_answer.values()),
@@ -83,7 +83,7 @@ def prove_by_killing(
     )
 
 
-def _land(operator: Operator, entries: Sequence[Entry], lake: Lake) -> None:
+def land_in_commits(operator: Operator, entries: Sequence[Entry], lake: Lake) -> None:
     """Append the rows of each input in ``MICRO_BATCHES`` commits, each with a marker; then a marker of the end of input."""
     for input_ in operator.inputs:
         rows = [row for name, row in entries if name == input_.name]
@@ -128,7 +128,8 @@ def _bounded(engine: Computing, operator: Operator, lake: Lake) -> object:
     return engine.run_bounded(operator, lake, Interval())
 
 
-def _answer(operator: Operator, lake: Lake) -> Answer:
+def answer_in(operator: Operator, lake: Lake) -> Answer:
+    """The rows of all outputs in a lake, retractions subtracted."""
     answer = Answer()
     for output in operator.outputs:
         path = lake.output(output.table)

@@ -191,6 +191,8 @@ def hashed(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - 
 
 def bagged(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
     """Values and how often each came; the result is ``from_bag``."""
+    if aggregate.function == "count_distinct":  # after every row of a rolling aggregate
+        return of_values(dict, _bag_add, _bag_merge, len)
     return of_values(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, _pairs(bag)))
 
 

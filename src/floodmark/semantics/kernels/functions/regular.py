@@ -20,8 +20,8 @@ from floodmark.core.errors import user_error
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
+from floodmark.semantics.kernels.functions.netting import NetKernel
 from floodmark.semantics.kernels.functions.sides import Item, JoinForm, Part, Row, Side, Values
-from floodmark.semantics.kernels.netting import NetKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import Store

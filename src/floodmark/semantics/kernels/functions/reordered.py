@@ -19,8 +19,8 @@ from floodmark.core.time import to_ms
 from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
+from floodmark.semantics.kernels.functions.netting import NetKernel
 from floodmark.semantics.kernels.functions.over import Plan, RowsSoFar
-from floodmark.semantics.kernels.netting import NetKernel
 from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store

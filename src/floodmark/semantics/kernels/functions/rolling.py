@@ -19,7 +19,7 @@ from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.retracting import retracting
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
-from floodmark.semantics.kernels.netting import NetKernel
+from floodmark.semantics.kernels.functions.netting import NetKernel
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
