@@ -113,11 +113,11 @@ class Changing(Parts):
         def fluent(tables: Mapping[str, Stream[Any]]) -> Stream[Any]:
             keys = {f"j{n}": pair for n, pair in enumerate(equal)}
             one = left.fluent(tables).select(
-                **{key: a for key, (a, _) in keys.items()}, **{f"u_{name}": name for name in left.usable},
+                **{key: _key(left, a) for key, (a, _) in keys.items()}, **{f"u_{name}": name for name in left.usable},
                 **{new: old for old, new in left_names.items()},
             )  # fmt: skip
             two = right.fluent(tables).select(
-                **{key: b for key, (_, b) in keys.items()}, **{f"v_{name}": name for name in right.usable},
+                **{key: _key(right, b) for key, (_, b) in keys.items()}, **{f"v_{name}": name for name in right.usable},
                 **{new: old for old, new in right_names.items()},
             )  # fmt: skip
             how: dict[str, Any] = {"kind": JOINS[kind], "on": said}
@@ -160,8 +160,8 @@ class Changing(Parts):
             where = f"{how} (SELECT 1 FROM (SELECT * FROM {right.table} WHERE {condition}) AS {two} WHERE {two}.{b} = {one}.{a})"
 
         def fluent(tables: Mapping[str, Stream[Any]]) -> Stream[Any]:
-            two = right.fluent(tables).filter(condition).select(j=b)
-            one = left.fluent(tables).with_columns(j=a)
+            two = right.fluent(tables).filter(condition).select(j=_key(right, b))
+            one = left.fluent(tables).with_columns(j=_key(left, a))
             return (
                 one.key_by("j").regular_join(two.key_by("j"), kind="anti" if "NOT" in how else "semi").select(*columns)
             )
@@ -296,3 +296,8 @@ class Changing(Parts):
             fluent=lambda tables: of.fluent(tables).unnest(array, new).select(*columns, new),
             shape=(*of.shape, "unnest"),
         )
+
+
+def _key(relation: Relation, name: str) -> str:
+    """A column as a key of a fluent join, whose sides have one type: whole numbers are int or bigint."""
+    return f"CAST({name} AS BIGINT)" if relation.columns[name] == "int" else name

@@ -8,6 +8,7 @@ different rows of a window, results in order of event time, and interval joins. 
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,4 +91,5 @@ def statement(seed: int, *, changes: bool | None = None) -> Statement:
     changes = drawn.random() < 0.67 if changes is None else changes
     drawing = Drawing(drawn)
     relation = drawing.changing(drawn.choice([1, 2, 2, 3])) if changes else drawing.final()
-    return Statement(relation=relation, tables=tuple(sorted(drawing.read)), changes=changes)
+    read = tuple(sorted(table for table in drawing.read if re.search(rf"\b{table}\b", relation.sql)))
+    return Statement(relation=relation, tables=read, changes=changes)
