@@ -75,7 +75,7 @@ from floodmark.spec.windowing.aggregates import (
     top_n,
 )
 from floodmark.spec.windowing.evictors import KeepLast, KeepNear, KeepWithin
-from floodmark.spec.windowing.frames import dense_rank, lag, rank, row_number
+from floodmark.spec.windowing.frames import dense_rank, lag, lead, rank, row_number
 from floodmark.spec.windowing.partitions import Daily, Hourly
 from floodmark.spec.windowing.triggers import (
     AfterCount,
@@ -210,6 +210,7 @@ __all__ = [
     "function",
     "lag",
     "last",
+    "lead",
     "max",
     "max_by",
     "mean",

@@ -89,6 +89,14 @@ STATEMENTS = {
         "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest ORDER BY n DESC, dest LIMIT 2 EMIT CHANGES",
         "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest ORDER BY n DESC, dest LIMIT 2",
     ),
+    "over all of a key": (
+        "SELECT flight, COUNT(*) OVER (PARTITION BY origin) AS n, MAX(delay) OVER (PARTITION BY origin) - delay AS m FROM flights EMIT CHANGES",
+        "SELECT flight, COUNT(*) OVER (PARTITION BY origin) AS n, MAX(delay) OVER (PARTITION BY origin) - delay AS m FROM flights",
+    ),
+    "over all": (
+        "SELECT flight, delay - AVG(delay) OVER () AS m FROM flights EMIT CHANGES",
+        "SELECT flight, delay - AVG(delay) OVER () AS m FROM flights",
+    ),
     "in order": ("SELECT flight, delay FROM flights WHERE delay > 10 ORDER BY scheduled", "SELECT flight, delay FROM flights WHERE delay > 10"),
 }  # fmt: skip
 
@@ -116,6 +124,9 @@ REFUSED = {
     "SELECT flight FROM flights AS f WHERE CASE WHEN delay IN (SELECT w.delay FROM weather AS w WHERE w.origin = f.origin) THEN 1 END = 1 EMIT CHANGES": "DEFINITION-382",
     "SELECT flight FROM flights WHERE CASE WHEN delay IN (SELECT delay, temp FROM weather) THEN 1 END = 1 EMIT CHANGES": "DEFINITION-382",
     "SELECT flight FROM flights ORDER BY delay": "DEFINITION-382",
+    "SELECT flight, LEAD(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS n FROM flights": "DEFINITION-382",
+    "SELECT flight, COUNT(*) OVER (PARTITION BY origin) AS n FROM flights": "DEFINITION-382",
+    "SELECT flight, ROW_NUMBER() OVER (PARTITION BY origin) AS n FROM flights EMIT CHANGES": "DEFINITION-382",
     "SELECT flight FROM flights ORDER BY scheduled DESC": "DEFINITION-382",
     "SELECT flight FROM flights LIMIT 3": "DEFINITION-382",
     "SELECT flight FROM flights ORDER BY flight LIMIT 0 EMIT CHANGES": "DEFINITION-382",

@@ -19,7 +19,7 @@ import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError, DefinitionError, LifecycleError
 from floodmark.core.time import END, Interval, from_ms
-from floodmark.engines.frames import fast
+from floodmark.engines.frames.fast import windows
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.windowing.partitions import split
 from floodmark.testing.runs import final
@@ -155,7 +155,7 @@ def test_global_over_asset_partitions_is_global_per_these_partitions() -> None:
 def test_a_day_told_once_is_one_group_by_of_the_engine(
     engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logs, planned, compute = Lake(str(tmp_path / "logs")), [], fast.compute
+    logs, planned, compute = Lake(str(tmp_path / "logs")), [], windows.compute
 
     def counted(step: Any, rows: Any, interval: Interval, *others: Any) -> Any:
         planned.append(interval)
@@ -167,7 +167,7 @@ def test_a_day_told_once_is_one_group_by_of_the_engine(
     )
     stream, parts = (Lake(str(tmp_path / name), logs=logs.root) for name in ("stream", "parts"))
     streamed = engine.run_unbounded(sold_per_day_once, stream, until_caught_up=True)
-    monkeypatch.setattr(fast, "compute", counted)
+    monkeypatch.setattr(windows, "compute", counted)
     days = [interval for _, interval in split(DAYS, Interval(start=1362700800000, end=1363150800000))]
     dropped = sum(engine.run_bounded(sold_per_day_once, parts, day).dropped for day in reversed(days))
     assert written(parts, sold_per_day_once) == written(stream, sold_per_day_once)

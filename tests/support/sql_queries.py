@@ -172,6 +172,10 @@ COUNTS = """SELECT origin, window_start AS begin, window_end AS ends, COUNT(*) A
 COUNTED = """SELECT origin, w AS begin, w + INTERVAL '1 hour' AS ends, COUNT(*) AS n
              FROM (SELECT *, time_bucket(INTERVAL '20 minutes', scheduled) - i * INTERVAL '20 minutes' AS w FROM flights, range(3) AS r(i)) GROUP BY ALL"""
 QUERIES |= {
+    "different pairs so far": (
+        "SELECT DISTINCT f.origin, w.temp FROM flights AS f LEFT JOIN weather AS w ON f.origin = w.origin AND f.delay < w.delay EMIT CHANGES",
+        "SELECT DISTINCT f.origin, w.temp FROM flights AS f LEFT JOIN weather AS w ON f.origin = w.origin AND f.delay < w.delay",
+    ),
     "most of each window": (
         f"""SELECT a.origin, a.begin, a.n FROM ({COUNTS}) AS a
             JOIN (SELECT begin, ends, MAX(n) AS most FROM ({COUNTS}) GROUP BY begin, ends) AS m

@@ -26,6 +26,7 @@ from floodmark import (
     Workspace,
     count,
     count_distinct,
+    function,
     max_by,
     mean,
     min_by,
@@ -372,6 +373,22 @@ def test_files_of_a_folder_read_each_other_and_the_sources_by_name(tmp_path: Pat
     assert workspace.operator("days").inputs[0].name == "hours"
 
 
+@function
+def shout(word: str) -> str:
+    """A word in capitals."""
+    return word.upper()
+
+
+@pytest.mark.feature("Q1", "Q5")
+def test_files_of_a_folder_call_the_functions_of_the_modules(tmp_path: Path) -> None:
+    assets = ModuleType("assets")
+    assets.shout = shout  # type: ignore[attr-defined]
+    files = {"loud.sql": "SELECT flight, shout(origin) AS loud FROM flights", "plain.sql": "SELECT flight FROM flights"}
+    models = sql_operators(written(tmp_path, files), assets, **TABLES)  # type: ignore[arg-type]
+    assert models.loud == sql_operator("loud", files["loud.sql"], inputs=TABLES, functions=[shout])
+    assert models.plain == sql_operator("plain", files["plain.sql"], inputs=TABLES)
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [
@@ -611,3 +628,34 @@ def test_growing_windows_of_one_end_are_aggregated_again() -> None:
         (1, 2, 0): 2,
         (2, 2, 1): 1,
     }
+
+
+PLACES = {
+    "SELECT flight\nFROM flights WHERE delay": "DEFINITION-024 operator 'x', line 2, column 20, step 'filter': expected a condition",
+    "SELECT window_end,\n  SUM(origin) AS s FROM TUMBLE(flights, scheduled, '1 hour') GROUP BY window_start, window_end": "DEFINITION-041 operator 'x', line 2, column 3, step 'aggregate', column 's': expected a number",
+    "SELECT window_end, COUNT(*) AS n\nFROM TUMBLE(flights, scheduled, '-1 hour') GROUP BY window_start, window_end": "DEFINITION-030 operator 'x', line 2, column 34, Tumbling window: expected a positive size",
+    "SELECT flight,\n  delay AS _kind FROM flights": "DEFINITION-050 operator 'x', line 2, column 12, step 'select': expected different names",
+    "SELECT flight FROM flights WHERE origin = 'EWR": "DEFINITION-381 operator 'x': expected a statement of SQL, got a string, a name or a comment without its end",
+    "SELECT TOP 3 flight FROM flights": "DEFINITION-381 operator 'x', line 1, column 12: expected a statement of SQL, got a word or a sign that nothing reads at '3'",
+    "SELECT (flight FROM flights": "DEFINITION-381 operator 'x', line 1, column 16: expected a statement of SQL, got no ) where it is due at 'FROM'",
+    "SELECT * EXCEPT (flight) FROM flights": "got EXCEPT of columns",
+    "SELECT flight AS `a; DROP TABLE flights` FROM flights": "DEFINITION-393 operator 'x', line 1, column 8: expected a name that a column of a Delta table has",
+}
+
+
+@pytest.mark.parametrize("sql", PLACES)
+def test_errors_of_steps_have_a_place_in_the_statement(sql: str) -> None:
+    assert PLACES[sql] in refusal(sql)
+
+
+@pytest.mark.feature("Q3", "Z26")
+def test_different_rows_within_a_time_are_rows_without_duplicates() -> None:
+    @operator(name="x")
+    def fluent(flights: Stream[Flight]) -> Stream:
+        ways = flights.select(origin="origin", way="dest")
+        return ways.key_by("origin", "way").deduplicate("1 day")
+
+    sql = "SELECT {} DISTINCT origin, dest AS way FROM flights"
+    assert stated(sql.format(""), within="1 day") == fluent
+    assert stated(sql.format("/*+ STATE_TTL('flights' = '1 d') */")) == fluent
+    assert "-- within: 1 day" in refusal(sql.format(""))

@@ -23,6 +23,8 @@ from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
 from floodmark.sql.text import Text, derived_name
 from floodmark.sql.windows import bound_of, is_clock
 
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+"""Signs that names of columns of Parquet files do not have, as of Spark and Delta."""
 Emits = tuple[str, str]
 """What EMIT of a SELECT says, and that of the whole statement."""
 
@@ -111,6 +113,16 @@ class Columns:
             fix = "Give it another name: ... AS failure."
             raise DefinitionError(
                 self.text.at(self.tree), "another name than a setting's", "'on_error'", fix, code="DEFINITION-393"
+            )
+        odd = next((name for name in names if set(name) & _NOT_IN_NAMES or not name), None)
+        if odd is not None:
+            fix = "Write letters of any alphabet, digits and underscores: ... AS departures_late."
+            raise DefinitionError(
+                self.text.at(self.tree),
+                "a name that a column of a Delta table has",
+                repr(odd),
+                fix,
+                code="DEFINITION-393",
             )
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -203,20 +215,27 @@ class Columns:
         check_expression(self.text, value)
         return Relation(stream=grouped.stream, names=()).scalar(self.text, value, grouped.read)
 
-    def distinct(self, node: exp.Select, relation: Relation, items: list[Item], emits: Emits) -> Relation:
-        """The different rows of a SELECT DISTINCT without a window."""
+    def distinct(
+        self, node: exp.Select, relation: Relation, items: list[Item], emits: Emits, *, changing: bool
+    ) -> Relation:
+        """The different rows of a SELECT DISTINCT without a window; ``changing``: rows before it may be taken back."""
         grouped = node.args.get("group") is not None or node.args.get("having") is not None
         if grouped or any(is_aggregate(part) for _, value in items for part in value.walk()):
             fix = "Leave DISTINCT out: each row of a GROUP BY is another one."
             raise unsayable(self.text, node, "SELECT DISTINCT of aggregates", fix)
-        if CHANGES not in emits or relation.windowed is not None:
+        within = bool(self.options.within) and relation.windowed is None and not changing
+        if not within and (CHANGES not in emits or relation.windowed is not None):
             fix = (
                 "Select the bounds of a window too: SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(...)); or say that state grows with "
-                "the different rows, at the end: EMIT CHANGES."
+                "the different rows, at the end: EMIT CHANGES; or that a row counts again after a time, by the header line `-- within: 1 day`."
             )
             raise unsayable(self.text, node, "SELECT DISTINCT over all of time", fix)
         projected = self.projected(node, relation, items)
-        return replace(projected, stream=projected.stream.distinct())
+        stream = projected.stream
+        if within:
+            keyed = stream.key_by(*stream.schema.names)
+            return replace(projected, stream=keyed.deduplicate(self.options.within))
+        return replace(projected, stream=stream.distinct())
 
 
 def _starred(names: list[Name]) -> Iterator[Item]:

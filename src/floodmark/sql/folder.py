@@ -10,7 +10,9 @@ from typing import Any
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.keyed.applied import signature_of
 from floodmark.spec.rows.source import Source
+from floodmark.spec.windowing.aggregates import Aggregate
 from floodmark.sql.operator import Readable, sql_operator
 from floodmark.sql.reading.header import Header, header_of
 
@@ -23,7 +25,7 @@ def sql_operators(folder: str | Path, *modules: ModuleType, **tables: Readable) 
 
     Args:
         folder: of the files.
-        modules: whose sources and operators the statements may read.
+        modules: whose sources and operators the statements may read, and whose functions and aggregates they may call.
         tables: table of a statement -> what it is, as the ``inputs`` of ``sql_operator``.
 
     Raises:
@@ -38,14 +40,14 @@ def sql_operators(folder: str | Path, *modules: ModuleType, **tables: Readable) 
         raise DefinitionError(
             f"sql_operators({str(folder)!r})", "a folder with files of SQL", got, fix, code="DEFINITION-397"
         )
-    return _Folder(path, files, dict(_named(modules)) | tables).module()
+    return _Folder(path, files, dict(_named(modules)) | tables, list(_callable(modules))).module()
 
 
 class _Folder:
     """The files of a folder on their way to operators."""
 
-    def __init__(self, path: Path, files: list[Path], tables: dict[str, Readable]) -> None:
-        self.path, self.tables = path, tables
+    def __init__(self, path: Path, files: list[Path], tables: dict[str, Readable], functions: list[Any]) -> None:
+        self.path, self.tables, self.functions = path, tables, functions
         self.texts: dict[str, tuple[Path, str, Header]] = {}
         for file in files:
             text = file.read_text("utf-8")
@@ -86,9 +88,8 @@ class _Folder:
         }
         inputs |= {table: bound for table, bound in self.tables.items() if table not in inputs}
         settings = {key: value for key, value in header.settings.items() if key != "name"}
-        operator = sql_operator(
-            name, text, inputs=inputs, description=header.description, location=str(file), **settings
-        )
+        settings |= {"description": header.description, "location": str(file), "functions": self.functions}
+        operator = sql_operator(name, text, inputs=inputs, **settings)
         self.operators[name] = operator
         self.begun.pop()
         return operator
@@ -112,6 +113,15 @@ class _Folder:
         known = [*self.tables, *self.texts]
         fix = f"{closest(table, known)}Tables: {', '.join(known)}."
         raise DefinitionError(str(file), "a source or an operator's output", f"'{table}'", fix, code="DEFINITION-394")
+
+
+def _callable(modules: tuple[ModuleType, ...]) -> Iterator[Any]:
+    """The marked functions of modules, and the classes of aggregates that they define."""
+    for module in modules:
+        for value in vars(module).values():
+            own = isinstance(value, type) and issubclass(value, Aggregate) and value.__module__ == module.__name__
+            if own or (callable(value) and signature_of(value) is not None):
+                yield value
 
 
 def _named(modules: tuple[ModuleType, ...]) -> Iterator[tuple[str, Readable]]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.errors import CapabilityError, DefinitionError, closest
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Binding, Operator, bound_input, built
 from floodmark.spec.graph.steps import Late, OnError
@@ -44,7 +44,8 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         lateness: rows at most this late still revise the result of a window, as ``allowed_lateness``.
         late: what happens to later rows: ``"drop"`` or ``"side_output"``.
         on_error: as of ``Stream.filter``, for all expressions of the statement.
-        within: event time between a row and its repetition, at most, for ``ROW_NUMBER() ... = 1`` without a window.
+        within: event time between a row and its repetition, at most, for ``ROW_NUMBER() ... = 1`` and SELECT DISTINCT without a window; between the
+            rows of a pair, for a join of rows of any time.
         functions: that the statement calls by their names: those that ``function`` has marked, and classes of ``Aggregate``.
         description: for people.
         revision: as of ``operator``.
@@ -102,7 +103,10 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
         with own_aggregates(options.functions):
-            stream = statement.stream(tables)
+            try:
+                stream = statement.stream(tables)
+            except (DefinitionError, CapabilityError) as error:
+                raise text.placed(error, tree) from None
         return named(text, tree, stream, renamed) if renamed else stream
 
     return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)

@@ -14,7 +14,7 @@ from floodmark.spec.expressions import itself
 from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
-from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, rank, row_number
+from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, lead, rank, row_number
 from floodmark.sql.functions import argument_of
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.options import Options
@@ -26,6 +26,7 @@ from floodmark.sql.windows import is_clock, length
 _POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
 _NUMBERED = {"row_number": row_number, "rank": rank, "dense_rank": dense_rank}
 _OTHERS = (exp.Ntile, exp.NthValue, exp.CumeDist, exp.PercentRank)
+_FIRSTS = (exp.Lag, exp.Lead, exp.First, exp.FirstValue, exp.Last, exp.LastValue)
 _CURRENT = "CURRENT ROW"
 
 Changing = Literal["never", "where needed", "always"]
@@ -101,17 +102,20 @@ def over_relation(
         fix = "Leave the window out, or aggregate over it: GROUP BY window_start, window_end."
         raise unsayable(text, select, "OVER the rows of windows", fix)
     columns, measures, first = dict[str, str](), list[Measure](), None
+    written = [node for _, value in items for node in overs(value)]
+    if changing != NEVER and any(isinstance(node.this, exp.Lead) for node in written):
+        changing = ALWAYS
     taken = [*relation.stream.schema.names, *(name for name, value in items if not isinstance(value, exp.Window))]
     names = {text.of(value): name for name, value in reversed(items) if isinstance(value, exp.Window)}
-    for written in (node for _, value in items for node in overs(value)):
-        key = text.of(written)
+    for own in written:
+        key = text.of(own)
         if key in columns:
             continue
-        node = named(select, written)
+        node = named(select, own)
         divided = _division(text, node, relation, changing)
         if first is not None and divided != first:
             fix = "Write the same PARTITION BY and ORDER BY in each OVER; results by other keys are those of a second operator."
-            raise unsayable(text, written, "OVER with another PARTITION BY", fix)
+            raise unsayable(text, own, "OVER with another PARTITION BY", fix)
         first = divided
         columns[key] = new_name(names.get(key) or derived_name(key), [*taken, *columns.values()])
         measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node)))
@@ -185,8 +189,14 @@ def _division(text: Text, node: exp.Window, relation: Relation, changing: Changi
         f"Rows come in order of event time: ORDER BY {time}. By another order later rows change results of earlier ones: say so, at the end, "
         "by EMIT CHANGES, where the state holds all rows; or take the first n, by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n."
     )
+    if not by and changing != NEVER and is_aggregate(node.this) and not isinstance(node.this, (*_OTHERS, *_FIRSTS)):
+        everywhere = Sorted(text="1", column="", time=False, descending=False, nulls_first=True)
+        return Division(partition_of(text, node, relation), (everywhere,))
     if not by or (len(by) != 1 and changing == NEVER):
         raise unsayable(text, node, "OVER without ORDER BY one column", fix)
+    if isinstance(node.this, exp.Lead) and changing == NEVER:
+        wait = "A row would wait for the next one: say that the next one changes its result, at the end: EMIT CHANGES."
+        raise unsayable(text, node, "LEAD of results that do not change", wait)
     column = by[0].this
     timed = isinstance(column, exp.Column) and (
         column.name.lower() == EVENT_TIME or _is_time(relation.find(text, column))
@@ -214,17 +224,17 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
     inner = node.this
     if type(inner) in _POSITIONS:
         return _POSITIONS[type(inner)]()
-    if isinstance(inner, exp.Lag):
+    if isinstance(inner, (exp.Lag, exp.Lead)):
+        shift, word = (lag, "LAG") if isinstance(inner, exp.Lag) else (lead, "LEAD")
         offset, default = inner.args.get("offset"), inner.args.get("default")
         if offset is not None and not (isinstance(offset, exp.Literal) and offset.is_int):
-            raise unsayable(text, node, "LAG by another number than a whole one", "Write LAG(x, 2).")
+            raise unsayable(text, node, f"{word} by another number than a whole one", f"Write {word}(x, 2).")
         value = None if default is None else argument_of(text, default, relation)
-        return lag(relation.scalar(text, inner.this), int(offset.this) if offset is not None else 1, value)
-    if isinstance(inner, exp.Lead):
-        fix = "A row would wait for one that may never come. Order the other way round: the row before is LAG(x)."
-        raise unsayable(text, node, "LEAD", fix)
+        return shift(relation.scalar(text, inner.this), int(offset.this) if offset is not None else 1, value)
     if not is_aggregate(inner) or isinstance(inner, _OTHERS):
-        fix = "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, LAG, FIRST_VALUE and LAST_VALUE."
+        fix = (
+            "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE and LAST_VALUE."
+        )
         raise unsayable(text, node, f"{inner.key.upper()} over rows", fix)
     return measure(text, inner, relation)
 
@@ -250,6 +260,8 @@ def _frame(text: Text, node: exp.Window) -> Frame:
         if not isinstance(start, exp.Literal) or not start.is_int:
             raise unsayable(text, node, "another number of rows than a whole one", fix)
         return Frame("rows", int(start.this))
+    if isinstance(start, exp.Literal) and start.is_int:
+        return Frame("values", int(start.this))
     return Frame("range", span(length(text, start), text.at(node)))
 
 

@@ -44,6 +44,7 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "cluster": ("CLUSTER BY", "Take it out; rows are divided by their keys."),
     "distribute": ("DISTRIBUTE BY", "Take it out; rows are divided by their keys."),
     "sort": ("SORT BY", "Take it out; a stream is not sorted."),
+    "except_": ("EXCEPT of columns", "Name the columns that you want."),
     "exclude": ("EXCEPT of columns", "Name the columns that you want."),
     "operation_modifiers": ("a modifier of SELECT", "Take it out."),
     "kind": ("SELECT AS", "Name the columns that you want."),
@@ -101,7 +102,7 @@ def check_clauses(text: Text, node: exp.Expr) -> None:
         if name in allowed or not value or (name == "hint" and all(map(_only_plans, value.expressions))):
             continue
         what, fix = _CLAUSES.get(
-            name, (name.upper().replace("_", " "), "Take it out, or write the operator in Python.")
+            name, (name.upper().strip("_").replace("_", " "), "Take it out, or write the operator in Python.")
         )
         raise unsayable(text, value if isinstance(value, exp.Expr) else node, what, fix)
     with_ = node.args.get("with_")

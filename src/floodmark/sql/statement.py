@@ -11,6 +11,7 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
+from floodmark.spec.keyed.matching import Deduplicate
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.top import Unique
 from floodmark.sql.columns import Columns, column_node, is_bound
@@ -65,7 +66,7 @@ class Statement:
         """
         relation = self._rows(tables)
         if self.ttl and not any(map(_holds_rows, steps.walk(relation.stream.step))):
-            fix = "Take it out: only a join of rows of any time holds rows for as long as it says."
+            fix = "Take it out: only a join of rows of any time and SELECT DISTINCT hold rows for as long as it says."
             raise unsayable(self.text, self.tree, "STATE_TTL of a statement without such a join", fix)
         if relation.windowed is not None:
             fix = "Aggregate over it: GROUP BY window_start, window_end; or join two tables of one window."
@@ -138,7 +139,9 @@ class Statement:
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None
         if distinct and not (relation.windowed is not None and any(is_bound(value, relation) for _, value in items)):
-            return relation, self.columns.distinct(node, relation, items, (emit, self.emit))
+            return relation, self.columns.distinct(
+                node, relation, items, (emit, self.emit), changing=_changes(relation.stream)
+            )
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return relation, self.columns.grouped(node, relation, items, (emit, self.emit), distinct=distinct)
         over = [value for _, value in items if next(overs(value), None) is not None]
@@ -195,8 +198,8 @@ def _is_unique(stream: Stream[Any]) -> bool:
 
 
 def _holds_rows(step: steps.Step) -> bool:
-    """Whether a step is a join of rows of any time."""
-    return isinstance(step, steps.KeyedProcess) and isinstance(step.function.function, RegularJoin)
+    """Whether a step is a join of rows of any time, or drops repetitions within a time."""
+    return isinstance(step, steps.KeyedProcess) and isinstance(step.function.function, (RegularJoin, Deduplicate))
 
 
 def _grouping_parts(value: exp.Expr) -> Iterator[exp.Expr]:

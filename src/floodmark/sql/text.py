@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.sql.dialect import SPAN, FloodmarkDialect
 from floodmark.sql.reading.spellings import composed, respelled
 
@@ -40,6 +40,19 @@ class Text:
         begin = node if isinstance(node, int) else begin_of(node)
         lines = self.sql[:begin].split("\n")
         return f"{self.where}, line {len(lines)}, column {len(lines[-1]) + 1}"
+
+    def placed(self, error: DefinitionError | CapabilityError, tree: exp.Expr) -> DefinitionError | CapabilityError:
+        """(error of a step, the statement) -> the error at the place of the column or of the text that it names; at the statement's begin if it names none."""
+        if ", line " in error.where:
+            return error
+        named = re.search(r"column '([^']+)'", error.where)
+        node = next((a for a in tree.find_all(exp.Alias) if named is not None and a.alias == named[1]), None)
+        words = [*re.findall(r"'([^']+)'", error.got), error.got.split(" of ")[0], error.got.split()[-1]]
+        begins = [match.start() for word in words if (match := _word(word).search(self.sql)) is not None]
+        at = self.at(node if node is not None else begins[0] if begins else tree)
+        detail = error.where.removeprefix(self.where).strip(", ")
+        where = f"{at}, {detail}" if detail else at
+        return type(error)(where, error.expected, error.got, error.fix, code=error.code)
 
     def of(self, node: exp.Expr, replacement: Replacement | None = None) -> str:
         """The text of an expression without comments and line breaks, with replacements for some of its nodes."""
@@ -77,6 +90,11 @@ class Text:
         if text is None and isinstance(node, exp.Literal) and SPAN not in node.meta:
             return node.sql(FloodmarkDialect)
         return self.of(node, replacement) if text is None else text
+
+
+def _word(text: str) -> re.Pattern[str]:
+    """The pattern of a text that is not a part of another word."""
+    return re.compile(rf"(?<![\w]){re.escape(text)}(?![\w])")
 
 
 def span_of(node: exp.Expr) -> tuple[int, int]:
@@ -160,12 +178,18 @@ def _plainly(description: str) -> str:
     """A message of sqlglot without its own objects."""
     if "SENTINEL" in description:
         return "the end of the statement where a table or a column is expected"
+    if description.startswith("Invalid expression"):
+        return "a word or a sign that nothing reads"
+    if description.startswith("Expecting ") and len(description) == len("Expecting )"):
+        return f"no {description[-1]} where it is due"
     missing = re.match(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>", description)
     return f"an operand is missing ({missing[1].upper()})" if missing else description
 
 
 def _unreadable(error: SqlglotError, where: str) -> DefinitionError:
     message = _UNDERLINE.sub("", str(error)).split("\n")[0].strip().rstrip(".")
+    if isinstance(error, TokenError):
+        message = f"a string, a name or a comment without its end, behind {message.partition(chr(39))[2][-20:].rstrip(chr(39))!r}"
     if isinstance(error, ParseError) and error.errors:
         first = error.errors[0]
         column = max(1, (first["col"] or 1) - len(first["highlight"] or "") + 1)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import plain_zero
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, with_columns
-from floodmark.engines.frames.fast import Measured
+from floodmark.engines.frames.fast.windows import Measured
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.spec.expressions import check
 from floodmark.spec.graph.operator import Operator, Output

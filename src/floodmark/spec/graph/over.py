@@ -39,7 +39,7 @@ class Overs(Processes):
         self,
         *,
         rows: int | Literal["all"] | None = None,
-        within: str | timedelta | None = None,
+        within: str | timedelta | int | None = None,
         order: str | Sequence[str] | None = None,
         late: steps.Late = "drop",
         on_error: steps.OnError = "stop",
@@ -53,12 +53,12 @@ class Overs(Processes):
         Args:
             rows: of that many rows before it and the row itself; ``"all"``: of all rows up to it.
             within: of the rows whose event time is at most so far before its own, and of all rows of its own event time. Without ``rows`` and
-                ``within``: of all rows up to its event time.
+                ``within``: of all rows up to its event time. A whole number: of the rows whose number in ``order`` is at most so much less.
             order: columns of another order than that of event time, as of ``top``: ``"price DESC"``. Results then change with later rows.
             late: what happens to late rows: ``"drop"`` counts them, ``"side_output"`` writes them to ``<operator>__late``.
             on_error: what happens to a row for which an expression fails: as of ``filter``.
             uid: names the state of this step; by default the operator's name.
-            measures: aggregates, and ``lag``, ``row_number``, ``rank``, ``dense_rank``.
+            measures: aggregates, and ``lag``, ``row_number``, ``rank``, ``dense_rank``; with ``order`` also ``lead``.
 
         Shape: the keys, the other columns, then one column per measure; a row for each row on time.
         Time: a row is emitted once progress reaches its event time, with its own event time; its result is final. A late row has no place
@@ -107,6 +107,9 @@ def over_rows(
     types = {
         text: known_type(text, stream.schema, f"{where}, column '{m.name}'") for m in measures for text in texts(m.of)
     }
+    if order is None and any(isinstance(m.of, Position) and m.of.function == "lead" for m in measures):
+        fix = 'Give order="ts": results of a row then change when the row behind it comes.'
+        raise unfit_setting(where, "lead in order of event time, of which a row would wait for the next one", fix)
     parent, columns = _computed(stream, types, on_error)
     schema = stream.schema
     head, others = [schema[key] for key in keyed.keys], [c for c in schema.columns if c.name not in keyed.keys]
@@ -130,8 +133,12 @@ def _order(
         raise unfit_setting(where, "an order without columns", fix)
     if late == "side_output":
         raise unfit_setting(where, 'late="side_output" with an order', "Leave it out: late rows count like others.")
-    distance = any(m.frame.unit == "range" and m.frame.preceding for m in measures)
-    if distance and not (len(by) == 1 and schema.types[by[0].column] == "timestamp"):
+    units = {m.frame.unit for m in measures if m.frame.preceding is not None and m.frame != Frame("range", 0)}
+    kind = parse(schema.types[by[0].column]) if len(by) == 1 else None
+    if "values" in units and not (kind is not None and (kind.is_integer or kind.name == "decimal")):
+        fix = "Order by one column of whole numbers or of decimals; or count rows: rows=10, ROWS 10 PRECEDING."
+        raise unfit_setting(where, "a frame of a distance of numbers in another order", fix)
+    if "range" in units and not (kind is not None and kind.name == "timestamp"):
         fix = "Order by one column of type timestamp; or count rows: rows=10, ROWS 10 PRECEDING."
         raise unfit_setting(where, "a frame of a length of time in another order", fix)
     return Ranking(by, 1)
@@ -151,11 +158,17 @@ def _computed(
     return steps.Project(stream.step, expressions, Schema((*stream.schema.columns, *added)), on_error), columns
 
 
-def _frame(rows: object, within: str | timedelta | None, where: str) -> Frame:
+def _frame(rows: object, within: str | timedelta | int | None, where: str) -> Frame:
     if rows is not None and within is not None:
         fix = "Frames of both kinds are two steps: .over(rows=10, ...) and .over(within=...)."
         raise unfit_setting(where, "both rows and within", fix)
+    if isinstance(within, int) and not isinstance(within, bool):
+        if within < 0:
+            raise unfit_setting(where, f"within={within}", "within=5 is the rows whose number is at most 5 less.")
+        return Frame("values", within)
     if within is not None:
+        if not isinstance(within, (str, timedelta)):
+            raise unfit_setting(where, f"within={within!r}", 'Write within="1 hour", or a whole number of the order.')
         length = span(within, f"{where}, within")
         if length < 0:
             raise unfit_setting(
@@ -187,13 +200,14 @@ def _type(of: object, schema: Schema, where: str) -> str:
         if isinstance(of, Aggregate) or of is not None:
             return result_type(of, schema, where)
         raise unfit_setting(where, "None", 'Write total=sum("price").')
-    if of.function != "lag":
+    if of.function not in {"lag", "lead"}:
         return "bigint"
     kind = known_type(of.expression or "", schema, where)
     if not isinstance(of.n, int) or of.n < 0:
-        raise unfit_setting(where, f"lag of {of.n!r} rows", 'lag("price", 1) is the price of the row before.')
+        fix = 'lag("price", 1) is the price of the row before, lead("price", 1) that of the row behind.'
+        raise unfit_setting(where, f"{of.function} of {of.n!r} rows", fix)
     default = None if of.default is None else known_type(of.default, schema, f"{where}, default")
     if default not in {None, kind, "void"}:
-        fix = f'Write lag("{of.expression}", {of.n}, "CAST({of.default} AS {kind})").'
+        fix = f'Write {of.function}("{of.expression}", {of.n}, "CAST({of.default} AS {kind})").'
         raise DefinitionError(where, f"a default of type {kind}", f"one of {default}", fix, code="DEFINITION-041")
     return kind

@@ -146,7 +146,7 @@ def first_of(ranking: Ranking, columns: Iterable[str], rows: Sequence[Row]) -> I
 
 
 class Unique(StatefulFunction):
-    """Each key once, as long as a row has it."""
+    """Each key once, as long as a row has it: a key is taken back where its rows may be."""
 
     revises_with_input = True
     rows = ValueState(int)

@@ -10,7 +10,7 @@ from floodmark.core.fingerprint import OMITTED, Declared, renamed
 from floodmark.core.time import describe_span
 from floodmark.spec.windowing.aggregates import AnyAggregate
 
-Unit = Literal["rows", "range"]
+Unit = Literal["rows", "range", "values"]
 
 
 @frozen
@@ -18,8 +18,9 @@ class Frame(Declared):
     """The rows of a key up to a row, in order of event time.
 
     Args:
-        unit: ``"rows"`` counts rows; ``"range"`` goes by event time, so that rows of one event time have one result.
-        preceding: rows before the row, or ms before its event time, both inclusive; None for all rows.
+        unit: ``"rows"`` counts rows; ``"range"`` goes by event time, so that rows of one event time have one result; ``"values"`` by the number in an
+            order by one number.
+        preceding: rows before the row, ms before its event time, or by how much a number is less, all inclusive; None for all rows.
     """
 
     unit: Unit = "range"
@@ -29,18 +30,20 @@ class Frame(Declared):
         """For people."""
         if self.preceding is None:
             return "all rows so far" if self.unit == "rows" else "all rows up to its event time"
+        if self.unit == "values":
+            return f"rows whose value lies at most {self.preceding} before"
         return f"{self.preceding} rows before" if self.unit == "rows" else describe_span(self.preceding)
 
 
 @frozen
 class Position(Declared):
-    """A result that a row has by its position: ``row_number``, ``rank``, ``dense_rank``, ``lag``.
+    """A result that a row has by its position: ``row_number``, ``rank``, ``dense_rank``, ``lag``, ``lead``.
 
     Args:
         function: name.
-        expression: of ``lag``.
-        n: rows before, of ``lag``.
-        default: expression over the row itself, where there are not so many rows before it.
+        expression: of ``lag`` and ``lead``.
+        n: rows before, of ``lag``, or behind, of ``lead``.
+        default: expression over the row itself, where there are not so many rows.
     """
 
     function: str = field(metadata=renamed("position"))
@@ -67,6 +70,11 @@ def dense_rank() -> Position:
 def lag(expression: str, n: int = 1, default: str | None = None) -> Position:
     """``expression`` of the n-th row of the key before this one; ``default`` of this row where there is none. Type of the expression."""
     return Position("lag", expression, n, default)
+
+
+def lead(expression: str, n: int = 1, default: str | None = None) -> Position:
+    """``expression`` of the n-th row of the key behind this one; ``default`` of this row where there is none. Of an ``order`` alone, whose results may change."""
+    return Position("lead", expression, n, default)
 
 
 OverRow = AnyAggregate | Position

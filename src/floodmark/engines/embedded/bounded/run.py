@@ -25,9 +25,9 @@ from floodmark.engines.embedded.parity.check import check_operator, sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
-from floodmark.engines.frames import fast
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import Rendering, with_columns
+from floodmark.engines.frames.fast import joins, windows
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
@@ -191,6 +191,10 @@ def _planned_link(operator: Operator, inputs: dict[str, DataFrame]) -> tuple[lis
         return [
             (output.table, rows) for output, rows in _in_sql(operator, step, parent, Interval(), rendering).outputs
         ], ""
+    if isinstance(step, steps.KeyedProcess) and _joins(operator, step, Interval()):
+        return [
+            (output.table, rows) for output, rows in _joined(operator, step, inputs, rendering, late=False).outputs
+        ], ""
     stage, processes = stage_of(operator), min(cores.available(), _BUCKETS)
     assert stage is not None
     then = (
@@ -207,7 +211,7 @@ def _rendered(operator: Operator, text: str, schema: Schema) -> str:
 
 def _plain(operator: Operator, step: steps.WindowAggregate, interval: Interval, late_rows: LateRows) -> bool:
     """Whether plain SQL on Sail gives the same results as the kernel."""
-    same = fast.possible(operator, interval, late_rows, sail_aggregate)
+    same = windows.possible(operator, interval, late_rows, sail_aggregate)
     return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
 
@@ -215,8 +219,23 @@ def _in_sql(
     operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, rendering: Rendering
 ) -> Computed:
     """All outputs, by SQL alone."""
-    rows, side, dropped = fast.compute(step, parent, interval, rendering, sail_aggregate)
+    rows, side, dropped = windows.compute(step, parent, interval, rendering, sail_aggregate)
     return Computed(outputs=with_results(operator, step, rows, {"late": side}, rendering), dropped=dropped)
+
+
+def _joins(operator: Operator, step: steps.KeyedProcess, interval: Interval) -> bool:
+    """Whether a join of Sail has the rows of the kernel."""
+    return joins.possible(operator, step, interval) and all(
+        agrees(KEY, step.parent.schema.types[key]) for key in step.keys
+    )
+
+
+def _joined(
+    operator: Operator, step: steps.KeyedProcess, inputs: dict[str, DataFrame], rendering: Rendering, *, late: bool
+) -> Computed:
+    """The outputs of a join, by Sail alone; ``late``: late rows are counted."""
+    rows, count = joins.compute(step, inputs, rendering)
+    return Computed(outputs=with_results(operator, step, rows, {}, rendering), late=count() if late else 0)
 
 
 def check(operator: Operator, lake: Lake) -> None:
@@ -294,6 +313,8 @@ class _Run:
         if step is None:
             known = self.known(_last(operator), inputs, {})
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
+        if isinstance(step, steps.KeyedProcess) and _joins(operator, step, self.interval):
+            return _joined(operator, step, inputs, self.rendering, late=True)
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
             return _in_sql(operator, step, parent, self.interval, self.rendering)

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.frames import fast
 from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
+from floodmark.engines.frames.fast import joins, windows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
@@ -208,9 +208,12 @@ def _link(
         inputs |= {name: rows.withColumn("_watermark", stamp) for name, rows in landed.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
+    if isinstance(step, steps.KeyedProcess) and joins.possible(operator, step, interval):
+        rows, count_late = joins.compute(step, inputs)
+        return Computed(outputs=with_results(operator, step, rows, {}), late=0 if plan_only else count_late())
     parent = compiled(step.parent, inputs)
-    if isinstance(step, steps.WindowAggregate) and fast.possible(operator, interval, late_rows):
-        rows, side, dropped = fast.compute(step, parent, interval)
+    if isinstance(step, steps.WindowAggregate) and windows.possible(operator, interval, late_rows):
+        rows, side, dropped = windows.compute(step, parent, interval)
         outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)

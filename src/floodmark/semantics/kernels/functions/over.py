@@ -141,12 +141,15 @@ class Plan:
         self.running: list[tuple[Frame, list[_Folded], list[int]]] = []
         self.positions: list[tuple[int, str]] = []
         self.lags: list[tuple[int, int, int, int | None]] = []
+        self.leads: list[tuple[int, int, int, int | None]] = []
+        """(number of the measure, rows behind, place of the value, that of the default), of an order in which all rows are held."""
         by_frame: dict[Frame, list[tuple[int, Measure]]] = {}
         for number, measure in enumerate(of.measures):
             match measure.of:
-                case Position(function="lag") as lag:
-                    value = places[lag.expression or ""]
-                    self.lags.append((number, lag.n, value, None if lag.default is None else places[lag.default]))
+                case Position(function="lag" | "lead" as function) as other:
+                    default = None if other.default is None else places[other.default]
+                    shifts = self.lags if function == "lag" else self.leads
+                    shifts.append((number, other.n, places[other.expression or ""], default))
                 case Position(function=function):
                     self.positions.append((number, function))
                 case _:
@@ -158,7 +161,7 @@ class Plan:
         self.holds = bool(self.frames or self.lags)
         bounded = [frame for frame, _, _ in self.frames]
         self.most_rows = max([longest, *(f.preceding or 0 for f in bounded if f.unit == "rows")])
-        self.most_time = max((f.preceding or 0 for f in bounded if f.unit == "range"), default=None)
+        self.most_time = max((f.preceding or 0 for f in bounded if f.unit != "rows"), default=None)
         self.freed = self.most_time if not (self.most_rows or self.running or self.positions) else None
         """Time after its last row at which a key is freed, ms; None for keys that stay."""
 
@@ -211,12 +214,12 @@ class RowsSoFar:
         """Number of a measure -> its result, which rows of one event time share."""
         results: dict[int, Any] = {}
         for accumulators, (frame, folds, numbers) in zip(self.running, self.plan.running, strict=True):
-            if frame.unit == "range":
+            if frame.unit != "rows":
                 for row in rows:
                     _add(folds, accumulators, row)
                 results |= dict(zip(numbers, _finished(folds, accumulators), strict=True))
         for sliding, (frame, _, numbers) in zip(self.sliding, self.plan.frames, strict=True):
-            if frame.unit == "range":
+            if frame.unit != "rows":
                 start = max(sliding.start, self._start(frame))
                 results |= dict(zip(numbers, sliding.moved(self.rows, start, len(self.rows)), strict=True))
         return results
@@ -226,6 +229,7 @@ class RowsSoFar:
         plan = self.plan
         counts = {"row_number": self.counted[0], "rank": self.counted[1] + 1, "dense_rank": self.counted[2]}
         results: dict[int, Any] = {number: counts[function] for number, function in plan.positions}
+        results |= dict.fromkeys((number for number, *_ in plan.leads), None)
         for number, n, value, default in plan.lags:
             missing = None if default is None else row[default]
             results[number] = self.rows[at - n][value] if at >= n else missing

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -157,19 +158,25 @@ class OverChangingKernel(NetKernel, ProcessKernel):
 
     def _results_of(self, rows: Sequence[_Row]) -> Iterator[Values]:
         """The results of all rows of a key, in order."""
-        so_far = RowsSoFar(self.plan, {}, ())
+        so_far, held, results = RowsSoFar(self.plan, {}, ()), list[Values](), list[list[Any]]()
         for number, (_, peers) in enumerate(groupby(rows, key=lambda row: row.key[0])):
             equal = list(peers)
             at = number if self.plan.most_time in {None, 0} else self._distance(equal[0])
             values = [(at, *(row.values[place] for place in self.measured)) for row in equal]
-            yield from map(tuple, so_far.peers(at, values))
+            held += values
+            results += so_far.peers(at, values)
+        for at, row in enumerate(results):
+            for measure, n, value, default in self.plan.leads:
+                missing = None if default is None else held[at][default]
+                row[measure] = held[at + n][value] if at + n < len(held) else missing
+        yield from map(tuple, results)
 
     def _distance(self, row: _Row) -> Any:
-        """Where a row is on the axis of its order, ms, ascending; nulls lie endlessly far before or behind all others."""
+        """Where a row is on the axis of its order, ms or the number itself, ascending; nulls lie endlessly far before or behind all others."""
         by, value = self.ranking.by[0], row.values[self.by]
         if value is None:
             return -math.inf if by.nulls_first else math.inf
-        instant = to_ms(value) + value.microsecond % 1000 / 1000
+        instant = to_ms(value) + value.microsecond % 1000 / 1000 if isinstance(value, datetime) else value
         return -instant if by.descending else instant
 
 
