@@ -1,4 +1,4 @@
-"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early|threefold LAKE LOGS ENGINE."""
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early|threefold|staged LAKE LOGS ENGINE."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
+from floodmark import max as greatest
 from floodmark.control.processes.engine import computing
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
@@ -58,6 +59,14 @@ def threefold(events: Stream[Event]) -> Outputs:
     return Outputs(all=counted, odd=odd, sums=counted.select("key", "window_end", total="total + n"))
 
 
+@operator
+def staged(events: Stream[Event]) -> Outputs:
+    """Two stages: sums of ten minutes, late rows revising them no more, and the greatest of them within half an hour."""
+    tens = events.key_by("key").window(Tumbling("10 minutes"), late="side_output").aggregate(total=sum("value"))
+    hours = tens.key_by("key").window(Tumbling("30 minutes")).aggregate(n=count(), most=greatest("total"))
+    return Outputs(hours=hours, tens=tens.filter("total % 2 = 0"))
+
+
 EARLY = operator_asset(revised, isolation="read_uncommitted").operator
 """Its table of last values is written before anything is committed."""
 
@@ -81,7 +90,7 @@ def main(mode: str, root: str, logs: str, name: Engine) -> None:
     if mode == "bounded":
         engine.run_bounded(revised, lake, Interval())
     else:
-        what = {"clocked": clocked, "early": EARLY, "threefold": threefold}.get(mode, revised)
+        what = {"clocked": clocked, "early": EARLY, "threefold": threefold, "staged": staged}.get(mode, revised)
         engine.run_unbounded(what, lake, until_caught_up=True, files_per_batch=1)
 
 

@@ -19,7 +19,7 @@ import pytest
 from borrowed import lend, take_back
 from deltalake import DeltaTable
 from flights import changelog
-from operator_process import EARLY, START, clocked, revised, source, threefold
+from operator_process import EARLY, START, clocked, revised, source, staged, threefold
 from processes import failure, paths
 from pyspark.sql import SparkSession
 
@@ -244,6 +244,45 @@ def test_killed_between_the_writes_of_three_outputs_each_ends_exactly_right(
             assert outcome(lake, table) <= wanted[table], f"{point}: a reader of {table} has seen what was not to stay"
     engine.run_unbounded(threefold, lake, until_caught_up=True)
     assert {table: outcome(lake, table) for table in THREEFOLD} == wanted
+
+
+@pytest.mark.engines("spark")
+@pytest.mark.feature("E1", "W11")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("points", "whole"),
+    [
+        (("micro_batch.after_main:2",), False),
+        pytest.param((*FIRST, *SECOND), False, marks=pytest.mark.soak),
+        pytest.param(("micro_batch.before_evaluate:2", "micro_batch.after_main:2"), True, marks=pytest.mark.soak),
+    ],
+    ids=["once", "at each point", "with Java"],
+)
+def test_a_stream_of_stages_is_killed_in_a_micro_batch(
+    engine: Computing, embedded: Computing, tmp_path: Path, points: tuple[str, ...], *, whole: bool
+) -> None:
+    logs, lake = Lake(str(tmp_path / "logs")), Lake(str(tmp_path / "lake"), logs=str(tmp_path / "logs"))
+    for commits in range(1, len(points) + 3):
+        embedded.land(source(commits), logs, end=commits == len(points) + 2)
+    alone = Lake(str(tmp_path / "alone"), logs=logs.root)
+    embedded.run_bounded(staged, alone, Interval())
+    wanted = {output.table: values(alone, output.table) for output in staged.outputs}
+    assert all(wanted.values())
+    for point in points:
+        name, time = point.split(":")
+        assert not die("staged", name, lake, engine, int(time), whole=whole), point
+        for table, rows in wanted.items():
+            assert values(lake, table) <= rows, f"{point}: a reader of {table} has seen what was not to stay"
+    engine.run_unbounded(staged, lake, until_caught_up=True)
+    assert {table: values(lake, table) for table in wanted} == wanted
+
+
+def values(lake: Lake, table: str) -> Counter[tuple[object, ...]]:
+    """The rows of an output without their stamps, if its table is there at all."""
+    rows = changelog(lake, table).to_pylist() if DeltaTable.is_deltatable(lake.output(table)) else []
+    return Counter(
+        tuple(v for n, v in sorted(row.items()) if not n.startswith("_")) for row in rows if row["_kind"] == 0
+    )
 
 
 def in_three(rows: int) -> dict[str, Counter[tuple[object, ...]]]:

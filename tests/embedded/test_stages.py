@@ -28,8 +28,6 @@ from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.rescaling import regroup_steps
-from floodmark.engines.spark.unbounded.run import check_start
-from floodmark.engines.transfer import transfer
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
@@ -191,15 +189,7 @@ def test_a_changed_second_stage_is_planned_and_goes_on(sail: Sail, tmp_path: Pat
 def test_what_stages_cannot_do_yet_is_refused_with_the_way_on(sail: Sail, tmp_path: Path) -> None:
     lake, log = Lake(str(tmp_path)), disorder(PEAKS, 6, 60)
     land(lake, PEAKS, log)
-    check_start(PEAKS, lake)
-    for code in (BUSIEST, FOLLOWED):
-        with pytest.raises(
-            CapabilityError, match=rf"CAPABILITY-096 .*'{code.name}_\d', which reads more.*--engine embedded"
-        ):
-            check_start(code, lake)
     run_unbounded(sail, PEAKS, lake, until_caught_up=True)
-    with pytest.raises(CapabilityError, match=r"CAPABILITY-098 .*2 stages.*--from-scratch"):
-        transfer(PEAKS, lake, "spark", lambda: pytest.fail("it is refused before Java starts"))
     with pytest.raises(CapabilityError, match="CAPABILITY-097 .*2 stages.*--rebuild"):
         regroup_steps(PEAKS, lake, 16)
     land(lake, PEAKS, log)

@@ -9,16 +9,14 @@ from sql_queries import QUERIES, check
 
 from floodmark.control.processes.engine import Computing
 
-ALWAYS = ("cube", "flights and any weather", "over rows", "three so far")
+ALWAYS = ("cube", "flights and any weather", "most of each window", "over rows", "three so far")
 """The statements of every run; the others run in ``make soak``."""
-EMBEDDED = {"most of each window", "three tables", "weather of hours"}
-"""Statements with a stage that reads more than the stage before it, which Spark computes bounded alone."""
 
 
 @pytest.mark.feature("Q3")
 @pytest.mark.engines("spark")
 @pytest.mark.parametrize(
-    "case", [*ALWAYS, *(pytest.param(n, marks=pytest.mark.soak) for n in QUERIES if n not in {*ALWAYS, *EMBEDDED})]
+    "case", [*ALWAYS, *(pytest.param(n, marks=pytest.mark.soak) for n in QUERIES if n not in ALWAYS)]
 )
 def test_a_statement_gives_the_same_on_spark(engine: Computing, tmp_path: Path, case: str) -> None:
     check(engine, tmp_path, case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from floodmark import Operator
 from floodmark.compiler.paths import Copy, copies_of
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedded
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.engines.transfer import transfer
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
@@ -64,7 +68,7 @@ def _landed(lake: Lake, code: Operator, log: Log, first: int, last: int | None =
 @pytest.mark.feature("W11", "Q3")
 @pytest.mark.parametrize(
     "code",
-    [BOTH, *(pytest.param(code, marks=pytest.mark.soak) for code in (PEAKS, QUIET, REVISED))],
+    [BOTH, *(pytest.param(code, marks=pytest.mark.soak) for code in (PEAKS, FOLLOWED, QUIET, REVISED))],
     ids=lambda code: code.name,
 )
 def test_a_stream_of_stages_goes_on_after_stops_and_goes_back_to_its_savepoint(
@@ -82,6 +86,27 @@ def test_a_stream_of_stages_goes_on_after_stops_and_goes_back_to_its_savepoint(
     result = run_unbounded(spark, code, lake, until_caught_up=True)
     check(lake, code, log)
     assert result.rows.keys() <= {output.table for output in code.outputs}
+
+
+@pytest.mark.feature("Z22")
+@pytest.mark.parametrize(
+    "code",
+    [BUSIEST, *(pytest.param(code, marks=pytest.mark.soak) for code in (PEAKS, FOLLOWED))],
+    ids=lambda code: code.name,
+)
+def test_a_stream_of_stages_goes_over_to_the_other_engine_and_back(
+    spark: SparkSession, sail: Sail, tmp_path: Path, code: Operator
+) -> None:
+    log, lake = disorder(code, 2, 160), Lake(str(tmp_path))
+    cuts = pairwise([0, 60, 110, len(log.entries)])
+    for (first, last), engine in zip(cuts, ("spark", "embedded", "spark"), strict=True):
+        _landed(lake, code, log, first, last)
+        transfer(code, lake, "spark" if engine == "spark" else "embedded", lambda: spark)
+        if engine == "spark":
+            run_unbounded(spark, code, lake, until_caught_up=True)
+        else:
+            run_embedded(sail, code, lake, until_caught_up=True)
+    check(lake, code, log)
 
 
 def test_the_query_of_stages_is_a_tree() -> None:

@@ -93,6 +93,12 @@ class Copy:
         before = ", ".join(copy.describe(names) for copy in self.before)
         return names[self.stage] + (f" ({before})" if before else "")
 
+    def walk(self) -> Iterator[Copy]:
+        """The copy and all before it, in the order in which Spark numbers the stateful operators of a query."""
+        yield self
+        for copy in self.before:
+            yield from copy.walk()
+
 
 def copies_of(graph: Node) -> tuple[Copy, ...]:
     """The stages of an operator in Spark's query: those that no other stage reads, each with the stages before it."""

@@ -52,7 +52,7 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         The savepoint that was made first; None if the stream belongs to the engine already, has not begun, or has committed nothing.
 
     Raises:
-        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator; CAPABILITY-098, it has several stages.
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator.
         LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-034 a rollback of the stream is not finished,
             LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, the checkpoint is another operator's; STATE-036, the checkpoint is damaged.
@@ -61,10 +61,6 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         return None
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
-    if len(operator.stages) > 1:
-        from floodmark.engines.spark.state.canonical import several_stages  # noqa: PLC0415 - it needs Java's classes
-
-        raise several_stages(f"stream of '{operator.name}'", len(operator.stages))
     if engine == "embedded":
         from floodmark.engines.embedded.unbounded.begin import check_supported  # noqa: PLC0415 - Spark alone needs no Sail
 
@@ -156,7 +152,7 @@ def convert(
 
     remove(scratch)
     before, engine = engines
-    unfold = of_spark.unfolding(spark) if before == "spark" else of_embedded.unfold
+    unfold = of_spark.unfolding(spark, made.manifest.graph) if before == "spark" else of_embedded.unfold
     exported = canonical.export(made, scratch, unfolding(unfold))
     crash.point("transfer.after_export")
     fold = (

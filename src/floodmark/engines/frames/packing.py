@@ -88,17 +88,19 @@ def packed_group(tables: Mapping[str, pa.Table], interval: Interval) -> Packed:
     return Packed(restricted, counts, {name: table for name, table in aside.items() if table.num_rows})
 
 
-def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> Batches:
+def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False, copy: int = 0) -> Batches:
     """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped.
 
     Args:
         stage: that packs.
         interval: of event time.
         everyone: whether every key group gets a row, so that each group sees the clock move.
+        copy: number among the stages of the query. Spark would shuffle once for two equal copies of a stage, and then not move the watermark of
+            the second one: it lacks the step that defines the watermark.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        passing = list[bytes]()
+        passing, _ = list[bytes](), copy  # held, so that the functions of two copies differ
         groups = stage.pack(_apart(batches, passing))
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from floodmark.compiler.paths import stages_of
-from floodmark.core.errors import CapabilityError
+from floodmark.compiler.paths import Copy, Node, copies_of
 from floodmark.engines.frames.packing import EMITTED
 from floodmark.engines.spark.delta.tables import structure
 from floodmark.engines.spark.state.checkpoint import Checkpoint
@@ -26,6 +26,8 @@ from floodmark.lake.stream import positions
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.semantics.state.index import Index
 from floodmark.semantics.state.store import MemoryStore
+from floodmark.spec.graph.stages import first_group
+from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 
 if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it
@@ -43,22 +45,23 @@ def export(spark: SparkSession, savepoint: Savepoint, target: str) -> str:
         StateError: STATE-021 the savepoint is damaged, STATE-041 another engine has made it.
     """
     check_savepoint(savepoint, "spark")
-    return canonical.export(savepoint, target, unfolding(lambda: spark))
+    return canonical.export(savepoint, target, unfolding(lambda: spark, savepoint.manifest.graph))
 
 
-def unfolding(spark: Callable[[], SparkSession]) -> Unfold:
+def unfolding(spark: Callable[[], SparkSession], graph: Node) -> Unfold:
     """The function that writes the state of a checkpoint in the canonical format.
 
     Args:
         spark: starts a session; called only for a checkpoint with state.
+        graph: of the operator, in its canonical form.
     """
 
     def unfold(folder: str, batch: int, state: str) -> BatchMetadata:
         checkpoint = Checkpoint(folder)
-        if checkpoint.stages(batch) > 1:
-            raise several_stages("savepoint of a stream on Spark", checkpoint.stages(batch))
         if checkpoint.stateful(batch):
-            _rows(spark(), folder, batch).write.parquet(state)
+            copies = [copy.stage for last in copies_of(graph) for copy in last.walk()]
+            rows = [_rows(spark(), folder, batch, copies.index(stage), stage) for stage in sorted(set(copies))]
+            reduce(DataFrame.unionByName, rows).write.parquet(state)
         return checkpoint.marks(batch)
 
     return unfold
@@ -73,25 +76,14 @@ def folding(spark: SparkSession) -> Fold:
 
     def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: BatchMetadata) -> None:
         assert isinstance(checkpoint, Checkpoint)
-        if (stages := len(stages_of(manifest.graph))) > 1:
-            raise several_stages(f"savepoint '{manifest.id}'", stages)
         seed = Checkpoint(f"{checkpoint.path}.seed")
         remove(seed.path)
-        _seed(spark, state, seed.path)
+        _seed(spark, state, seed.path, copies_of(manifest.graph))
         read = positions.of_sources(manifest.graph, marks.positions)
         checkpoint.begin(seed, manifest.batch, marks._replace(positions=read))
         remove(seed.path)
 
     return fold
-
-
-def several_stages(where: str, stages: int) -> CapabilityError:
-    """CAPABILITY-098: the canonical form of Spark's state is that of one stage."""
-    fix = (
-        "Go on with the engine that has made it; or compute anew with the other one: "
-        "floodmark run OPERATOR --unbounded --from-scratch --engine ENGINE"
-    )
-    return CapabilityError(where, "the state of one stage", f"that of {stages} stages", fix, code="CAPABILITY-098")
 
 
 def import_savepoint(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
@@ -104,19 +96,27 @@ def import_savepoint(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
     return canonical.import_savepoint(lake, source, "spark", folding(spark))
 
 
-def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:
-    """The state of a stream as of a micro-batch, as ``_ROWS``."""
+def _rows(spark: SparkSession, checkpoint: str, batch: int, operator: int = 0, stage: int = 0) -> DataFrame:
+    """The state of a stage as of a micro-batch, as ``_ROWS``. Key groups of a later stage have numbers of their own, as on the embedded engine.
+
+    Args:
+        spark: session.
+        checkpoint: folder of the checkpoint.
+        batch: a micro-batch whose state the checkpoint retains.
+        operator: Spark's number of a copy of the stage.
+        stage: number of the stage.
+    """
 
     def state(name: str) -> DataFrame:
         reader = spark.read.format("statestore").option("batchId", batch).option("stateVarName", name)
-        return reader.load(checkpoint)
+        return reader.option("operatorId", operator).load(checkpoint)
 
     nothing = {name: F.lit(None).alias(name) for name in ("deadline", "index", "number", "piece", "pieces", "chunk")}
     heads = {"deadline": F.col("value.deadline"), "index": F.col("value.index")}
     chunks = {name: F.col(f"user_map_key.{name}") for name in ("number", "piece")}
     chunks |= {name: F.col(f"user_map_value.{name}") for name in ("pieces", "chunk")}
     of_index, of_chunks = (
-        state(name).select(F.col("key.group").alias("group"), *(nothing | columns).values())
+        state(name).select((F.col("key.group") + first_group(stage)).alias("group"), *(nothing | columns).values())
         for name, columns in (("index", heads), ("chunks", chunks))
     )
     return of_index.unionByName(of_chunks).to(structure(_ROWS))
@@ -186,7 +186,7 @@ class _Seeder(StatefulProcessor):
         """Nothing is held open."""
 
 
-def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
+def _seed(spark: SparkSession, source: str | None, checkpoint: str, copies: Sequence[Copy]) -> None:
     """Let Spark write a checkpoint that holds the exported state as of its first micro-batch."""
     spark = beside(
         spark, {_CHANGELOG: "false", _NO_DATA: "false"}
@@ -195,11 +195,21 @@ def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
     group = F.when(F.col("value") > 0, 0).alias("group")  # nullable, as in a stream: Spark compares the schemas
     rows = none.select(group, F.col("timestamp").alias("carrier"))
     if source is not None:
-        state = spark.read.schema(_ROWS).parquet(source).groupBy("group")
-        grouped = rows.withWatermark("carrier", "1 millisecond").groupBy("group")
-        rows = grouped.transformWithStateInPandas(_Seeder(), EMITTED, "Append", "EventTime", initialState=state)
+        state = spark.read.schema(_ROWS).parquet(source)
+        rows = rows.withWatermark("carrier", "1 millisecond").select("group")
+        rows = reduce(DataFrame.union, [_seeded(rows, state, copy) for copy in copies])
     writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
     writer.start().awaitTermination()
+
+
+def _seeded(none: DataFrame, state: DataFrame, copy: Copy) -> DataFrame:
+    """A copy of a stage that holds its state, behind those before it."""
+    before = [_seeded(none, state, one).select(F.col("group").cast("int")) for one in copy.before]
+    first = first_group(copy.stage)
+    mine = state.filter(F.col("group").between(first, first + MOST_KEY_GROUPS - 1))
+    own = mine.withColumn("group", F.col("group") - first).groupBy("group")
+    grouped = reduce(DataFrame.union, before or [none]).groupBy("group")
+    return grouped.transformWithStateInPandas(_Seeder(), EMITTED, "Append", "EventTime", initialState=own)
 
 
 def beside(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:

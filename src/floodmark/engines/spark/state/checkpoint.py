@@ -140,10 +140,6 @@ class Checkpoint:
         """Whether a committed micro-batch has state."""
         return bool(self._state(batch))
 
-    def stages(self, batch: int) -> int:
-        """Number of stages that have state in a committed micro-batch."""
-        return len(self._state(batch))
-
     def partitions(self, batch: int) -> int:
         """Number of state partitions of a micro-batch."""
         lines = self._lines("offsets", batch)

@@ -54,6 +54,7 @@ class Chain(Mapping[str, DataFrame]):
     ticks: Ticks | None
     _stages: tuple[AnyStage, ...] = field(init=False)
     _names: tuple[str, ...] = field(init=False)
+    _copies: int = field(default=0, init=False)
     _read: set[int] = field(default_factory=set, init=False)
     """Numbers of the stages of which a copy is in the query."""
 
@@ -88,6 +89,8 @@ class Chain(Mapping[str, DataFrame]):
     def _emitted(self, number: int) -> DataFrame:
         stage = self._stages[number]
         rows = stage_rows(stage, compiled(stage.step.parent, self))
-        packed = rows.mapInArrow(packing(stage, Interval(), everyone=self.ticks is not None), PACKED)
+        self._copies += 1
+        packs = packing(stage, Interval(), everyone=self.ticks is not None, copy=self._copies)
+        packed = rows.mapInArrow(packs, PACKED)
         processor = Processor(stage, number, self.ticks.clock if self.ticks else None)
         return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")

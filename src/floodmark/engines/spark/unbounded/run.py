@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from floodmark.core.errors import CapabilityError, ExecutionError, FloodmarkError, SetupError, StateError
+from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError, StateError
 from floodmark.engines.outcome import explained
 from floodmark.engines.pacing import Pace
 from floodmark.engines.spark.delta import current, tables
@@ -40,7 +40,6 @@ from floodmark.lake.stream.sample import in_effect
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table.lost import lost
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.stages import nearest
 from floodmark.spec.values.run import BatchInfo, RunResult
 
 _POLL_SECONDS, _IDLE_SECONDS = 0.2, 0.8
@@ -141,12 +140,10 @@ def check_start(
         filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
-        CapabilityError: CAPABILITY-096, as ``check_supported``.
         ExecutionError: EXECUTION-002, a table is missing.
         LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
-    check_supported(operator)
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
@@ -155,28 +152,6 @@ def check_start(
         if timeline.deployed is not None or timeline.identity.deployed() is None:
             timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
-
-
-def check_supported(operator: Operator) -> None:
-    """Refuse an operator that only the embedded engine can run as a stream.
-
-    Raises:
-        CapabilityError: CAPABILITY-096, one of its stages reads more than the stage before it, or two stages are read by none.
-    """
-    for step in operator.stages[1:]:
-        read = [below for parent in step.parents for below in nearest(parent)]
-        if len(read) > 1 or read[0] not in operator.stages:
-            where, expected = (
-                f"unbounded run of '{operator.name}' on Spark",
-                "stages of which each reads the one before",
-            )
-            fix = (
-                f"Run it on the embedded engine: floodmark run {operator.name} --unbounded --engine embedded. "
-                "Or split it into operators, and bind one to the others."
-            )
-            raise CapabilityError(
-                where, expected, f"'{step.uid}', which reads more or others", fix, code="CAPABILITY-096"
-            )
 
 
 def _prepare(
