@@ -12,7 +12,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.semantics.aggregates.accumulators import Accumulators, Measure, Value
 from floodmark.semantics.aggregates.table import TABLE, fold, needs_bag
 from floodmark.semantics.encoding.columns import arrow_type, decode, encode
-from floodmark.spec.windowing.aggregates import LAWS, Builtin, total_type
+from floodmark.spec.windowing.aggregates import LAWS, Builtin, Percentile, total_type
 from tests.support.oracle_aggregates import SHARES
 
 NOTHING = "no row"
@@ -33,7 +33,9 @@ def accepts(function: str, kind: str) -> bool:
 def declared(function: str, expression: str = "v", by: str | None = "v") -> Builtin:
     """The aggregate over an expression, with settings that tests have in common."""
     n = 2 if function == "top_n" else None
-    return Builtin(function, expression, by if function.endswith("_by") else None, n, SHARES.get(function))
+    if function in SHARES:
+        return Percentile(function, expression, fraction=SHARES[function])
+    return Builtin(function, expression, by if function.endswith("_by") else None, n)
 
 
 def forms(function: str, kind: str, values: Sequence[Any], cuts: Sequence[int] = ()) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.values.schema import Column, Schema
 from floodmark.spec.windowing import aggregates as declared
-from floodmark.spec.windowing.aggregates import LAWS, Builtin
+from floodmark.spec.windowing.aggregates import LAWS, Builtin, Percentile
 
 KINDS = (*(kind for kind in VALUES if not kind.startswith("array<array")), "decimal(28,6)")
 FAILS = "'too large'"
@@ -58,7 +58,7 @@ def asked() -> Iterator[tuple[str, str, str, str]]:
     for kind in KINDS:
         for function in LAWS:
             by, n = "v" if function.endswith("_by") else None, 1 if function == "top_n" else None
-            aggregate = Builtin(function, "v", by, n, 0.5 if function.startswith("percentile") else None)
+            aggregate = (Percentile if function.startswith("percentile") else Builtin)(function, "v", by, n)
             if not accepts(function, kind):
                 continue
             sql, other = sql_of(aggregate, "v", kind, FAILS), written(aggregate, "v", kind, FAILS)

@@ -19,7 +19,7 @@ from floodmark.semantics.aggregates.numbers import (
     spread_add,
     spread_merge,
 )
-from floodmark.spec.windowing.aggregates import Aggregate, Builtin, total_type
+from floodmark.spec.windowing.aggregates import Aggregate, Builtin, Percentile, total_type
 
 _NAN = None
 """NaN in a bag, where a dictionary would not find it again; nulls are never in one."""
@@ -239,10 +239,10 @@ def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
             return largest
         case "median":
             return _median(values)
-        case "percentile":
-            return _between(values, float(aggregate.fraction or 0))
-        case "percentile_disc":
-            return _reached(values, float(aggregate.fraction or 0))
+        case "percentile" if isinstance(aggregate, Percentile):
+            return _between(values, aggregate.fraction)
+        case "percentile_disc" if isinstance(aggregate, Percentile):
+            return _reached(values, aggregate.fraction)
         case "mode":
             return max(values, key=lambda pair: pair[1])[0] if values else None
         case _:

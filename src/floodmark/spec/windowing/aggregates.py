@@ -23,7 +23,13 @@ class Builtin(Declared):
     expression: str | None = None
     by: str | None = field(default=None, metadata=OMITTED)
     n: int | None = field(default=None, metadata=OMITTED)
-    fraction: float | None = field(default=None, metadata=OMITTED)
+
+
+@frozen
+class Percentile(Builtin):
+    """A built-in aggregate of a share of the values. A class of its own, as code of users that names another aggregate is digested with its fields."""
+
+    fraction: float = 0.5
 
 
 def count(expression: str | None = None) -> Builtin:
@@ -122,7 +128,7 @@ def percentile(expression: str, fraction: float) -> Builtin:
     Null when there are none. ``fraction`` is from 0 to 1: ``percentile("latency", 0.99)``; 0.5 is the median. State grows with the values.
     Source: SQL ``PERCENTILE_CONT``, computed as by Spark's ``percentile``.
     """
-    return Builtin("percentile", expression, fraction=fraction)
+    return Percentile("percentile", expression, fraction=fraction)
 
 
 def percentile_disc(expression: str, fraction: float) -> Builtin:
@@ -130,7 +136,7 @@ def percentile_disc(expression: str, fraction: float) -> Builtin:
 
     ``fraction`` is from 0 to 1. State grows with the values. Source: SQL ``PERCENTILE_DISC``.
     """
-    return Builtin("percentile_disc", expression, fraction=fraction)
+    return Percentile("percentile_disc", expression, fraction=fraction)
 
 
 def mode(expression: str) -> Builtin:
@@ -304,7 +310,7 @@ def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) ->
             raise DefinitionError(
                 where, "a 'by' with an order", f"'{aggregate.by}' of type {by}", fix, code="DEFINITION-041"
             )
-    if function.startswith("percentile"):
+    if isinstance(aggregate, Percentile):
         share = aggregate.fraction
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             fix = f'{function}("{aggregate.expression}", 0.99).'
