@@ -71,10 +71,6 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # the default starts a process, readlink, for each file of this machine that it renames or looks at; on HDFS its renames are the safer ones
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
     }
 )
 _PYTHON = "spark.pyspark.python"
