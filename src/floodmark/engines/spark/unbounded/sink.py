@@ -460,7 +460,7 @@ def _of_stage(number: int) -> str:
 
 def _number_of(step: Step | None, operator: Operator) -> int | None:
     """The number of the stage that a step is; None for a stateless step."""
-    return next((number for number, stage in enumerate(operator.stages) if stage is step), None)
+    return next((number for number, stage in enumerate(operator.stages) if stage == step), None)
 
 
 def _stamping(number: int, progress: int, total: Mapping[str, int]) -> tuple[Stamping, int]:
