@@ -241,7 +241,7 @@ def test_other_results_or_frames_are_computed_anew() -> None:
 
 
 REFUSED = {
-    "SELECT LEAD(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s FROM flights": "LEAD. A row would wait",
+    "SELECT LEAD(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s FROM flights": "LEAD of results that do not change. A row would wait",
     "SELECT SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled DESC) AS s FROM flights": "ORDER BY scheduled",
     "SELECT SUM(delay) OVER (PARTITION BY origin) AS s FROM flights": "OVER without ORDER BY one column",
     "SELECT SUM(delay) OVER (ORDER BY scheduled, flight) AS s FROM flights": "OVER without ORDER BY one column",

@@ -118,7 +118,8 @@ def over_relation(
             raise unsayable(text, own, "OVER with another PARTITION BY", fix)
         first = divided
         columns[key] = new_name(names.get(key) or derived_name(key), [*taken, *columns.values()])
-        measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node)))
+        timed = divided.order is None or divided.order[0].time
+        measures.append(Measure(columns[key], _measure(text, node, relation), _frame(text, node, timed=timed)))
     assert first is not None
     return Computed(_computed(relation, first, measures, options), columns)
 
@@ -239,7 +240,8 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
     return measure(text, inner, relation)
 
 
-def _frame(text: Text, node: exp.Window) -> Frame:
+def _frame(text: Text, node: exp.Window, *, timed: bool) -> Frame:
+    """The frame of an OVER; of rows in order of event time a RANGE is a duration, of others a number or a duration."""
     spec = node.args.get("spec")
     if spec is None:
         return Frame()
@@ -260,7 +262,7 @@ def _frame(text: Text, node: exp.Window) -> Frame:
         if not isinstance(start, exp.Literal) or not start.is_int:
             raise unsayable(text, node, "another number of rows than a whole one", fix)
         return Frame("rows", int(start.this))
-    if isinstance(start, exp.Literal) and start.is_int:
+    if isinstance(start, exp.Literal) and start.is_int and not timed:
         return Frame("values", int(start.this))
     return Frame("range", span(length(text, start), text.at(node)))
 
