@@ -262,7 +262,7 @@ def is_equal(folder: Path, answer: Path) -> bool:
 
 def run_contender(system: str, folder: Path, answer: Path) -> dict[str, Any]:
     """One run in the environment of a system."""
-    from records import process
+    from measurements import process
 
     name, _ = PROGRAMS[system]
     python = environment(name)
@@ -290,7 +290,7 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     from tempfile import TemporaryDirectory
 
-    from records import keep
+    from measurements import keep
     from run import measured
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

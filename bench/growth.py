@@ -91,7 +91,7 @@ def exponent(causes: list[int], costs: list[float]) -> float:
 
 
 def main() -> None:
-    from records import keep
+    from measurements import keep
 
     from floodmark.engines.embedded.sail.session import Sail
     from floodmark.engines.embedded.unbounded.run import run_unbounded

@@ -30,7 +30,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hosts import processes
-from records import keep
+from measurements import keep
 
 BAD, KEPT_UP = 50, 5.0
 CODE = '''

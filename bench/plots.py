@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from records import read
+from measurements import read
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 330, 64, 178, 40, 44

@@ -164,7 +164,7 @@ def right(folder: Path, what: str, out: Path) -> bool:
 def main() -> None:
     sys.path.insert(0, str(HERE))
     from contenders import environment, own_version
-    from records import keep, process
+    from measurements import keep, process
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)

@@ -90,7 +90,7 @@ def right(folder: Path) -> dict[tuple[int, int], int]:
 def main() -> None:
     import data
     import growth
-    from records import keep
+    from measurements import keep
 
     from floodmark.engines.embedded.landing.run import land
     from floodmark.engines.embedded.sail.session import Sail
