@@ -12,6 +12,7 @@ from events import Event, row, source
 from stored import rows
 
 from floodmark import Ascending, Files, Settings, Source, Stream, Tumbling, Workspace, count, operator, source_asset
+from floodmark.connectors.readers.files import FileReader, reader
 from floodmark.control.processes.job import Landing, OperatorStream, job_of
 from floodmark.control.processes.supervisor import LEASE, describe_driver
 from floodmark.control.streams.fleet import Fleet
@@ -107,6 +108,26 @@ def test_a_landing_lands_what_comes_and_waits_for_a_folder_that_vanishes(fleet: 
         assert running.waits[-1] == "", "the wait is over"
     running.end()
     assert values(fleet) == list(range(7))
+
+
+def test_a_folder_that_vanishes_between_two_looks_is_a_folder_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox, looks = tmp_path / "inbox", list[int]()
+    inbox.mkdir()
+    files = reader(Files(str(inbox), format="csv"), source([]))
+    there = files.check_there
+
+    def checked(_: object) -> None:
+        there()
+        looks.append(len(looks))
+        if len(looks) == 1:
+            inbox.rmdir()
+
+    monkeypatch.setattr(FileReader, "check_there", checked)
+    with pytest.raises(ConnectorError, match="CONNECTOR-002"):
+        list(files.listed())
+    assert looks == [0]
 
 
 def test_a_landing_waits_for_another_landing_of_its_source(fleet: Fleet) -> None:

@@ -191,7 +191,13 @@ class FileReader(Reader):
         files, path = file_system(base)
         deep = pattern is not None and ("/" in pattern or "**" in pattern)
         before = len(path.rstrip("/")) + 1
-        for file in files.get_file_info(FileSelector(path, recursive=deep)):
+        selector = FileSelector(path, recursive=deep)
+        try:
+            listing = files.get_file_info(selector)
+        except FileNotFoundError:  # the folder, or one in it, has gone since
+            self.check_there()
+            listing = files.get_file_info(selector)
+        for file in listing:
             if file.type == FileType.File:
                 yield file.path[before:], file.size, file.mtime_ns or 0
 
