@@ -70,11 +70,13 @@ class Beginning:
             watermark: progress the outputs reached, ms.
             seconds: wall clock of the run.
         """
-        times = [span for one in self.operator.inputs if (span := _event_times(self.lake.input(one))) is not None]
-        if not times or seconds <= 0:
+        first, last = max(self.progress, self.interval.start), min(watermark, self.interval.end)
+        if seconds <= 0 or last - first < WORTH:  # whatever the inputs hold, of which all files are looked at
             return None
-        first = max(self.progress, self.interval.start, min(low for low, _ in times))
-        last = min(watermark, self.interval.end, max(high for _, high in times))
+        times = [span for one in self.operator.inputs if (span := _event_times(self.lake.input(one))) is not None]
+        if not times:
+            return None
+        first, last = max(first, min(low for low, _ in times)), min(last, max(high for _, high in times))
         return Replayed(last - first, seconds) if last - first >= WORTH else None
 
 

@@ -120,7 +120,7 @@ class Statement:
         finally:
             self.emit = around
         result = combined(self.text, node, parts, changing=CHANGES in {own, around})
-        if own == CHANGES and not (_changes(result.stream) or _is_unique(result.stream)):
+        if own == CHANGES and not _grows(result.stream):
             raise unsayable(self.text, node.expression, "EMIT CHANGES of rows that do not change", "Leave it out.")
         return result
 
@@ -145,8 +145,7 @@ class Statement:
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
             return relation, self.columns.grouped(node, relation, items, (emit, self.emit), distinct=distinct)
         over = [value for _, value in items if next(overs(value), None) is not None]
-        unchanging = not (_changes(relation.stream) or _is_unique(relation.stream))
-        if emit == CHANGES and unchanging and not (changes or over or limited):
+        if emit == CHANGES and not (changes or over or limited or _grows(relation.stream)):
             raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         if over and not (len(over) == 1 and is_numbering(over[0])):
             return relation, self.columns.over(node, relation, items, self._changing(relation, emit))
@@ -191,10 +190,10 @@ def _changes(stream: Stream[Any]) -> bool:
     return any(step.revises for step in steps.walk(stream.step) if isinstance(step, steps.STATEFUL))
 
 
-def _is_unique(stream: Stream[Any]) -> bool:
-    """Whether a step drops rows that have come before, whose state grows with the different rows."""
+def _grows(stream: Stream[Any]) -> bool:
+    """Whether a stream needs EMIT CHANGES: its rows change, or a step drops those that have come before, whose state grows with the different rows."""
     keyed = [step for step in steps.walk(stream.step) if isinstance(step, steps.KeyedProcess)]
-    return any(isinstance(step.function.function, Unique) for step in keyed)
+    return _changes(stream) or any(isinstance(step.function.function, Unique) for step in keyed)
 
 
 def _holds_rows(step: steps.Step) -> bool:

@@ -12,7 +12,7 @@ from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import is_correlated, query_of, table_of
+from floodmark.sql.joining.subqueries import is_correlated, query_of, table_of, unwrapped
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import Name, Relation
@@ -57,9 +57,7 @@ def with_marks(
 
 def _within(condition: exp.Expr) -> Iterator[exp.In]:
     """Each IN (SELECT ...) in a condition that is not the condition itself."""
-    node = condition
-    while isinstance(node, (exp.Not, exp.Paren)):
-        node = node.this
+    node, _ = unwrapped(condition)
     if isinstance(node, exp.Exists):
         return
     inner = [node.this] if isinstance(node, exp.In) and node.args.get("query") is not None else [node]

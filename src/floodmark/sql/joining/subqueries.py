@@ -52,10 +52,8 @@ def subquery_joins(text: Text, conditions: Sequence[exp.Expr]) -> tuple[list[Sub
 
 
 def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
-    node, kind = condition, "SEMI"
-    while isinstance(node, (exp.Not, exp.Paren)):
-        kind = ("ANTI" if kind == "SEMI" else "SEMI") if isinstance(node, exp.Not) else kind
-        node = node.this
+    node, negated = unwrapped(condition)
+    kind = "ANTI" if negated else "SEMI"
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         query = query_of(node)
         if is_correlated(query):
@@ -65,6 +63,15 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         return SubqueryJoin(_of_rows(text, query, kind), None)
     return None
+
+
+def unwrapped(condition: exp.Expr) -> tuple[exp.Expr, bool]:
+    """A condition without NOT and parentheses around it, and whether it is negated."""
+    node, negated = condition, False
+    while isinstance(node, (exp.Not, exp.Paren)):
+        negated ^= isinstance(node, exp.Not)
+        node = node.this
+    return node, negated
 
 
 def query_of(node: exp.In) -> exp.Expr:
@@ -83,8 +90,9 @@ def table_of(query: exp.Expr, alias: str) -> exp.Subquery:
 def is_correlated(query: exp.Expr) -> bool:
     """Whether the WHERE of a SELECT names a column of a table that its FROM lacks."""
     where = query.args.get("where")
-    own = {table.alias_or_name.lower() for table in query.find_all(exp.Table, exp.Subquery)}
-    return where is not None and any(c.table and c.table.lower() not in own for c in where.find_all(exp.Column))
+    return where is not None and _outer(
+        where, {t.alias_or_name.lower() for t in query.find_all(exp.Table, exp.Subquery)}
+    )
 
 
 def _only_column(text: Text, query: exp.Expr) -> exp.Expr:
@@ -128,7 +136,7 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
         query.set("expressions", [*keys, exp.alias_(value, "value")])
         if pairs:
             query.set("group", exp.Group(expressions=[inner.copy() for inner, _ in pairs]))
-        table = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+        table = table_of(query, alias)
         table.meta.update(subquery.meta)
         equal = [
             exp.EQ(this=outer, expression=exp.column(f"key_{n}", table=alias)) for n, (_, outer) in enumerate(pairs)

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlglot import exp
 
-from floodmark.spec.expressions import itself
 from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
@@ -93,8 +92,8 @@ class Tail:
 
 def _only(stream: Stream[Any], like: Stream[Any]) -> Stream[Any]:
     """The columns of another stream alone."""
-    columns: dict[str, Any] = {name: itself(name) for name in like.schema.names}
-    return stream if stream.schema.names == like.schema.names else stream.select(**columns)
+    names = like.schema.names
+    return stream if stream.schema.names == names else stream.select(*names)
 
 
 def taken(tree: exp.Expr) -> Tail:
