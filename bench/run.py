@@ -115,11 +115,11 @@ def child(call: Row) -> None:
     if system in backfill.SYSTEMS:
         print(json.dumps(backfill.SYSTEMS[system](folder=folder, out=out)))
         return
-    import engines
+    import pair
 
-    if system in engines.SYSTEMS:
-        told = engines.SYSTEMS[system](folder=folder, out=out, **call)
-        print(json.dumps({**told, "answer_equal": engines.equal(system, folder, out)}))
+    if system in pair.SYSTEMS:
+        told = pair.SYSTEMS[system](folder=folder, out=out, **call)
+        print(json.dumps({**told, "answer_equal": pair.equal(system, folder, out)}))
         return
     import windows
 
@@ -317,8 +317,8 @@ def table(rows: list[Row]) -> str:
 
 def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
     """The benchmarks that were asked for, in order."""
-    import engines
     import keyed
+    import pair
     import windows
 
     numbers = options.keys, options.micro_batches
@@ -326,7 +326,7 @@ def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
         "ysb": lambda: ysb(results, place, options.rows, *numbers, options.repeats),
         "bounded": lambda: bounded(results, place, options.rows, options.keys, options.repeats),
         "small": lambda: small(results, place, [20, 60], options.repeats),
-        "engines": lambda: engines.engines(results, place, measured, options.rows, options.keys),
+        "engines": lambda: pair.engines(results, place, measured, options.rows, options.keys),
         "windows": lambda: windows.ordered(results, place, measured, in_turn, options.rows // 4, options.repeats),
         "keyed": lambda: keyed.keyed(
             results, place, measured, in_turn, options.rows // 4, options.held, options.only, options.repeats

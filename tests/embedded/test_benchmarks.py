@@ -106,13 +106,13 @@ def test_another_systems_answer_is_compared_row_by_row(monkeypatch: pytest.Monke
 def test_a_measurement_replaces_the_one_of_the_same_name_and_a_picture_is_drawn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    records, plots = program("records", monkeypatch), program("plots", monkeypatch)
-    monkeypatch.setattr(records, "FOLDER", tmp_path / "results")
+    measurements, plots = program("measurements", monkeypatch), program("plots", monkeypatch)
+    monkeypatch.setattr(measurements, "FOLDER", tmp_path / "results")
     assert plots.latency() is None, "nothing is drawn of nothing"
     row = {"engine": "embedded", "interval": "", "files": 10, "judged": False, "kept up": True}
     for p99 in (0.5, 0.25):
         cuts = {"p50": 0.1, "p99": p99, "p99.9": 0.6}
-        records.keep("load", [row | cuts | {"rate": rate} for rate in (1_000, 10_000)], ("engine", "rate"))
+        measurements.keep("load", [row | cuts | {"rate": rate} for rate in (1_000, 10_000)], ("engine", "rate"))
     kept = json.loads((tmp_path / "results" / "load.json").read_text())
     assert [one["p99"] for one in kept] == [0.25, 0.25]
     picture = plots.latency()
