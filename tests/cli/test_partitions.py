@@ -196,3 +196,64 @@ def test_a_run_within_a_budget_computes_the_partitions_one_by_one(verb: Verb) ->
     done = verb(*words)
     assert done.exit_code == 0, done.output
     assert done.output.count("computing hourly_sales@") == 2
+
+
+MANY = 'Expectation("column_values_to_be_between", column="cents", min_value=1, blocking=True, name="some")'
+FEW = 'Expectation("column_values_to_be_between", column="orders", min_value=2, name="many")'
+MISSING = 'Expectation("column_values_to_not_be_null", column="cent", name="absent")'
+
+
+def expecting(shop: Path, *expectations: str) -> None:
+    file = shop / "assets" / "orders.py"
+    head, _, rest = file.read_text().partition("expectations=[")
+    file.write_text(f"{head}expectations=[{', '.join(expectations)}]{rest.partition(']')[2]}")
+    forget_modules()
+
+
+@pytest.mark.feature("Z8")
+def test_check_judges_partitions_by_hand_and_closes_and_releases_their_gates(verb: Verb, days: Path) -> None:
+    expecting(days, MANY, FEW)
+    told(verb, "run", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")
+    result = verb("--json", "check", "hourly_sales", "--partition", f"{DAYS[0]}...{DAYS[2]}")
+    document = json.loads(result.stdout)
+    judged = {(one["partition"], one["check"]): (one["complete"], one["met"]) for one in document["checks"]}
+    assert judged == {
+        (DAYS[0], "some"): (True, False),
+        (DAYS[0], "many"): (True, False),
+        (DAYS[1], "some"): (True, True),
+        (DAYS[1], "many"): (True, False),
+        (DAYS[2], "some"): (False, True),
+        (DAYS[2], "many"): (False, False),
+    }, "the first order of the first day cost nothing"
+    assert (result.exit_code, document["error"]["code"]) == (1, "EXECUTION-133")
+    assert f"{DAYS[0]}: some: 1 of 2 rows, for example 0" in document["error"]["got"]
+    gates = told(verb, "gate", "list", "hourly_sales")["gates"]
+    assert [(one["partition"], one["check"]) for one in gates] == [(DAYS[0], "some")]
+
+    expecting(days, MANY.replace("min_value=1", "min_value=0"), FEW)
+    result = verb("check", "hourly_sales", "--partition", DAYS[0])
+    assert (result.exit_code, "gate released: 2025-03-01" in result.output) == (0, True), result.output
+    assert told(verb, "gate", "list", "hourly_sales")["gates"] == []
+    assert all(one["partition"] == "all" for one in told(verb, "check", "hourly_sales")["checks"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expectations", "code", "says"),
+    [
+        ((), (), "LIFECYCLE-303", "operator_asset(hourly_sales, expectations=[Expectation(...)])"),
+        ((), (FEW,), "LIFECYCLE-304", "no table fix: Compute it first: floodmark run hourly_sales."),
+        (("--partition", DAYS[2]), (FEW,), "LIFECYCLE-304", "floodmark run hourly_sales --partition 2025-03-03"),
+        (("--partition", "2031-01-01"), (FEW,), "LIFECYCLE-190", "end (exclusive): 2025-03-04"),
+        ((), (MISSING,), "DEFINITION-094", "Did you mean 'cents'?"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_the_next_step(
+    verb: Verb, days: Path, words: tuple[str, ...], expectations: tuple[str, ...], code: str, says: str
+) -> None:
+    expecting(days, *expectations)
+    if words == ("--partition", DAYS[2]):
+        told(verb, "run", "hourly_sales", "--partition", DAYS[0])
+    result = verb("check", "hourly_sales", *words)
+    assert result.exit_code == 1, result.output
+    assert code in result.stderr
+    assert says in " ".join(result.stderr.split())

@@ -36,7 +36,7 @@ import sys
 import time
 from pathlib import Path
 from floodmark import (
-    Ascending, Contract, EventTime, Files, ProcessFunction, Restart, Settings, Source, Stream, Tumbling, Workspace, count, operator,
+    Ascending, Checkpoints, Contract, EventTime, Files, ProcessFunction, Restart, Settings, Source, Stream, Tumbling, Workspace, count, operator,
     operator_asset, source_asset, sum,
 )
 
@@ -68,7 +68,7 @@ class Guilty(ProcessFunction):
             raise ValueError("it is 2")
         if row["value"] == 3 and (FOLDER / "exits").exists():
             sys.exit(3)
-        while row["value"] == 1 and (FOLDER / "loops").exists():
+        while row["value"] in (1, 6) and (FOLDER / "loops").exists():
             time.sleep(0.01)
         yield {"value": row["value"]}
 
@@ -89,7 +89,8 @@ def counts(readings: Stream[Reading]) -> Stream:
 
 def workspace(environment: str = "dev") -> Workspace:
     """All of it."""
-    operators = [operator_asset(one, restart=AT_ONCE) for one in (guilty, sums, counts)]
+    checkpoints = Checkpoints(timeout="8 s" if (FOLDER / "timed").exists() else None)
+    operators = [operator_asset(one, restart=AT_ONCE, checkpoints=checkpoints) for one in (guilty, sums, counts)]
     return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="ENGINE"))
 '''
 POINTS = [
@@ -177,7 +178,7 @@ def truth(name: str, files: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.engines("embedded")
-@pytest.mark.feature("O3", "F7")
+@pytest.mark.feature("O3", "F7", "N4", "Z14")
 def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_process_loses_no_row(
     fleet: Fleet, supervising_with: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
         now = until(fleet, one, lambda drivers, files=file + 1: run(drivers) and has_read(fleet, files))  # type: ignore[misc]
         assert processes(now) == 1, "it joins them again"
 
+    (root / "timed").touch()
     os.kill(first["sums"].pid or 0, signal.SIGKILL)
     put(root, 4)
     now = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 5))
@@ -208,6 +210,22 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
     now = until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1)
     put(root, 5)
     until(fleet, one, lambda drivers: has_read(fleet, 6))
+
+    (root / "loops").touch()
+    put(root, 6)
+    until(fleet, one, lambda _: "EXECUTION-091" in reasons(fleet, "guilty"))
+    for flag in ("loops", "timed"):
+        (root / flag).unlink()
+    late = fleet.store.driver(now["guilty"].id)
+    assert late.state == "crashed"
+    assert "operator 'guilty', micro-batch: expected a commit within 8 s, got none" in (late.reason or "")
+    assert "on_element" in Path(late.log).read_text(), "where it was"
+    put(root, 7)
+    until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 8))
+    assert {fleet.store.driver(now[name].id).state for name in OTHERS} == {"stopped"}, "none of the others has crashed"
+    now = until(fleet, one, lambda drivers: run(drivers) and processes(drivers) == 1)
+    before = fleet.store.drivers(fleet.stream("guilty"))[1]
+    assert before.shares is None, "it ran alone before it joined them again"
     host = psutil.Process(now["sums"].pid)
     for name in STREAMS:
         fleet.want(name, "stopped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from flights import changelog
 import floodmark as fm
 from demo.comparison import compare
 from floodmark.control.processes.engine import Computing
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval, to_ms
+from floodmark.engines.pacing import within
 from floodmark.lake.folder.paths import Lake
 from floodmark.observe.replayed import Beginning
 from floodmark.spec.values.run import BatchInfo
@@ -61,6 +64,49 @@ def test_micro_batches_are_as_far_apart_as_asked_and_change_no_row(
     assert replayed.event_time == (len(events) - 1) * 97 * 60_000
     assert replayed.times_live > 9 * DAY * 60 / (time.monotonic() - began)
     assert Beginning.of_stream(hourly, lake).replayed(result.watermark, 1.0) is None, "nothing is left"
+
+
+class Seen(fm.Contract):
+    """A number that was seen."""
+
+    value: int
+
+
+class Held(fm.ProcessFunction):
+    """Each number, once the file of that name is there."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def on_element(self, row: fm.Row, _: fm.Context) -> Iterator[fm.Row]:
+        while not Path(self.file).exists():
+            pass
+        yield {"value": row["value"]}
+
+
+@pytest.mark.engines("embedded", "spark")
+@pytest.mark.feature("N4")
+def test_a_micro_batch_over_its_timeout_is_reported_while_it_runs(
+    engine: Computing, lake: Lake, tmp_path: Path
+) -> None:
+    held = Held(f"{tmp_path}/over")
+
+    @fm.operator
+    def seen(events: fm.Stream[Event]) -> fm.Stream:
+        """Each number."""
+        return events.key_by("key").process(held, schema=Seen)
+
+    over = list[str]()
+
+    def overdue(error: ExecutionError, _: str) -> None:
+        over.append(error.code)
+        Path(held.file).touch()
+
+    embedded().land(source([row(minute) for minute in range(3)]), lake, end=True)
+    timed = within(fm.Checkpoints(timeout="1 s"), "seen", overdue)
+    result = engine.run_unbounded(seen, lake, until_caught_up=True, within=timed)
+    assert over == ["EXECUTION-091"], "and not of a micro-batch that has ended"
+    assert result.rows == {"seen": 3}
 
 
 def test_a_stream_that_waits_for_its_interval_stops_at_once(lake: Lake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from floodmark.control.state.messages import Messages
 from floodmark.control.state.records import Deployment, StreamId, Watch
 from floodmark.control.state.store import Store
 from floodmark.core.time import Interval
+from floodmark.observe.checking import Checked
 
 HERE, DAY = StreamId("hourly", "/lake"), 86_400_000
 FEW = {"unexpected_count": 2, "element_count": 9, "unexpected, for example": "2670, 2700"}
@@ -28,19 +30,15 @@ def deployed(folder: Path, alerts: int) -> Store:
     return store
 
 
+def no_rows(_: object, __: object) -> Any:
+    raise AssertionError
+
+
 def judged(store: Store, name: str, interval: Interval, *, passed: bool, blocking: bool = True) -> bool:
     expectation = Expectation("column_values_to_be_between", column="n", name=name, blocking=blocking)
-    numbers = {} if passed else FEW
-    return tell(
-        store,
-        HERE,
-        expectation,
-        asset="hourly",
-        partition=f"{interval.start // DAY}",
-        interval=interval,
-        passed=passed,
-        numbers=numbers,
-    )
+    checked = Checked(rows=no_rows, expectations=(expectation,), stream="hourly", table="/lake/outputs/hourly")
+    numbers: dict[str, Any] = {} if passed else FEW
+    return tell(store, HERE, checked, (expectation, passed, numbers), f"{interval.start // DAY}", interval)
 
 
 @pytest.mark.feature("Z7", "Z8")

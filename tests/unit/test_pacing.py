@@ -33,6 +33,8 @@ def test_the_next_micro_batch_starts_an_interval_after_the_last_start_and_a_paus
         ({"interval": "-1 second"}, "DEFINITION-097"),
         ({"pause": "-1 ms"}, "DEFINITION-097"),
         ({"files": 0}, "DEFINITION-097"),
+        ({"timeout": "0 s"}, "DEFINITION-097"),
+        ({"timeout": "soon"}, "DEFINITION-001"),
         ({"interval": "often"}, "DEFINITION-001"),
     ],
 )

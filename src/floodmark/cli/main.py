@@ -38,6 +38,7 @@ GROUPS = {
         "freeze": "partitions",
         "thaw": "partitions",
         "quarantine": "quarantine",
+        "check": "checks",
         "gate": "checks",
         "data-docs": "checks",
         "watermark": "watermark",

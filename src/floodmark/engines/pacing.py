@@ -1,11 +1,24 @@
-"""How far the micro-batches of a stream are apart."""
+"""How far the micro-batches of a stream are apart, and how long one takes at most."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import inf
+
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import span
+from floodmark.spec.assets.checkpoints import Checkpoints
+
+Within = Callable[[], AbstractContextManager[None]]
+"""() -> context in which a micro-batch is computed and committed."""
+Overdue = Callable[[ExecutionError, str], None]
+"""(error, stack of the thread that is late) -> None; called in a thread of its own."""
 
 
 @dataclass(slots=True)
@@ -36,3 +49,44 @@ class Pace:
     def end(self) -> None:
         """A micro-batch is committed."""
         self._ended = self.now()
+
+
+def within(checkpoints: Checkpoints, operator: str, overdue: Overdue) -> Within:
+    """The context of each micro-batch of a stream. It calls ``overdue`` if a micro-batch takes longer than its timeout; it ends nothing itself.
+
+    Args:
+        checkpoints: of the stream.
+        operator: name of the operator.
+        overdue: called with EXECUTION-091.
+    """
+    text = checkpoints.timeout
+    if text is None:
+        return nullcontext
+    seconds = span(text, "Checkpoints") / 1000
+
+    @contextmanager
+    def timed() -> Iterator[None]:
+        late = threading.get_ident()
+
+        def tell() -> None:
+            frame = sys._current_frames().get(late)  # noqa: SLF001 - the only way to another thread's stack
+            overdue(_error(operator, text), "" if frame is None else "".join(traceback.format_stack(frame)))
+
+        timer = threading.Timer(seconds, tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    return timed
+
+
+def _error(operator: str, timeout: str) -> ExecutionError:
+    fix = (
+        "Nothing is lost or double: the next start reads the same rows again. If the micro-batch only needs more time, give it more, or fewer files: "
+        f"Checkpoints(timeout=..., files=...). The log has where it was: floodmark logs {operator}"
+    )
+    where = f"operator '{operator}', micro-batch"
+    return ExecutionError(where, f"a commit within {timeout}", "none", fix, code="EXECUTION-091")

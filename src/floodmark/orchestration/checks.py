@@ -2,32 +2,24 @@
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from floodmark.core.errors import FloodmarkError
-from floodmark.core.time import Interval, describe
-from floodmark.engines.outcome import described
-from floodmark.lake.results import gates, verdicts
-from floodmark.lake.results.parts import complete
-from floodmark.observe.data_docs import rows_of
-from floodmark.observe.drift import drifts, longest, split_off
-from floodmark.observe.expectations import evaluate, plain
+from floodmark.core.time import Interval
+from floodmark.observe.checking import Checked, outputs_of
+from floodmark.observe.expectations import plain
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import landed_last, output_key, source_key
 from floodmark.orchestration.jobs import Streams
-from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.rows.criterion import Judged
-from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.values.schema import ROW
-from floodmark.spec.windowing.partitions import Partitions, first
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -35,49 +27,6 @@ if TYPE_CHECKING:
 
 _APART = 31
 """Most asset partitions of one run that are checked one by one. More partitions are checked together, as one set of rows."""
-
-Rows = Callable[["SparkSession", Interval], "DataFrame"]
-"""(session, interval of event time) -> the rows to check, without stamps."""
-
-
-def _never(_: Interval) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Divided:
-    """Rows of an asset with partitions, for expectations of drift.
-
-    Args:
-        rows: (session, interval of event time) -> the rows, with the partition column.
-        by: how they are divided.
-    """
-
-    rows: Rows
-    by: Partitions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """One asset and its expectations.
-
-    Args:
-        key: the asset key.
-        rows: (session, interval of event time) -> rows of the asset.
-        expectations: expectations of the rows.
-        stream: name of the source or operator.
-        table: path of the output's table, whose gates blocking expectations close; None for a source.
-        divided: rows with their partition, and how they are divided; None for a source and an asset that is not divided.
-        complete: (interval of event time) -> whether all of its asset partitions are complete.
-    """
-
-    key: dg.AssetKey
-    rows: Rows
-    expectations: tuple[Expectation, ...]
-    stream: str
-    table: str | None = None
-    divided: Divided | None = None
-    complete: Callable[[Interval], bool] = _never
 
 
 def source_checks(asset: SourceAsset, streams: Streams) -> dg.AssetChecksDefinition | None:
@@ -91,8 +40,8 @@ def source_checks(asset: SourceAsset, streams: Streams) -> dg.AssetChecksDefinit
         log = session.read.format("delta").load(location.lake.log(name))
         return plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
 
-    checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations, stream=name)
-    return _definition(f"check_{name}", [checked], None, streams, f"source_{name}")
+    checked = Checked(rows=rows, expectations=asset.expectations, stream=name)
+    return _definition(f"check_{name}", {source_key(asset): checked}, None, streams, f"source_{name}")
 
 
 def operator_checks(asset: OperatorAsset, streams: Streams) -> dg.AssetChecksDefinition | None:
@@ -100,18 +49,8 @@ def operator_checks(asset: OperatorAsset, streams: Streams) -> dg.AssetChecksDef
     if not asset.expectations:
         return None
     operator, location = asset.operator, streams.location
-    checked = [
-        Checked(
-            key=output_key(operator.output(name)),
-            rows=_output_rows(asset, name, location),
-            expectations=some,
-            stream=operator.name,
-            table=location.lake.output(operator.output(name).table),
-            divided=Divided(rows_of(asset, name, location.lake), asset.partitions) if asset.partitions else None,
-            complete=partial(complete, operator, asset.partitions, location.lake) if asset.partitions else _never,
-        )
-        for name, some in asset.expectations.items()
-    ]
+    outputs = outputs_of(asset, location.lake)
+    checked = {output_key(operator.output(name)): rows for name, rows in outputs.items()}
     divided_by = partitions.definition(asset.partitions) if asset.partitions else None
     return _definition(f"check_{operator.name}", checked, divided_by, streams, f"operator_{operator.name}")
 
@@ -139,46 +78,44 @@ def check_keys(asset: OperatorAsset) -> list[dg.AssetCheckKey]:
     ]
 
 
-def _output_rows(asset: OperatorAsset, name: str, location: StepWorkspace) -> Rows:
-    whole = rows_of(asset, name, location.lake)
-    return lambda session, interval: plain(whole(session, interval))
-
-
 def _definition(
-    name: str, checked: Sequence[Checked], divided_by: partitions.Definition | None, streams: Streams, pool: str
+    name: str,
+    checked: Mapping[dg.AssetKey, Checked],
+    divided_by: partitions.Definition | None,
+    streams: Streams,
+    pool: str,
 ) -> dg.AssetChecksDefinition:
     specs = {
-        (checked_asset.key, expectation.name): dg.AssetCheckSpec(
+        (asset_key, expectation.name): dg.AssetCheckSpec(
             expectation.name,
-            asset=checked_asset.key,
+            asset=asset_key,
             description=expectation.describe(),
             blocking=expectation.blocking,
             partitions_def=divided_by,
         )
-        for checked_asset in checked
+        for asset_key, checked_asset in checked.items()
         for expectation in checked_asset.expectations
     }
 
     @dg.multi_asset_check(specs=list(specs.values()), name=name, pool=pool)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
         computing = streams.location.computing
-        for checked_asset in checked:
-            for key, interval in _pieces(context, checked_asset.key, divided_by):
-                context.log.info(f"{checked_asset.key.to_user_string()}, {key or interval}")
+        for asset_key, checked_asset in checked.items():
+            for key, interval in _pieces(context, asset_key, divided_by):
+                context.log.info(f"{asset_key.to_user_string()}, {key or interval}")
                 with failing():
-                    work = partial(computing.with_session, partial(_evaluated, checked_asset, interval))
+                    work = partial(computing.with_session, partial(checked_asset.judge, interval))
                     results = interruptible(work, computing.cancel)
-                for expectation, passed, numbers in results:
-                    whole = divided_by is not None and interval.everything  # of no asset partition in particular
-                    if expectation.blocking and checked_asset.table is not None and (passed or not whole):
-                        with failing():
-                            numbers |= _gated(checked_asset, expectation, key, interval, passed=passed, numbers=numbers)  # noqa: PLW2901 - and its gate
-                    _tell_alerts(streams, checked_asset, expectation, key, interval, passed=passed, numbers=numbers)
+                for judged in results:
+                    expectation, passed, numbers = judged
+                    with failing():
+                        done = checked_asset.gate(judged, key, interval)
+                    _tell_alerts(streams, checked_asset, judged, key, interval)
                     yield dg.AssetCheckEvaluation(
-                        asset_key=checked_asset.key,
+                        asset_key=asset_key,
                         check_name=expectation.name,
                         passed=passed,
-                        metadata=numbers,
+                        metadata=numbers | ({"gate": done} if done else {}),
                         severity=dg.AssetCheckSeverity.ERROR if expectation.blocking else dg.AssetCheckSeverity.WARN,
                         blocking=expectation.blocking,
                         partition=key,
@@ -214,81 +151,12 @@ def _pieces(
     return [(None, Interval(start=pieces[0][1].start, end=pieces[-1][1].end))]
 
 
-def _tell_alerts(
-    streams: Streams,
-    checked: Checked,
-    expectation: Expectation,
-    key: str | None,
-    interval: Interval,
-    *,
-    passed: bool,
-    numbers: dict[str, Any],
-) -> None:
+def _tell_alerts(streams: Streams, checked: Checked, judged: Judged, key: str | None, interval: Interval) -> None:
     """Tell the alerts of the stream; a store that is unreachable is no reason for a check to fail."""
     if not streams.any:
         return
     from floodmark.control.health.expecting import tell  # noqa: PLC0415 - definitions load without Spark
 
-    asset = checked.key.to_user_string() if checked.table is None else checked.table.rsplit("/", 1)[-1]
     with suppress(FloodmarkError):
         fleet = streams.fleet(print)
-        tell(
-            fleet.store,
-            fleet.stream(checked.stream),
-            expectation,
-            asset=asset,
-            partition=_name(key, interval),
-            interval=interval,
-            passed=passed,
-            numbers=numbers,
-        )
-
-
-def _name(key: str | None, interval: Interval) -> str:
-    return key or ("all" if interval.everything else f"{describe(interval.start)}...{describe(interval.end)}")
-
-
-def _gated(
-    checked: Checked,
-    expectation: Expectation,
-    key: str | None,
-    interval: Interval,
-    *,
-    passed: bool,
-    numbers: dict[str, Any],
-) -> dict[str, str]:
-    """Close the gate of asset partitions that do not meet a blocking expectation, release it if they do. Returns what was done, as metadata."""
-    assert checked.table is not None
-    if passed:
-        if expectation.strict and checked.complete(interval):
-            verdicts.record(checked.table, expectation.name, interval)
-        released = gates.passed(checked.table, expectation.name, interval)
-        return {"gate": f"released: {', '.join(one.partition for one in released)}"} if released else {}
-    name = _name(key, interval)
-    table = checked.table.rsplit("/", 1)[-1]
-    closing = gates.gate(table, name, interval, expectation.name, described(numbers))
-    gates.close(checked.table, closing)
-    return {"gate": f"closed. {gates.release_fix(closing)}"}
-
-
-def _evaluated(checked: Checked, interval: Interval, session: "SparkSession") -> list[Judged]:
-    of_drift, others = split_off(checked.expectations)
-    results = evaluate(checked.rows(session, interval), others) if others else []
-    return results + (_drifted(checked, of_drift, interval, session) if of_drift else [])
-
-
-def _drifted(
-    checked: Checked, expectations: list[Expectation], interval: Interval, session: "SparkSession"
-) -> list[Judged]:
-    """Expectations of drift, of one asset partition; of several together nothing is judged."""
-    assert checked.divided is not None
-    by = checked.divided.by
-    if interval.everything or by.around(interval.start) != interval:
-        return [
-            (expectation, True, {"judged": False, "why": "several partitions together"}) for expectation in expectations
-        ]
-    start = interval.start
-    for _ in range(longest(expectations)):
-        start = by.around(start - 1).start if start > first(by) else start
-    rows = checked.divided.rows(session, Interval(start=start, end=interval.end))
-    return drifts(rows, expectations, by.key(interval.start))
+        tell(fleet.store, fleet.stream(checked.stream), checked, judged, key, interval)

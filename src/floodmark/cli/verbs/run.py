@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,7 @@ from floodmark.cli.shell.loading import LoadedWorkspace, open_workspace, opened_
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.spark import computing
 from floodmark.core.cores import limited
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.graph.operator import Operator
@@ -274,6 +279,7 @@ def _stream(
     how: _Unbounded,
 ) -> RunResult:
     """Run a stream, and print its progress and its result."""
+    from floodmark.engines.pacing import within
     from floodmark.observe.replayed import Beginning
 
     operator, pace = asset.operator, asset.checkpoints.options
@@ -286,6 +292,7 @@ def _stream(
         stop=stop,
         from_scratch=how.from_scratch,
         on_batch=lambda batch: console.note(_batch(batch)),
+        within=within(asset.checkpoints, operator.name, partial(_end_overdue, console)),
         **pace if how.files_per_batch is None else pace | {"files_per_batch": how.files_per_batch},
     )
     if stop.is_set():
@@ -294,6 +301,18 @@ def _stream(
         )
     _say(console, result, beginning)
     return result
+
+
+def _end_overdue(console: Console, error: ExecutionError, stack: str) -> None:
+    """Print why this process ends, and end it: threads that hang end in no other way."""
+    console.note(stack)
+    if console.as_json:
+        with suppress(SystemExit):
+            console.document({}, error)
+        sys.stdout.flush()
+    else:
+        console.error(error.as_json())
+    os._exit(1)
 
 
 def _batch(batch: BatchInfo) -> str:

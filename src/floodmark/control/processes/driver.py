@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from floodmark.control.processes.host import serve
@@ -39,6 +40,7 @@ def main(number: str, packages: str) -> int:
     if driver.shares is not None:
         return serve(store, driver, workspace)
     stream, over = Running(store, driver, Meter(), log), threading.Event()
+    stream.on_overdue = partial(_end_overdue, stream)
     threading.Thread(target=_beat, args=(stream, over), daemon=True).start()
     try:
         stream.run(workspace, lambda: _stop_at(stream.stop))  # again after the start, as Spark replaces signal handlers
@@ -51,6 +53,14 @@ def main(number: str, packages: str) -> int:
 def _stop_at(stop: threading.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+
+
+def _end_overdue(stream: Running) -> None:
+    """Record that a micro-batch took longer than its timeout, and end this process."""
+    stream.ended = "crashed", stream.overdue or "", None
+    with suppress(FloodmarkError):  # the store is unreachable: the supervisor finds the process gone
+        stream.record_end()
+    os._exit(1)  # threads that hang end in no other way
 
 
 def _beat(stream: Running, over: threading.Event) -> None:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -29,6 +31,8 @@ LOOK_SECONDS = 0.5
 """Longest time between two looks for streams that were added, or should stop."""
 LINGER_SECONDS = 5.0
 """Time for which a process without streams takes others: longer than a store takes to add one."""
+_MOVE_SECONDS = 60.0
+"""Longest time that the other streams of a process have to come to a boundary, before the process ends because a micro-batch takes longer than its timeout."""
 _UNREACHABLE_SECONDS = 60.0
 """Time for which a process whose streams have all ended waits for the store, to record that."""
 
@@ -53,6 +57,8 @@ class Host:
     _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
     _ends: bool = field(default=False, init=False)
     """True if all streams should stop, and no others are taken."""
+    _ends_at: float = field(default=inf, init=False)
+    """Time at which the process ends, whatever its threads do, s of the monotonic clock."""
     _wakes: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue, init=False)
     """Filled by threads and signal handlers; unlike an event, it may be in use when a signal arrives."""
     _division: Division = field(default_factory=Division, init=False)
@@ -72,6 +78,8 @@ class Host:
             if self.is_lost():
                 log("Java has ended, and all streams of this process with it")
                 os._exit(1)  # threads that wait for Java end in no other way
+            if now > self._ends_at or (self._ends_at < inf and not self._streams):
+                os._exit(1)  # as above
             if self._reach(lambda due=due: self._look(due=due)):  # type: ignore[misc]  # mypy cannot infer a default
                 reached, beaten = now, now if due else beaten
             if self._streams:
@@ -89,7 +97,12 @@ class Host:
 
     def _look(self, *, due: bool) -> None:
         """Begin, stop and record streams; send heartbeats if they are ``due``."""
-        self._take()
+        late = [stream for stream in self._streams.values() if stream.overdue is not None]
+        if late and self._ends_at == inf:
+            self._ends, self._ends_at = True, time.monotonic() + _MOVE_SECONDS
+        self._take()  # closes the process first, so that a stream that is recorded as crashed does not start in it again
+        for stream in late:
+            stream.ended = "crashed", stream.overdue or "", None
         if due:
             self._division.measure(self._threads)
             beat(self.store, self._streams.values())
@@ -121,7 +134,9 @@ class Host:
             with output.into(Path(driver.log)):
                 log(text)
 
-        stream = self._streams[driver.id] = Running(self.store, driver, ShareMeter(self._division, driver.id), say)
+        stream = Running(self.store, driver, ShareMeter(self._division, driver.id), say)
+        stream.on_overdue = partial(self._wakes.put, None)
+        self._streams[driver.id] = stream
 
         def run() -> None:
             try:

@@ -26,6 +26,7 @@ from floodmark.spec.workspace import Settings, Workspace
 if TYPE_CHECKING:
     from floodmark.control.processes.engine import Computing
     from floodmark.engines.landing.session import Committed as Landed
+    from floodmark.engines.pacing import Overdue
     from floodmark.lake.folder.paths import Lake
 
 
@@ -88,13 +89,15 @@ class OperatorStream:
         operator: the operator.
         settings: settings of the workspace, with absolute paths.
         run_when: ``"data"``: the job ends once its inputs have brought nothing new for ``LINGER_SECONDS``; a cron expression: once it has read what is there.
-        checkpoints: how far its micro-batches are apart.
+        checkpoints: how far its micro-batches are apart, and how long one takes at most.
+        overdue: called if a micro-batch takes longer; None: its time is not measured.
     """
 
     operator: Operator
     settings: Settings
     run_when: RunWhen = "always"
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    overdue: Overdue | None = None
     _engine: Computing | None = None
     _table: str = ""
     """Id of the main output's table, once it exists."""
@@ -151,7 +154,7 @@ class OperatorStream:
         try:
             if self.run_when != "always":
                 return self._drain(self._engine, stop, record_batch, on_wait)
-            how = {"stop": stop, "on_batch": record_batch, "on_wait": on_wait, **self.checkpoints.options}
+            how = {"stop": stop, "on_batch": record_batch, "on_wait": on_wait, **self._options}
             self._engine.run_unbounded(self.operator, self._lake, **how)
         except ExecutionError as error:
             raise supervised(error, self.operator.name) from error
@@ -173,7 +176,7 @@ class OperatorStream:
         waiting = Waiting(on_wait)
         while not stop.is_set():
             there, judged = self._versions(), self._judged()  # before the run, which reads at least these
-            how = {"stop": stop, "on_batch": on_batch, **self.checkpoints.options, "until_caught_up": True}
+            how = {"stop": stop, "on_batch": on_batch, **self._options, "until_caught_up": True}
             result = engine.run_unbounded(self.operator, self._lake, **how)
             waiting.tell([result.waits_for])
             if self.run_when != "data":  # the next time of its cron expression comes
@@ -185,6 +188,16 @@ class OperatorStream:
                 stop.wait(_LOOK_SECONDS)
                 waited += _LOOK_SECONDS
         return None
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Its checkpoints as options of ``run_unbounded``."""
+        from floodmark.engines.pacing import within
+
+        options = self.checkpoints.options
+        if self.overdue is None:
+            return options
+        return options | {"within": within(self.checkpoints, self.operator.name, self.overdue)}
 
     def _judged(self) -> list[str]:
         """Changes with the verdicts about its inputs."""
@@ -368,12 +381,13 @@ class Landing:
         )
 
 
-def job_of(workspace: Workspace, deployment: Deployment) -> Job:
+def job_of(workspace: Workspace, deployment: Deployment, overdue: Overdue | None = None) -> Job:
     """The job of a deployment.
 
     Args:
         workspace: the workspace of the deployed package.
         deployment: deployment of the stream.
+        overdue: as of ``OperatorStream``.
 
     Raises:
         DefinitionError: DEFINITION-074, the package has no such operator, source or delivery.
@@ -385,7 +399,7 @@ def job_of(workspace: Workspace, deployment: Deployment) -> Job:
     if deployment.kind == "source":
         return Landing(workspace.source_asset(deployment.operator), workspace.settings, deployment.version)
     asset = workspace.asset(deployment.operator)
-    return OperatorStream(asset.operator, workspace.settings, deployment.run_when, asset.checkpoints)
+    return OperatorStream(asset.operator, workspace.settings, deployment.run_when, asset.checkpoints, overdue)
 
 
 def supervised(error: ExecutionError, name: str) -> ExecutionError:

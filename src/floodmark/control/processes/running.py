@@ -14,7 +14,7 @@ from floodmark.control.processes.measuring import Measuring
 from floodmark.control.processes.meter import Metering
 from floodmark.control.state.records import COMMITS, Deployment, Driver, State
 from floodmark.control.state.store import Store
-from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
 from floodmark.observe.measure import Committed, Measure
 from floodmark.observe.tracing import spans
 from floodmark.spec.workspace import Workspace
@@ -36,6 +36,7 @@ class Running:
         meter: measures its usage.
         say: writes a line to the log of the stream; commits are written by threads of the engine, too.
         stop: set to stop the stream at its next micro-batch boundary.
+        on_overdue: called in another thread once ``overdue`` is set; has to end the process, as nothing else ends what hangs in the stream.
     """
 
     store: Store
@@ -43,6 +44,9 @@ class Running:
     meter: Metering
     say: Callable[[str], None]
     stop: threading.Event = field(default_factory=threading.Event)
+    on_overdue: Callable[[], None] | None = None
+    overdue: str | None = field(default=None, init=False)
+    """Why the stream has crashed, if a micro-batch takes longer than its timeout; None otherwise."""
     ended: tuple[State, str, Mapping[str, int] | None] | None = field(default=None, init=False)
     """How the run has ended: as the arguments of ``Store.end``; None while the stream runs."""
     _measuring: Measuring | None = field(default=None, init=False)
@@ -63,6 +67,9 @@ class Running:
             traceback.print_exc()
             self.ended = "crashed", f"{type(error).__name__}: {error}", None
         else:
+            if self.overdue is not None:
+                self.ended = "crashed", self.overdue, None
+                return
             boundary = f"stopped at a {COMMITS[self.driver.kind]} boundary"
             self.ended = "stopped", boundary if read_to is None else "nothing is left to read", read_to
 
@@ -83,7 +90,7 @@ class Running:
         if deployment is None:
             fix = f"floodmark start {driver.operator}"
             raise LifecycleError(f"driver of '{driver.operator}'", "a deployment", "none", fix, code="LIFECYCLE-050")
-        job = job_of(load(deployment), deployment)
+        job = job_of(load(deployment), deployment, None if self.on_overdue is None else self._crash_overdue)
         if job.version != deployment.version:
             fix = f"Deploy it again: floodmark start {driver.operator}"
             where = f"package {deployment.package} of '{driver.operator}'"
@@ -103,6 +110,13 @@ class Running:
                 self._record_wait(f"waiting: {error.where}: expected {error.expected}, got {error.got}")
                 self.stop.wait(_LOOK_SECONDS)
         return None
+
+    def _crash_overdue(self, error: ExecutionError, stack: str) -> None:
+        assert self.on_overdue is not None
+        self.say(f"{stack}{error}")
+        self.overdue = str(error)
+        self.stop.set()
+        self.on_overdue()
 
     def _record_wait(self, text: str) -> None:
         if text:

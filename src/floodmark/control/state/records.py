@@ -25,7 +25,9 @@ Desired = Literal["running", "stopped"]
 
 GONE = "it is gone"
 """Reason of the end of a driver whose process has ended in an unknown way."""
-_DEATH = re.compile(rf"{GONE}|exit \d+|killed by \w+")
+OVERDUE = "EXECUTION-091"
+"""Code of the error of a micro-batch that has taken longer than its timeout, with which its process ends."""
+_DEATH = re.compile(rf"{GONE}|exit \d+|killed by \w+|{OVERDUE} .*", re.DOTALL)
 
 State = Literal["starting", "running", "stopped", "crashed"]
 """Actual state of a driver."""

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,7 +32,7 @@ from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.restating import Restating
 from floodmark.engines.outcome import Tally, explained
-from floodmark.engines.pacing import Pace
+from floodmark.engines.pacing import Pace, Within
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
@@ -67,6 +68,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     on_batch: Callable[[BatchInfo], None] | None = None,
     on_wait: Callable[[str], None] | None = None,
     clock: int | None = None,
+    within: Within = nullcontext,
 ) -> RunResult:
     """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
 
@@ -85,6 +87,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         on_batch: called after each committed micro-batch.
         on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
         clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
+        within: context in which each micro-batch is computed and committed, from the moment at which it is known what it reads.
 
     Raises:
         CapabilityError: CAPABILITY-035, only Spark can run the operator.
@@ -116,6 +119,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             readers(operator, timeline, order, files_per_batch),
             tell,
             Clock.of(operator, timeline, clock, state.batch),
+            within,
         )
         if until_caught_up:
             for reader in stream.readers.values():
@@ -157,6 +161,7 @@ class _Stream:
     readers: Mapping[str, Reader]
     tell: Callable[[BatchInfo], None]
     clock: Clock | None
+    within: Within
     done: Tally = field(default_factory=Tally)
     unwritten: list[str] = field(default_factory=list)
     """Failures of Delta's checkpoints of outputs, for people."""
@@ -191,7 +196,8 @@ class _Stream:
         """Compute a micro-batch without rows if another engine has read rows whose timers it has not fired."""
         last = self.compute.state.batch
         if last is not None and last.progress < min(last.reached.values()):
-            self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic(), Stopwatch())
+            with self.within():
+                self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic(), Stopwatch())
 
     def step(self) -> bool:
         """Compute one micro-batch; returns whether there were files to read."""
@@ -206,10 +212,11 @@ class _Stream:
             return False
         watch, began = Stopwatch(), time.monotonic()
         self.positions |= {name: take.position for name, take in takes.items()}
-        rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
-        watch.lap("read")
-        if woken or settles or any(table.num_rows for table in rows.values()):
-            self._batch(rows, began, watch)
+        with self.within():
+            rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
+            watch.lap("read")
+            if woken or settles or any(table.num_rows for table in rows.values()):
+                self._batch(rows, began, watch)
         return bool(takes)
 
     def _settles(self) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError, StateError
 from floodmark.engines.outcome import explained
-from floodmark.engines.pacing import Pace
+from floodmark.engines.pacing import Pace, Within
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.session import workers
@@ -63,6 +64,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     on_batch: Callable[[BatchInfo], None] | None = None,
     on_wait: Callable[[str], None] | None = None,
     clock: int | None = None,
+    within: Within = nullcontext,
 ) -> RunResult:
     """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
 
@@ -73,12 +75,13 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
         files_per_batch: most files per input and micro-batch.
-        interval_seconds: least time from the start of a micro-batch to the start of the next. A run until it has caught up does not wait.
+        interval_seconds: micro-batches start at multiples of this time, counted from 1970. A run until it has caught up does not wait.
         pause_seconds: least time from the end of a micro-batch to the start of the next.
         from_scratch: delete checkpoint and output rows, and compute all of the input again.
         on_batch: called after each committed micro-batch.
         on_wait: called with the verdict that the run waits for, and with an empty text once it no longer does.
         clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
+        within: context in which each micro-batch is computed and committed, from the moment at which Spark has planned what it reads.
 
     Raises:
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed, EXECUTION-060 a file of an input is gone.
@@ -100,7 +103,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             _restate(spark, operator, sink, files_per_batch)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
-        sink.pace = Pace(pause=0.0 if until_caught_up else pause_seconds)
+        sink.pace, sink.within = Pace(pause=0.0 if until_caught_up else pause_seconds), within
         waiting, tries = Waiting(on_wait or (lambda _: None)), _TRIES
         if operator.audits:
             sink.holding = Holding(operator, sink.timeline, waiting, waits=not until_caught_up)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
@@ -28,7 +29,7 @@ from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.outcome import Tally, unmet
-from floodmark.engines.pacing import Pace
+from floodmark.engines.pacing import Pace, Within
 from floodmark.engines.spark.delta import parquet, tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
@@ -103,6 +104,8 @@ class Sink:
     done: Tally = field(default_factory=Tally)
     pace: Pace = field(default_factory=Pace)
     """The pause between micro-batches; their interval is the trigger of the query."""
+    within: Within = nullcontext
+    """Context in which each micro-batch is evaluated and committed."""
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _commits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -117,8 +120,9 @@ class Sink:
         if self.holding is not None and plans.plan_of(checkpoint, number) is None:
             self.holding.admit(number, self.stop)
         try:
-            plans.agree(checkpoint, number)
-            self._write(batch, number)
+            with self.within():
+                plans.agree(checkpoint, number)
+                self._write(batch, number)
         except BaseException as error:
             self.failure = error
             raise
