@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from events import START, Event
+from events import Event
+from ruled import RULED, spread
 from streams import ONCE, PAIRED, PLAIN, VISITS, WATCHED, WINDOWED, check
 
-from floodmark import (
-    BroadcastProcessFunction,
-    BroadcastState,
-    Contract,
-    ListState,
-    Operator,
-    Sliding,
-    Stream,
-    count,
-    count_distinct,
-    operator,
-)
+from floodmark import Operator, Sliding, Stream, count, count_distinct, operator
 from floodmark.control.processes.engine import Computing
 from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.engines.rescaling import regroup_steps
@@ -34,40 +20,11 @@ from floodmark.lake.stream import sample
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.plan import plan
 from floodmark.testing.lakes import land
-from floodmark.testing.log import Log
 
 from .test_key_groups import declaring
 
-ROWS = 240
 TURNS = ((128, 7), (7, 200))
 """Key groups of a stream before and after."""
-
-
-class Ruled(Contract):
-    """A value that a rule has raised."""
-
-    raised: int
-    last: list[int]
-
-
-def _ruling() -> BroadcastProcessFunction:
-    class Ruling(BroadcastProcessFunction):
-        rules, last = BroadcastState(str, int), ListState(int)
-
-        def on_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
-            self.last.update([*list(self.last.get())[-2:], row["value"]])
-            yield {"raised": row["value"] + (self.rules.get("more") or 0), "last": list(self.last.get())}
-
-        def on_broadcast(self, row: Any, ctx: Any) -> None:
-            self.rules.put("more", row["value"])
-
-    return Ruling()
-
-
-def _ruled(events: Stream[Event]) -> Stream:
-    """Broadcast state, which every key group has, and rows that wait for their turn."""
-    rules = events.filter("value % 31 = 0")
-    return events.key_by("key").connect(rules.broadcast()).process(_ruling(), schema=Ruled)
 
 
 def _sliding(events: Stream[Event]) -> Stream:
@@ -84,21 +41,8 @@ def _sliding(events: Stream[Event]) -> Stream:
     return windowed.aggregate(n=count(), several=count_distinct("value"))
 
 
-RULED: Operator = operator(_ruled, name="ruled")
 SLIDING: Operator = operator(_sliding, name="sliding")
 KINDS = (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, SLIDING)
-
-
-def spread(code: Operator, seed: int) -> Log:
-    """The ended log of an operator's input: events of 40 keys, up to 24 minutes late."""
-    rng, log = random.Random(seed), Log(code.inputs[0].schema)
-    late = [
-        {"at": START + timedelta(minutes=n - rng.randrange(25)), "key": f"k{rng.randrange(40)}", "value": n}
-        for n in range(ROWS)
-    ]
-    log.rows(late, "at", 60_000)
-    log.end()
-    return log
 
 
 @pytest.mark.feature("K10")

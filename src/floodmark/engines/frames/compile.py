@@ -32,6 +32,8 @@ CARRIER = "_carrier"
 """The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
 _RIDING = {CARRIER: "timestamp", CARRIED: "binary"}
 """Columns that steps carry along if their input has them, with their types."""
+EVERYWHERE = -1
+"""Key group of a row for all key groups, where it is there once."""
 
 
 def compiled(
@@ -183,8 +185,17 @@ def group_of(keys: Sequence[str], groups: int) -> str:
     return f"CAST(pmod(xxhash64({', '.join(f'`{key}`' for key in keys)}), {groups}) AS int)" if keys else "0"
 
 
-def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written) -> DataFrame:
-    """Rows with the columns of the stage's ``pack``: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
+def stage_rows(
+    stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written, *, spread: bool = True
+) -> DataFrame:
+    """Rows with the columns of the stage's ``pack``: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``.
+
+    Args:
+        stage: that takes them.
+        rows: stamped.
+        rendering: of expressions.
+        spread: whether a row for all keys is there once per key group; otherwise once, with the group ``EVERYWHERE``.
+    """
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
     rows = attempted(rows, [attempt for _, attempt in tried], step.keys, rendering) if tried else rows
@@ -192,7 +203,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
     group = group_of(step.keys, step.groups)
     if step.broadcast is not None:
         everyone = f"`{TAG}` = {step.broadcast}" + (f" AND `{CARRIED}` IS NULL" if CARRIED in rows.columns else "")
-        group = f"explode(if({everyone}, sequence(0, {step.groups - 1}), array({group})))"
+        each = f"explode(if({everyone}, sequence(0, {step.groups - 1}), array({group})))"
+        group = each if spread else f"if({everyone}, {EVERYWHERE}, {group})"
     columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",
@@ -215,9 +227,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         columns.append(f"`{CARRIED}`")
     projected = rows.selectExpr(*columns)
     if step.only is not None:
-        projected = projected.filter(
-            f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({', '.join(map(str, step.only))})"
-        )
+        computed = ", ".join(map(str, (EVERYWHERE, *step.only)))
+        projected = projected.filter(f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({computed})")
     return projected.filter(f"kind < {FILTERED}") if on_sail(rows) else projected
 
 

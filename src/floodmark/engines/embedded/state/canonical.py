@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from floodmark.engines.embedded.state import files, segment
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.embedded.state.segment import INDEX, Key
-from floodmark.engines.embedded.state.store import State, fronted, parted
+from floodmark.engines.embedded.state.store import State, fronted, parted, stood_for
 from floodmark.engines.starting import check_savepoint
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
@@ -118,8 +119,9 @@ def unfold(folder: str, batch: int, target: str) -> BatchMetadata:
 
 
 def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:
-    for group, number in keys:
-        value = state.get((group, number))
+    """The values of all key groups, each with its own: the format knows no group that stands for others."""
+    for (group, number), at in itertools.chain(((key, key) for key in keys if key[0] >= 0), _of_stand_ins(keys)):
+        value = state.get(at)
         assert value is not None
         if number == INDEX:
             deadline, index = parted(value)
@@ -128,6 +130,18 @@ def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:
         cut = [value[start : start + _PIECE] for start in range(0, len(value), _PIECE)]
         for piece, part in enumerate(cut):
             yield {"group": group, "number": number, "piece": piece, "pieces": len(cut), "chunk": part}
+
+
+def _of_stand_ins(keys: list[Key]) -> Iterator[tuple[Key, Key]]:
+    """(key of a key group without state of its own, where its value is)."""
+    held, numbers = {group for group, _ in keys}, dict[int, list[int]]()
+    for group, number in keys:
+        if group < 0:
+            numbers.setdefault(group, []).append(number)
+    for stand_in, own in numbers.items():
+        for group in stood_for(stand_in):
+            if group not in held:
+                yield from (((group, number), (stand_in, number)) for number in own)
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from floodmark.engines.embedded.state.segment import REMOVED, Key, Place, Segment
@@ -30,6 +30,14 @@ class Places:
 
     def __iter__(self) -> Iterator[Key]:
         return ((group, number) for group, numbers in self._groups.items() for number in numbers)
+
+    def groups(self) -> Iterator[int]:
+        """The key groups with values."""
+        return iter(self._groups)
+
+    def numbers(self, group: int) -> Collection[int]:
+        """The numbers of the chunks of a group."""
+        return self._groups.get(group, ())
 
     def get(self, key: Key) -> Place | None:
         """The place of a value; None if there is no value."""

@@ -10,7 +10,7 @@ import heapq
 import struct
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -26,6 +26,8 @@ from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import KEPT, Checkpoint
 from floodmark.engines.embedded.state.places import Places
 from floodmark.engines.embedded.state.segment import INDEX, Key, Segment
+from floodmark.spec.graph.stages import first_group
+from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 
 _MANY = 8
 """Files of one size that are merged into one."""
@@ -124,9 +126,19 @@ class State:
         value = self.get((group, INDEX))
         return None if value is None else parted(value)[1]
 
-    def holds(self, group: int) -> bool:
-        """Whether a group has state."""
-        return (group, INDEX) in self._places
+    def groups(self) -> Iterator[int]:
+        """The key groups with state, as of the last micro-batch."""
+        return self._places.groups()
+
+    def part(self, groups: Iterable[int], stand_in: int) -> None:
+        """Copy the state of one group to those of others that have none."""
+        numbers = self._places.numbers(stand_in)
+        if INDEX not in numbers:
+            return
+        for group in groups:
+            if INDEX not in self._places.numbers(group):
+                for number in numbers:
+                    self.put((group, number), self.get((stand_in, number)))
 
     def due(self, progress: int) -> set[int]:
         """The key groups whose deadline the progress has reached. Groups that wait for more are not looked at."""
@@ -341,6 +353,24 @@ class GroupStore:
     def remove(self, number: int) -> None:
         """Remove a chunk."""
         self.state.put((self.group, number), None)
+
+
+def stand_in(stage: int, groups: int) -> int:
+    """The number, below 0, of the group that stands for all key groups of a stage that have had no row of their own.
+
+    All of those have the same state: what broadcast rows have left. It is there once, and a key group gets a copy before its first row.
+
+    Args:
+        stage: number of the stage, from 0 on.
+        groups: number of its key groups.
+    """
+    return -(first_group(stage) + groups)
+
+
+def stood_for(number: int) -> range:
+    """The key groups for which a group with a number below 0 stands, where they have no state."""
+    stage, last = divmod(-number - 1, MOST_KEY_GROUPS)
+    return range(first_group(stage), first_group(stage) + last + 1)
 
 
 def fronted(deadline: int | None, index: bytes) -> bytes:

@@ -26,7 +26,7 @@ from floodmark.engines.embedded.sail.prepared import Prepared, frame_of
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.state.region import Region
 from floodmark.engines.embedded.unbounded.blame import Blame
-from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
+from floodmark.engines.frames.compile import EVERYWHERE, compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.judging import (
     ROWS_ONLY,
@@ -163,7 +163,8 @@ class Compute:
         stage = self.stage
 
         def framing(frames: Mapping[str, DataFrame], known: Known) -> DataFrame:
-            return stage_rows(stage, compiled(stage.step.parent, frames, known, self.rendering), self.rendering)
+            parent = compiled(stage.step.parent, frames, known, self.rendering)
+            return stage_rows(stage, parent, self.rendering, spread=False)
 
         arrives = any(table.num_rows for table in inputs.values())
         batches = self._on_sail("", inputs, framing, [stage.step]).to_batches() if arrives else []
@@ -272,9 +273,16 @@ class Compute:
     ) -> _Emitted:
         """Compute key groups one after the other, several in one call of the kernel."""
         emitted, tables = _Emitted(sides={name: [] for name, _ in stage.step.sides}), arrived(batches, stage.keys)
-        rows = tables.get("rows")
+        due, rows = self._due(progress), tables.get("rows")
+        if isinstance(stage, ProcessStage) and stage.step.broadcast is not None:
+            rows = self._spread(stage, rows)
+            due |= (
+                {self.state.stand_in(stage.step.groups)}
+                if self.state.stand_in_is_due(stage.step.groups, progress)
+                else set()
+            )
         rows = None if rows is None else rows.take(pc.sort_indices(rows["group"]))
-        due, counts = self._due(progress), {} if rows is None else _counts(rows["group"])
+        counts = {} if rows is None else _counts(rows["group"])
         groups = {*counts, *due}
         if ticks:
             groups |= self._ticked(stage, END if progress >= END else ticks[-1].clock)
@@ -302,11 +310,29 @@ class Compute:
         closed(stage)
         return emitted
 
+    def _spread(self, stage: ProcessStage, rows: pa.Table | None) -> pa.Table | None:
+        """Rows, those for all keys once per key group with state or rows, and once for all the others together."""
+        if rows is None:
+            return None
+        everywhere, of = pc.equal(rows["group"], EVERYWHERE), stage.step.groups
+        common, own = rows.filter(everywhere), rows.filter(pc.invert(everywhere))
+        touched = set(pc.unique(own["group"]).to_pylist())
+        self.state.part(touched, of)
+        if not common.num_rows:
+            return own
+        groups = touched | self.state.held(stage.step.computed)
+        if len(groups) < len(stage.step.computed):
+            groups.add(self.state.stand_in(of))
+        taken = np.tile(np.arange(common.num_rows), len(groups))
+        numbers = pa.array(np.repeat(list(groups), common.num_rows), rows["group"].type)
+        column = rows.column_names.index("group")
+        return pa.concat_tables([own, common.take(taken).set_column(column, rows.schema.field(column), numbers)])
+
     def _ticked(self, stage: AnyStage, clock: int) -> set[int]:
         """The key groups that wait for a clock; all with state in the first micro-batch, in which it is not known for which clock each waits."""
         if self._clocks is None:
             self._clocks = {}
-            return {group for group in stage.step.computed if self.state.holds(group)}
+            return self.state.held(stage.step.computed)
         return {group for group, due in self._clocks.items() if due <= clock}
 
     def _outputs(self, stage: AnyStage, emitted: _Emitted, number: int, before: int, ingested: int) -> Evaluated:
@@ -514,6 +540,7 @@ def _rows_by_group(batches: Sequence[pa.RecordBatch]) -> dict[int, int]:
     for batch in batches:
         groups = batch.column("group").filter(pc.equal(batch.column("kind"), ROW))
         rows.update(_counts(groups))
+    rows.pop(EVERYWHERE, None)
     return rows
 
 

@@ -180,7 +180,7 @@ class _Stream:
 
         def stores() -> dict[int, Store]:
             keys = state.keys()
-            return {group: GroupStore(state, group) for group, number in keys if number == INDEX}
+            return {group: GroupStore(state, group) for group, number in keys if number == INDEX and group >= 0}
 
         Restating(
             operator=self.operator,
