@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any
@@ -38,8 +39,15 @@ def fitted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         TypeError, ValueError: some value is not of the type; Arrow alone would cut the fraction off a number.
     """
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN:
+        return pa.array(values, kind)
     _check_whole(values, kind)
     return pa.array([_timed(value, kind) for value in values] if _has_instants(kind) else values, kind)
+
+
+_PLAIN = {type(None), str, datetime}
+"""Types of values that Arrow takes or refuses as we do."""
 
 
 @cache
@@ -68,8 +76,8 @@ def _timed(value: Any, kind: pa.DataType) -> Any:
 
 def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:
     if pa.types.is_integer(kind):
-        wrong = next((v for v in values if isinstance(v, (float, Decimal, np.floating))), None)
-        if wrong is not None:
+        if any(issubclass(own, (float, Decimal, np.floating)) for own in set(map(type, values))):
+            wrong = next(v for v in values if isinstance(v, (float, Decimal, np.floating)))
             msg = f"{wrong!r} is no whole number"
             raise TypeError(msg)
     elif pa.types.is_list(kind):

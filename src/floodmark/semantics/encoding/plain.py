@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +23,10 @@ _ALLOWED = {
 }
 
 
+_OFTEN = {Decimal, date, datetime}
+"""Some of these, for which nothing needs to be asked."""
+
+
 _BY_NAME = pickle.STACK_GLOBAL
 """The operation that names a class or function, the only one in this protocol; the byte may also be part of a number or text."""
 
@@ -29,6 +35,8 @@ class _Pickler(pickle.Pickler):
     """Refuses on the way in what the other way would refuse to read."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) in _OFTEN:
+            return NotImplemented
         kind = obj if isinstance(obj, type) else type(obj)
         if kind is ZoneInfo and obj is not ZoneInfo:
             return ZoneInfo, (obj.key,)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
+from floodmark.semantics.kernels.functions.growing import GrowingKernel, grows
 from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
@@ -34,6 +35,8 @@ def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
         case ElementStage():
             if rolls(stage):
                 return RollingKernel(stage, store)
+            if grows(stage):
+                return GrowingKernel(stage, store)
             return (SessionKernel if has_final_sessions(stage) else RecordWindowKernel)(stage, store)
         case ProcessStage():
             return _of_process(stage, store)

@@ -1,0 +1,218 @@
+"""The kernel of rolling aggregates over rows that are never retracted: the same as ``RecordWindowKernel``, with all rows of a call in columns.
+
+After each row its key's result before is retracted and the new one emitted. State and results are those of ``RecordWindowKernel``, and either reads
+what the other has kept. Each key's state is read and written once per call, whatever the number of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark.core.time import NEVER
+from floodmark.semantics.aggregates.numbers import of_key
+from floodmark.semantics.aggregates.prefixes import Column, Prefixes, Segments, form_of
+from floodmark.semantics.kernels.arrivals import Arrivals, divided
+from floodmark.semantics.kernels.elements import ElementStage
+from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.keyed import Turns, column
+from floodmark.semantics.kernels.panes import KeyWindows, OpenWindow, RecordWindowKernel
+from floodmark.semantics.kernels.triggers import Now
+from floodmark.semantics.state.store import Store
+from floodmark.spec.values.schema import RETRACTION, ROW
+
+_FEW = 50
+"""Rows of a key group of which a call by columns costs as much as one by row."""
+
+
+def grows(stage: ElementStage) -> bool:
+    """Whether a stage is a rolling aggregate, built in, over rows that are never retracted."""
+    step = stage.step
+    special = stage.revisable or step.on_error == "quarantine" or step.own_aggregates
+    return step.rolling and step.revises and not special
+
+
+class GrowingKernel(RecordWindowKernel):
+    """Rolling aggregates of the keys of one group, for a stage that ``grows``."""
+
+    def __init__(self, stage: ElementStage, store: Store) -> None:
+        self.columns: list[pa.Table] = []
+        super().__init__(stage, store)
+
+    def advance_all(
+        self, stores: Mapping[int, Store], rows: pa.Table | None, progress: int, ticks: Sequence[Tick] = ()
+    ) -> Turns:
+        """As ``KeyedKernel``, with the rows of all groups at once."""
+        if ticks or self.stage.by_time or rows is None or not rows.num_rows:
+            return super().advance_all(stores, rows, progress, ticks)
+        with self._undisturbed():
+            self._restart()
+            rows, spans = divided(rows, by_time=False)
+            arrivals, opened, key_states = Arrivals(self.stage, rows, []), {}, dict[tuple[Any, ...], KeyWindows]()
+            for group, store in stores.items():
+                start, stop = spans.get(group, (0, 0))
+                self._open(store)
+                if stop > start:
+                    self._expect(arrivals, start, stop)
+                    for key in dict.fromkeys(arrivals.keys[start:stop]):
+                        key_states[key] = self._key(key)
+                opened[group] = self.entries, self.keys, self.arrived, self.now.clock
+            if self._grown(arrivals, 0, rows.num_rows, key_states):
+                nothing, waits = Arrivals(self.stage, pa.table({}), []), {}
+                for group, (entries, keys, arrived, clock) in opened.items():
+                    start, stop = spans.get(group, (0, 0))
+                    self.store, self.entries, self.keys = stores[group], entries, keys
+                    self.arrived, self.now = arrived + stop - start, Now(NEVER, clock)
+                    waits[group] = self._turn(nothing, 0, 0, progress, ())
+                    keys.clear()
+                return Turns(self._emission([], {}, None, None), waits)
+        return super().advance_all(stores, rows.append_column("group", _groups(spans)), progress, ticks)
+
+    def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
+        if not moves and stop - start > _FEW:
+            self._expect(arrivals, start, stop)
+            key_states = {key: self._key(key) for key in dict.fromkeys(arrivals.keys[start:stop])}
+            if self._grown(arrivals, start, stop, key_states):
+                self.arrived += stop - start
+                return
+        super()._rows_and_ticks(arrivals, start, stop, moves)
+
+    def _grown(self, arrivals: Arrivals, start: int, stop: int, key_states: Mapping[Any, KeyWindows]) -> bool:
+        """Process rows of these keys, and emit; False, and nothing has changed, if some number may overflow."""
+        numbers = {key: number for number, key in enumerate(key_states)}
+        which = np.fromiter((numbers[key] for key in arrivals.keys[start:stop]), np.int64, stop - start)
+        order = np.argsort(which, kind="stable")
+        segments = Segments(which[order], np.searchsorted(which[order], np.arange(len(numbers))))
+        table = arrivals.table.slice(start, stop - start)
+        grown = table.take(pa.array(order))
+        windows = [key_state.windows[0] if key_state.windows else None for key_state in key_states.values()]
+        contents = [self.contents.nothing() if window is None else window.contents for window in windows]
+        results = self._measured(grown, segments, contents, order)
+        if results is None:
+            return False
+        versions, known = self._versions(grown, windows, [made.results for made in results])
+        self._send(table, segments, order, versions, known)
+        last = pa.array(segments.last)
+        lasts = [made.results.take(last).to_pylist() if made.last is None else made.last for made in results]
+        after = [made.states(values) for made, values in zip(results, lasts, strict=True)]
+        states = list(map(list, zip(*after, strict=True))) if after else [[] for _ in windows]
+        stamps, times = (grown[name].take(last).to_pylist() for name in ("w", "t"))
+        counts = np.diff(np.r_[segments.first, len(order)]).tolist()
+        emitted = zip(*lasts, times, strict=True)
+        for key_state, window, state, stamp, row, count in zip(
+            key_states.values(), windows, states, stamps, emitted, counts, strict=True
+        ):
+            self._put(key_state, window, state, count).emitted = [(*key_state.entry.key, *row)]
+            key_state.stamp = stamp
+            self._wait(key_state)
+        return True
+
+    def _put(self, key_state: KeyWindows, window: OpenWindow | None, contents: list[Any], count: int) -> OpenWindow:
+        """The window of a key with new contents, after so many rows more."""
+        if window is None:
+            window = OpenWindow(None, None, contents, self.machine.begin())
+            key_state.windows.append(window)
+        window.contents, window.fresh = contents, 0
+        window.held, window.index = window.held + count, window.index + count
+        return window
+
+    def _measured(
+        self, grown: pa.Table, segments: Segments, contents: Sequence[Sequence[Any]], order: Any
+    ) -> list[Prefixes] | None:
+        """The results of each aggregate; None if some number may overflow."""
+        measured: list[Prefixes | None] = []
+        for number, ((_, aggregate), (_, value, by)) in enumerate(
+            zip(self.step.aggregates, self.contents.measures, strict=True)
+        ):
+            own, chosen = (None if place is None else Column(place, grown[f"v{place}"]) for place in (value, by))
+            form, made = (
+                form_of(aggregate, *(None if read is None else read.values.type for read in (own, chosen))),
+                None,
+            )
+            if form is not None:
+                made = form(segments, own, chosen, [held[number] for held in contents])
+                if made is None:
+                    return None
+            measured.append(made)
+        left = [number for number, made in enumerate(measured) if made is None]
+        by_row = dict(zip(left, self._by_row(grown, segments, contents, order, left), strict=True)) if left else {}
+        return [by_row[number] if made is None else made for number, made in enumerate(measured)]
+
+    def _by_row(
+        self, grown: pa.Table, segments: Segments, contents: Sequence[Sequence[Any]], order: Any, left: Sequence[int]
+    ) -> Iterator[Prefixes]:
+        """The results of some aggregates, by their folds, row by row in order of arrival."""
+        schema, keys = self.stage.result_schema, self.step.keys
+        forms = [self.contents.measures[number] for number in left]
+        places = {place for _, value, by in forms for place in (value, by) if place is not None}
+        values = {place: grown[f"v{place}"].to_pylist() for place in places} | {None: [None] * grown.num_rows}
+        key_rows = list(zip(*(grown[key].to_pylist() for key in self.stage.keys), strict=True))
+        states = [[held[number] for number in left] for held in contents]
+        results: list[list[Any]] = [[None] * grown.num_rows for _ in left]
+        of_row = segments.of_row.tolist()
+        for position in np.argsort(order).tolist():
+            state = states[of_row[position]]
+            for j, (form, value, by) in enumerate(forms):
+                state[j] = form.add(state[j], values[value][position], values[by][position])
+            with of_key(dict(zip(keys, key_rows[position] if keys else (), strict=True))):
+                for j, (form, _, _) in enumerate(forms):
+                    results[j][position] = form.result(state[j])
+        for j, number in enumerate(left):
+            made = column(results[j], schema.field(self.step.aggregates[number][0]))
+            after = [state[j] for state in states]
+            yield Prefixes(made, partial(_always, after), [results[j][place] for place in segments.last.tolist()])
+
+    def _versions(
+        self, grown: pa.Table, windows: Sequence[OpenWindow | None], results: Sequence[pa.Array]
+    ) -> tuple[pa.Table, list[bool]]:
+        """The results that keys had before, then those of each row, with their event times; which keys had one."""
+        known = [window is not None and bool(window.emitted) for window in windows]
+        before = [row for window in windows if window is not None for row in window.emitted]
+        names = [*self.step.keys, *(name for name, _ in self.step.aggregates), "_event_time"]
+        rows = [*(grown[key] for key in self.stage.keys), *results, grown["t"]]
+        schema, columns = self.stage.result_schema, []
+        for name, old, new in zip(names, zip(*before, strict=True) if before else [()] * len(names), rows, strict=True):
+            field = schema.field(name)
+            chunks = new.cast(field.type)
+            chunks = chunks.chunks if isinstance(chunks, pa.ChunkedArray) else [chunks]
+            columns.append(pa.concat_arrays([column(old, field), *chunks]))
+        return pa.table(columns, names), known
+
+    def _send(self, table: pa.Table, segments: Segments, order: Any, versions: pa.Table, known: Sequence[bool]) -> None:
+        """Emit, for each row in order of arrival, the retraction of its key's result before and the new result."""
+        size, had = len(order), sum(known)
+        before = np.arange(size) + had - 1
+        before[segments.first] = np.where(known, np.cumsum(known) - 1, -1)
+        place = np.argsort(order)  # of each row, in order of arrival
+        pairs = np.stack([before[place], place + had], axis=1).ravel()
+        kinds, units = np.tile(np.array([RETRACTION, ROW], np.int32), size), np.repeat(np.arange(size), 2) + self.units
+        there = np.flatnonzero(pairs >= 0)
+        stamps = np.repeat(table["w"].to_numpy(), 2)
+        emitted = versions.take(pa.array(pairs[there]))
+        parts = {"_watermark": stamps, "_kind": kinds, "_order": units}
+        for name, values in parts.items():
+            emitted = emitted.append_column(name, pa.array(values[there]))
+        self.columns.append(emitted.select(self.stage.result_schema.names).cast(self.stage.result_schema))
+        self.units += size
+
+    def _lists(self) -> list[list[Any]]:
+        return [*super()._lists(), self.columns]
+
+    def _results(self) -> pa.Table:
+        general = super()._results()
+        if not self.columns:
+            return general
+        results = self._cut(pa.concat_tables(self.columns))
+        return pa.concat_tables([results, general]).sort_by("_order") if general.num_rows else results
+
+
+def _always(states: list[Any], last: list[Any]) -> list[Any]:  # noqa: ARG001 - as of Prefixes
+    return states
+
+
+def _groups(spans: Mapping[int, tuple[int, int]]) -> pa.Array:
+    return pa.array(np.concatenate([np.full(stop - start, group) for group, (start, stop) in spans.items()]))
