@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from sql_tables import TABLES, Flight, Weather, flights, log_of, weather
 
 from floodmark import sql_operator
@@ -61,3 +62,6 @@ def check(engine: Computing, folder: Path, case: str) -> None:
 
     assert counted(engines) == counted(kernel)
     assert counted(engines)
+    current = operator.outputs[0].current
+    if current is not None:
+        assert counted(DeltaTable(lake.output(current.table)).to_pyarrow_table().to_pylist()) == counted(kernel)

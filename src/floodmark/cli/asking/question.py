@@ -163,14 +163,17 @@ def _results(path: str, operator: Operator) -> pa.Table:
     rows, _ = _changes(path, operator, -1)
     if "change" not in rows.column_names:
         return rows
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.equal(rows["change"], "-")).as_py():
+        return rows.drop_columns(["change"])
     counts: dict[str, list[Any]] = {}
     for row in rows.to_pylist():
         change = row.pop("change")
         entry = counts.setdefault(repr(row), [row, 0])
         entry[1] += 1 if change == "+" else -1
     left = [row for row, count in counts.values() for _ in range(count)]
-    import pyarrow as pa
-
     return pa.Table.from_pylist(left, schema=rows.drop_columns(["change"]).schema)
 
 

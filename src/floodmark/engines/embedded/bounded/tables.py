@@ -19,6 +19,7 @@ from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.results import Computed, latest, stamped
 from floodmark.engines.outcome import unmet
 from floodmark.lake.folder import staging
+from floodmark.lake.folder.copies import copy
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.table.commits import BoundedRun
@@ -122,7 +123,11 @@ def _replace_current(
     if not run.interval.everything and not tables.fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
-    if written.files:
+    if not current.keys and set(written.kinds()) <= {ROW}:  # every row is left: the same files, without a plan that looks for copies
+        last_values = Written(folder=staging.new_folder(path, make=False), partition_by=partition_by(current))
+        for file in written.files:
+            copy(str(file), str(last_values.folder / file.relative_to(written.folder)))
+    elif written.files:
         rows = spark.read.parquet(str(written.folder))
         last_values = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
     else:
