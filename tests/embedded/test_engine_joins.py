@@ -20,5 +20,7 @@ def test_a_bounded_join_of_the_engine_has_the_rows_of_the_kernel(engine: Computi
 @pytest.mark.feature("B6")
 def test_last_values_of_rows_that_all_stay_are_the_same_files(engine: Computing, tmp_path: Path) -> None:
     check(engine, tmp_path, "inner")
-    output, current = (DeltaTable(str(path)).file_uris() for path in sorted(Path(tmp_path, "outputs").glob("together*")))
+    output, current = (
+        DeltaTable(str(path)).file_uris() for path in sorted(Path(tmp_path, "outputs").glob("together*"))
+    )
     assert {Path(file).stat().st_ino for file in output} == {Path(file).stat().st_ino for file in current}

@@ -145,9 +145,9 @@ def _ranked(kind: pa.DataType) -> bool:
 # ---- counts and totals
 
 
-def _counts(rows: Segments, value: Column | None, by: Any, states: Sequence[int]) -> Prefixes:  # noqa: ARG001 - one shape for all
-    one = np.ones(len(rows.of_row), np.int64) if value is None else _there(value).astype(np.int64)
-    return Prefixes(pa.array(np.array(states, np.int64)[rows.of_row] + rows.summed(one)), _itself)
+def _counts(rows: Segments, value: Column | None, by: Any, states: Sequence[int]) -> Prefixes:  # noqa: ARG001 - counted shape for all
+    counted = np.ones(len(rows.of_row), np.int64) if value is None else _there(value).astype(np.int64)
+    return Prefixes(pa.array(np.array(states, np.int64)[rows.of_row] + rows.summed(counted)), _itself)
 
 
 def _totals(rows: Segments, value: Column, by: Any, states: Sequence[Any]) -> Prefixes | None:  # noqa: ARG001 - one shape for all

@@ -123,7 +123,9 @@ def _replace_current(
     if not run.interval.everything and not tables.fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
-    if not current.keys and set(written.kinds()) <= {ROW}:  # every row is left: the same files, without a plan that looks for copies
+    if not current.keys and set(written.kinds()) <= {
+        ROW
+    }:  # every row is left: the same files, without a plan that looks for copies
         last_values = Written(folder=staging.new_folder(path, make=False), partition_by=partition_by(current))
         for file in written.files:
             copy(str(file), str(last_values.folder / file.relative_to(written.folder)))

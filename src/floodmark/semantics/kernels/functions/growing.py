@@ -187,8 +187,8 @@ class GrowingKernel(RecordWindowKernel):
         size, had = len(order), sum(known)
         before = np.arange(size) + had - 1
         before[segments.first] = np.where(known, np.cumsum(known) - 1, -1)
-        place = np.argsort(order)  # of each row, in order of arrival
-        pairs = np.stack([before[place], place + had], axis=1).ravel()
+        ranks = np.argsort(order)  # of each row, in order of arrival
+        pairs = np.stack([before[ranks], ranks + had], axis=1).ravel()
         kinds, units = np.tile(np.array([RETRACTION, ROW], np.int32), size), np.repeat(np.arange(size), 2) + self.units
         there = np.flatnonzero(pairs >= 0)
         stamps = np.repeat(table["w"].to_numpy(), 2)
