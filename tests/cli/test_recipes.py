@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,29 +12,40 @@ from console_pages import Block, form
 from recipes import cook, prepared, sections
 
 ROOT = Path(__file__).parents[2]
-PAGES = {name: sections(ROOT / "docs" / f"{name}.md") for name in ("cookbook", "coming_from")}
+REFERENCES = ("savepoints", "experiments", "comparison", "backfills")
+"""Pages whose commands stand in a recipe, the tour or another test, too."""
+PAGES = {name: sections(ROOT / "docs" / f"{name}.md") for name in ("cookbook", "coming_from", *REFERENCES)}
 RECIPES = [(page, title) for page, steps in PAGES.items() for title in steps if title]
 TOLD_IN_THE_TOUR = {"Change a window", "Roll back"}
 MOST_LINES = 15
 
 
 @pytest.fixture(scope="module")
-def kitchen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Page -> the folder that its recipes begin with."""
-    folders = {page: tmp_path_factory.mktemp(page) for page in PAGES}
-    for page, folder in folders.items():
-        prepared(ROOT / "docs" / f"{page}.md", folder)
-    return folders
+def kitchen(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Page -> the folder that its recipes begin with, made when one of them is asked for."""
+
+    @cache
+    def folder(page: str) -> Path:
+        made = tmp_path_factory.mktemp(page)
+        prepared(ROOT / "docs" / f"{page}.md", made)
+        return made
+
+    return folder
 
 
 @pytest.mark.feature("O9")
 @pytest.mark.parametrize(
     ("page", "title"),
-    [pytest.param(*recipe, marks=[pytest.mark.soak] * (recipe[1] in TOLD_IN_THE_TOUR)) for recipe in RECIPES],
+    [
+        pytest.param(page, title, marks=[pytest.mark.soak] * (title in TOLD_IN_THE_TOUR or page in REFERENCES))
+        for page, title in RECIPES
+    ],
 )
-def test_a_recipe_prints_what_the_page_shows(page: str, title: str, kitchen: dict[str, Path], tmp_path: Path) -> None:
+def test_a_recipe_prints_what_the_page_shows(
+    page: str, title: str, kitchen: Callable[[str], Path], tmp_path: Path
+) -> None:
     steps = PAGES[page][title]
-    printed = cook(steps, kitchen[page], tmp_path / "kitchen")
+    printed = cook(steps, kitchen(page), tmp_path / "kitchen")
     assert [form(body) for body in printed] == [form(step.body) for step in steps]
 
 

@@ -5,7 +5,7 @@
 - ```` ```python NAME ```` : the block is written to the file NAME.
 - ```` ```diff NAME ```` : the lines of the block that begin with ``-`` are replaced in NAME by those that begin with ``+``.
 - ```` ```console ```` : lines that begin with ``$ `` are commands, those after a command are what it prints, on both streams.
-- ```` ```console quiet ```` : the same, without what is printed.
+- ```` ```console quiet ```` : the same, without what is printed. A command that ends in ``&`` runs beside those behind it, and is stopped with the reader.
 
 Other blocks are not run. What changes from run to run is compared by its form alone: times, rates, versions, names of savepoints.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,9 +32,11 @@ SAVEPOINT = re.compile(r"\d{8}T\d{6}-[0-9a-z]{5}")
 CHANGES = (
     (SAVEPOINT, "<id>"),
     (re.compile(r"@[0-9a-f]{8}"), "@<version>"),
+    (re.compile(r"package [0-9a-f]{16}"), "package <hash>"),
     (re.compile(r"20(?!25-03-01)\d\d-\d\d-\d\dT[\d:.]+Z"), "<now>"),
     (re.compile(r"[\d,]+ (bytes|rows/s|times)"), r"<n> \1"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<n> s"),
+    (re.compile(r"[\d.]+ [MGT]B are free"), "<n> GB are free"),
     (re.compile(r" +\d\d,\d\d\d +"), " <n> "),
 )
 
@@ -85,12 +88,20 @@ class Reader:
     _at: Path = field(init=False)
     _shell: str = field(init=False)
     _named: dict[str, str] = field(init=False, default_factory=dict)
+    _beside: list[subprocess.Popen[bytes]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin in the folder."""
         self._at, self._shell = self.folder, shutil.which("bash") or "bash"
         folders = [forked_verbs.folder(), str(Path(sys.executable).parent), self.environment.get("PATH", "")]
         self.environment |= {"PATH": os.pathsep.join(filter(None, folders)), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+
+    def stop(self) -> None:
+        """Stop what runs beside, as a person does."""
+        while self._beside:
+            process = self._beside.pop()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
 
     def enter(self, folder: str) -> None:
         """Go to a folder below the one in which the reader is."""
@@ -122,6 +133,16 @@ class Reader:
     def _printed(self, command: str) -> str:
         if command.startswith("cd "):
             self.enter(command.removeprefix("cd "))
+            return ""
+        written, _, _ = command.partition("  # ")
+        if written.rstrip().endswith("&"):
+            alone = [self._shell, "-c", f"exec {written.rstrip().removesuffix('&')}"]
+            nowhere = subprocess.DEVNULL
+            self._beside.append(
+                subprocess.Popen(
+                    alone, cwd=self._at, env=self.environment, stdin=nowhere, stdout=nowhere, stderr=nowhere
+                )
+            )
             return ""
         done = subprocess.run(
             [self._shell, "-c", command],
@@ -158,11 +179,14 @@ def rewrite(page: Path) -> None:
     text, shift = page.read_text("utf-8"), 0
     with TemporaryDirectory() as folder:
         reader = Reader(Path(folder).resolve())
-        for block in blocks(page):
-            body = reader.do(block)
-            start = block.start + shift
-            text = text[:start] + body + text[start + len(block.body) :]
-            shift += len(body) - len(block.body)
+        try:
+            for block in blocks(page):
+                body = reader.do(block)
+                start = block.start + shift
+                text = text[:start] + body + text[start + len(block.body) :]
+                shift += len(body) - len(block.body)
+        finally:
+            reader.stop()
     page.write_text(text, "utf-8")
 
 

@@ -51,7 +51,10 @@ def cook(steps: list[Block], start: Path, folder: Path) -> list[str]:
     reader = Reader(folder, variables(folder))
     (made,) = [path.name for path in start.iterdir() if path.is_dir()]
     reader.enter(made)
-    return [reader.do(block) for block in steps]
+    try:
+        return [reader.do(block) for block in steps]
+    finally:
+        reader.stop()
 
 
 def rewrite(page: Path, only: str = "") -> None:

@@ -141,7 +141,8 @@ class ExperimentRequest:
     )
     forward_only: bool = _option("Start arms with open windows as the old code has filled them.", default=False)
     rebuild: bool = _option(
-        "Let an arm whose code cannot resume from the savepoint compute all input, from the first row.", default=False
+        "Let an arm whose code cannot resume from the savepoint, or only with forward_only, compute all input, from the first row.",
+        default=False,
     )
     promote_when: tuple[str, ...] = _option(
         "Conditions that make an arm the stream once all hold: 'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve.",

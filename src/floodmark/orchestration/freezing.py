@@ -10,7 +10,7 @@ from pydantic import Field
 from floodmark.lake.results import frozen
 from floodmark.orchestration.jobs import Streams, job_of, operator_of, whose
 from floodmark.orchestration.work import failing, tagged
-from floodmark.spec.windowing.partitions import instant_of
+from floodmark.spec.windowing.partitions import beginning, instant_of
 
 
 def freezing(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -59,9 +59,8 @@ def thawing(streams: Streams, names: Any) -> dg.JobDefinition:
             name = tagged(context, operator_of(config, "thaw"))
         with failing(name):
             lake, asset = streams.location.lake, streams.location.workspace.asset(name)
-            since = None if config.since is None else instant_of(asset.partitions, config.since, "since")
             before = frozen.frozen(lake, name)
-            left = frozen.thaw(lake, name, since)
+            left = frozen.thaw(lake, name, beginning(asset.partitions, config.since, "since"))
             late = 0 if before is None else frozen.left_out(lake, asset.operator, before.at)
         text = "nothing is frozen any more" if left is None else f"results {left}"
         context.log.info(f"{name}: {text}")

@@ -11,9 +11,9 @@ import click
 
 from floodmark.cli.shell.console import Console
 from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.shell.loading import LoadedWorkspace, opened_lake
+from floodmark.cli.shell.loading import opened_lake
 from floodmark.core.time import NEVER, Interval, describe, iso
-from floodmark.spec.windowing.partitions import first, instant_of, named, split
+from floodmark.spec.windowing.partitions import beginning, first, instant_of, named, split
 
 
 @click.command()
@@ -109,7 +109,10 @@ def freeze(invocation: Invocation, *, operator: str, before: str, note: str) -> 
 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    lake, instant = Lake.of(opened.workspace.settings), _instant(opened, operator, before, "--before")
+    lake, instant = (
+        Lake.of(opened.workspace.settings),
+        instant_of(opened.workspace.asset(operator).partitions, before, "--before"),
+    )
     refuse_while_pending(lake, operator)
     frozen_range = frozen.freeze(lake, opened.workspace.operator(operator), instant, note)
     console.say(f"{operator}: results {frozen_range}")
@@ -130,7 +133,8 @@ def thaw(invocation: Invocation, *, operator: str, since: str | None) -> None:
     opened = opened_lake(invocation, console)
     lake = Lake.of(opened.workspace.settings)
     before = frozen.frozen(lake, operator)
-    left = frozen.thaw(lake, operator, None if since is None else _instant(opened, operator, since, "--from"))
+    partitions = opened.workspace.asset(operator).partitions
+    left = frozen.thaw(lake, operator, beginning(partitions, since, "--from"))
     console.say(f"{operator}: {'nothing is frozen any more' if left is None else f'results {left}'}")
     late = 0 if before is None else frozen.left_out(lake, opened.workspace.operator(operator), before.at)
     if late and before is not None:
@@ -138,7 +142,3 @@ def thaw(invocation: Invocation, *, operator: str, since: str | None) -> None:
         console.say(f"its stream has left out {late:,} late rows since, which this takes in: {again}")
     document = {"lake": opened.lake, "operator": operator, "frozen": None if left is None else left.as_json()}
     console.document(document | {"left_out": late})
-
-
-def _instant(opened: LoadedWorkspace, operator: str, text: str, where: str) -> int:
-    return instant_of(opened.workspace.asset(operator).partitions, text, where)

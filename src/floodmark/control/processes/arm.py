@@ -43,7 +43,8 @@ def _prepared(request: dict[str, Any]) -> dict[str, Any]:
     engine.check_deployed(operator, lake)
     began = savepoints.find(Lake(request["original"]), request["savepoint"]).manifest.deployed
     change = plan(began, operator)
-    anew = request["rebuild"] and change.verdict == "rebuild"
+    refused = {"rebuild"} if request["forward_only"] else {"rebuild", "forward-only"}
+    anew = request["rebuild"] and change.verdict in refused
     if anew:
         _begin_anew(operator.name, lake)
     else:

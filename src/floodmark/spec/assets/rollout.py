@@ -156,7 +156,8 @@ class Rollout:
         catch_up: time for which the new version may be further behind its input than ``promote.lag`` while it is watched.
         patience: time after ``shadow`` within which waiting guardrails must hold, else the rollout is stopped. Approval may take longer.
         forward_only: accept that open windows hold rows that only the old definition admits.
-        rebuild: a version that cannot resume from the stream's state, as with another window, computes all input from the first row.
+        rebuild: a version that cannot resume from the stream's state, as with another window, or only with ``forward_only``, which is not
+            given, computes all input from the first row.
 
     Raises:
         DefinitionError: DEFINITION-098 no cron expression, DEFINITION-001 no span of time, DEFINITION-002 no time zone, DEFINITION-161

@@ -183,12 +183,28 @@ def named(partitions: Partitions, text: str, where: str) -> Interval:
 
 
 def instant_of(partitions: Partitions | None, text: str, where: str) -> int:
-    """The instant, ms, that a text names: the start of an asset partition, or any instant of what is not divided.
+    """The instant, ms, that a text names: the start of an asset partition, the end of the last one, or any instant of what is not divided.
 
     Raises:
         LifecycleError: as ``named``.
     """
-    return parse_instant(text, where) if partitions is None else named(partitions, text, where).start
+    if partitions is None:
+        return parse_instant(text, where)
+    if partitions.end is not None and "..." not in text:
+        moment = parse_instant(_iso(text) or text, where, partitions.timezone)
+        if moment == end(partitions):
+            return moment
+    return named(partitions, text, where).start
+
+
+def beginning(partitions: Partitions | None, text: str | None, where: str) -> int | None:
+    """As ``instant_of``, for what lasts from an instant on; None for all of it: no text, or the start of the first partition.
+
+    Raises:
+        LifecycleError: as ``named``.
+    """
+    instant = None if text is None else instant_of(partitions, text, where)
+    return None if partitions is not None and instant == first(partitions) else instant
 
 
 def _beginning(partitions: Partitions, text: str, where: str) -> Interval:
@@ -196,7 +212,8 @@ def _beginning(partitions: Partitions, text: str, where: str) -> Interval:
     if _begins(partitions, moment) and first(partitions) <= moment < end(partitions):
         return partitions.around(moment)
     last = "open" if partitions.end is None else partitions.end
-    got = f"'{text}', of which the partition is {partitions.key(moment)}"
+    outside = not first(partitions) <= moment < end(partitions)
+    got = f"'{text}', {'outside of them' if outside else f'of which the partition is {partitions.key(moment)}'}"
     fix = f"Name a day, or for hours a full hour, of {partitions.timezone}, from {partitions.start} on; end (exclusive): {last}."
     raise LifecycleError(where, "the name or the first instant of an asset partition", got, fix, code="LIFECYCLE-190")
 
