@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
@@ -107,3 +108,15 @@ def test_a_table_has_the_types_of_the_contract_it_was_made_of(lake: Lake) -> Non
         other = "string" if kind != "string" else "bigint"
         with pytest.raises(ExecutionError, match=f"EXECUTION-005 .*got {name} {other} for "):
             check_columns(types | {name: other}, wide, wide.inputs[0])
+
+
+def test_a_lake_has_one_name_whatever_way_leads_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "shop")
+    monkeypatch.chdir(tmp_path / "shop")
+    assert {
+        Lake(root).root for root in ("../b", f"{tmp_path}/b", f"file://{tmp_path}/b/", f"{tmp_path}/shop/../b")
+    } == {f"{tmp_path}/b"}
+    assert Lake(f"{tmp_path}/link/../b").root == f"{tmp_path}/b"
+    assert Lake(f"{tmp_path}/link").root == f"{tmp_path}/link", "as it was named"
+    assert Lake("s3://bucket/a/../b").root == "s3://bucket/a/../b"

@@ -146,7 +146,10 @@ def check_reached(roots: Iterable[str], fix: str) -> None:
 
 
 def absolute(path: str) -> str:
-    """An absolute path without a trailing slash. ``file:`` is removed; other URIs stay unchanged."""
+    """An absolute path without a trailing slash. ``file:`` is removed; other URIs stay unchanged. One with ``..`` in it is resolved, as two names of a lake would be two lakes."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
-    return path.rstrip("/") if not is_local(path) else str(Path(path).expanduser().absolute())
+    if not is_local(path):
+        return path.rstrip("/")
+    local = Path(path).expanduser()
+    return str(local.resolve() if ".." in local.parts else local.absolute())
