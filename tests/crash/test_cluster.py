@@ -1,6 +1,7 @@
 """A workspace on a cluster of Spark's own, whose workers see nothing of the driver but files to land; its lake is in a bucket, or in a folder that both see.
 
-What runs there is killed: an executor, a worker, the driver. Rows are those of the embedded engine, and DuckDB's.
+What runs there is killed: an executor, a worker, the driver. Rows are those of the embedded engine, and DuckDB's. Spark's event log says that tasks ran beside
+each other and that only what was lost was computed again; a savepoint of the cluster's stream is opened under a debugger where its workspace is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import event_log
 import pytest
 import spark_cluster
 from cluster_site import OPERATORS, Site
@@ -26,12 +28,23 @@ def cluster(tmp_path: Path, s3_proxy: Proxy) -> Iterator[spark_cluster.Cluster]:
 
 
 def _site(cluster: spark_cluster.Cluster, lakes: str | None, **settings: str) -> Site:
+    logged = event_log.SETTINGS | {"spark.eventLog.dir": str(_events(cluster))}
     return Site.made(
-        cluster.hidden[0], cluster.shared, cluster.master, lakes=lakes, settings=spark_cluster.SETTINGS | settings
+        cluster.hidden[0],
+        cluster.shared,
+        cluster.master,
+        lakes=lakes,
+        settings=spark_cluster.SETTINGS | logged | settings,
     )
 
 
-BOUNDED = ("ambush:executor", "bounded:delays")
+def _events(cluster: spark_cluster.Cluster) -> Path:
+    folder = cluster.shared / "events"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+BOUNDED = ("ambush:executor", "bounded:delays", "saved:streaks")
 UNBOUNDED = ("ambush:worker", "unbounded:streaks", "crash:micro_batch.before_main:2", "unbounded:windy")
 
 
@@ -41,7 +54,7 @@ UNBOUNDED = ("ambush:worker", "unbounded:streaks", "crash:micro_batch.before_mai
         pytest.param(
             *(True, ("end", *BOUNDED, *UNBOUNDED)),
             id="bucket",
-            marks=pytest.mark.feature("O1", "O2", "O4", "O6", "F12", "X13", "I5"),
+            marks=pytest.mark.feature("O1", "O2", "O4", "O6", "F12", "X13", "I5", "B5", "Z29", "Z35"),
         ),
         pytest.param(
             *(False, ("end", "bounded:streaks", "bounded:windy", "unbounded:delays", *BOUNDED, *UNBOUNDED)),
@@ -62,6 +75,10 @@ def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_kill
     assert "secret is an argument of" not in first.stdout, first.stdout
     assert (site.shared / "executor.killed").exists()
     assert (site.shared / "worker.killed").exists()
+    began = event_log.applications(_events(cluster))[0]
+    began.check_repeats()
+    assert began.beside(), "tasks of one stage run on both workers at the same time"
+    assert began.on_paper(2) < began.on_paper(1)
     second = site.run("spark", "unbounded:windy", "land", INBOX=str(site.workspace.parent / "inbox"))
     assert "unbounded:windy" in second.stdout, second.stderr[-3000:]
     assert "CONNECTOR-210 source 'departures', folder" in second.stderr
@@ -75,6 +92,27 @@ def test_a_workspace_runs_on_workers_that_see_nothing_of_the_driver_and_are_kill
             assert rows
             assert rows == site.rows("embedded", name)
             assert rows == answers.get(name, rows)
+    _check_opened(site)
+
+
+def _check_opened(site: Site) -> None:
+    """The savepoint of the cluster's stream goes on here under Python's debugger, which stops in the process function and sees the state of a key."""
+    code = site.workspace / "operators" / "departures.py"
+    line = code.read_text().splitlines().index('        yield {"length": self.length.get(0)}') + 1
+    asked = [
+        f"break {code}:{line}, self.length.get(0) > 2",
+        "continue",
+        "print('seen', dict(origin=row['origin'], length=self.length.get(0)))",
+        "clear 1",
+        "continue",
+        "quit",
+    ]
+    done = site.run("embedded", "opened:streaks", debugger="\n".join(asked))
+    assert "opened:streaks" in done.stdout, done.stdout + done.stderr[-3000:]
+    (seen,) = (text.split("seen ")[1] for text in done.stdout.splitlines() if "seen " in text)
+    whole, opened = site.rows("lake", "streaks"), site.at(site.workspace.parent).rows("laptop", "streaks")
+    assert opened[seen]
+    assert opened < whole
 
 
 @pytest.mark.soak

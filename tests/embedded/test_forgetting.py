@@ -20,7 +20,7 @@ from forget_process import OPERATORS, PERSONS, STREAMS, forgotten, sites, source
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
+from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import Interval
 from floodmark.deliveries.run import deliver
 from floodmark.lake.folder.locks import exclusive
@@ -56,9 +56,9 @@ def results(lake: Lake, name: str) -> Counter[str]:
     return Counter(map(str, own.to_pylist()))
 
 
-def prepared(engine: Computing, root: Path, commits: int = 4) -> tuple[Lake, Path]:
+def prepared(engine: Computing, root: Path, commits: int = 4, lake: Lake | None = None) -> tuple[Lake, Path]:
     """A lake in which all has a person: four commits, a savepoint in the middle, a bounded run, and a rollback."""
-    lake, inbox = Lake(str(root / "lake")), root / "inbox"
+    lake, inbox = lake or Lake(str(root / "lake")), root / "inbox"
     for number in range(commits):
         write(inbox, number)
         engine.land(source(inbox), lake)
@@ -225,11 +225,6 @@ def test_what_cannot_be_forgotten_is_refused_before_anything_changes(engine: Com
     refused(lake, inbox, KEY, "LIFECYCLE-295 .*fork")
     with pytest.raises(LifecycleError, match=f"LIFECYCLE-294 .*--lake {lake.root}"):
         forgotten(other, inbox, [KEY])
-
-
-def test_a_lake_in_a_bucket_is_refused() -> None:
-    with pytest.raises(CapabilityError, match="CAPABILITY-110"):
-        look([], (), Lake("s3://bucket/lake"), [ForgottenKey.parse(KEY)])
 
 
 def test_logs_that_streams_read_commit_by_commit_and_replicas_are_refused(engine: Computing, tmp_path: Path) -> None:

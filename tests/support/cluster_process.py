@@ -1,6 +1,7 @@
 """Verbs of a workspace in one process, so in one application of Spark's: python cluster_process.py ENGINE STEP...
 
-A step is ``land``, ``end``, ``bounded:OPERATOR`` or ``unbounded:OPERATOR``. ``ambush:executor`` and ``ambush:worker`` have the next step kill what runs
+A step is ``land``, ``end``, ``bounded:OPERATOR`` or ``unbounded:OPERATOR``. ``saved:OPERATOR`` is the first micro-batch and a savepoint of it, for all engines, in
+the shared folder; ``opened:OPERATOR`` goes on from it in a lake beside the workspace. ``ambush:executor`` and ``ambush:worker`` have the next step kill what runs
 the first row that it comes to; ``crash:POINT`` has it kill this process. The workspace is in the current folder. A step prints its name and its seconds.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,11 +17,16 @@ import psutil
 
 from floodmark.cli.shell.invocation import Invocation
 from floodmark.cli.shell.loading import open_workspace
-from floodmark.control.processes.engine import computing
+from floodmark.control.processes.engine import Computing, OnSpark, computing
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
+from floodmark.engines.embedded.state.canonical import export, import_savepoint
+from floodmark.engines.spark.state import canonical as of_spark
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.fork import fork
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Engine
 
 
@@ -43,6 +50,12 @@ def main(engine: Engine, steps: list[str]) -> None:
         elif verb == "bounded":
             whole = Lake(f"{lake.root}-bounded", logs=lake.root)
             computed.run_bounded(opened.workspace.operator(name), whole, Interval())
+        elif verb == "saved":
+            _save(computed, opened.workspace.operator(name), lake)
+        elif verb == "opened":
+            (exported,) = Path(os.environ["SHARED"], "exported").iterdir()
+            laptop = fork(lake, import_savepoint(lake, str(exported)), str(Path.cwd().parent / "laptop"), fresh=True)
+            computed.run_unbounded(opened.workspace.operator(name), laptop, until_caught_up=True)
         else:
             options = {} if engine == "embedded" else {"files_per_batch": 1}
             computed.run_unbounded(opened.workspace.operator(name), lake, until_caught_up=True, **options)
@@ -52,6 +65,16 @@ def main(engine: Engine, steps: list[str]) -> None:
             if any(secret in word for word in process.info["cmdline"] or ()):
                 sys.stdout.write(f"the secret is an argument of {process.pid}\n")
         sys.stdout.flush()
+
+
+def _save(computed: Computing, operator: Operator, lake: Lake) -> None:
+    stop = threading.Event()
+    computed.run_unbounded(operator, lake, files_per_batch=1, stop=stop, on_batch=lambda _: stop.set())
+    made, target = savepoints.create(operator.name, lake), str(Path(os.environ["SHARED"], "exported"))
+    if isinstance(computed, OnSpark):
+        of_spark.export(computed.spark, made, target)
+    else:
+        export(made, target)
 
 
 if __name__ == "__main__":

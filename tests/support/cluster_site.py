@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,19 @@ class Site:
         lakes: str | None = None,
         settings: Mapping[str, str] | None = None,
         variables: Mapping[str, str] | None = None,
+        files: int = FILES,
+        rows: int = ROWS,
     ) -> Site:
         """The workspace in a folder that workers do not see, and files to land."""
         shutil.copytree(SUPPORT / "cluster_workspace", hidden / "workspace", dirs_exist_ok=True)
-        _write_files(shared)
+        _write_files(shared, files, rows)
         shutil.copytree(shared / "departures", hidden / "inbox" / "departures", dirs_exist_ok=True)
         return Site(hidden / "workspace", shared, master, lakes or str(shared), settings or {}, variables or {})
 
-    def run(self, engine: str, *steps: str, lake: str = "lake", **variables: str) -> subprocess.CompletedProcess[str]:
-        """The steps in a process of their own."""
+    def run(
+        self, engine: str, *steps: str, lake: str = "lake", debugger: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The steps in a process of their own; with input for Python's debugger under it."""
         ambush = {"spark.executorEnv.AMBUSH": str(self.shared / "ambush")}
         own = {name: value for name, value in os.environ.items() if not name.startswith(("FLOODMARK_", "PYSPARK_S"))}
         environment = own | {
@@ -80,8 +84,16 @@ class Site:
             **self.variables,
             **variables,
         }
-        command = [sys.executable, str(SUPPORT / "cluster_process.py"), engine, *steps]
-        return subprocess.run(command, cwd=self.workspace, env=environment, capture_output=True, text=True, check=False)
+        under = ["-m", "pdb"] if debugger else []
+        command = [sys.executable, *under, str(SUPPORT / "cluster_process.py"), engine, *steps]
+        asked = debugger or None
+        return subprocess.run(
+            command, cwd=self.workspace, env=environment, input=asked, capture_output=True, text=True, check=False
+        )
+
+    def at(self, lakes: Path) -> Site:
+        """The same, where lakes lie in another folder."""
+        return replace(self, lakes=str(lakes))
 
     def rows(self, lake: str, table: str) -> Counter[str]:
         """The rows of an output as they stand, without stamps."""
@@ -112,12 +124,13 @@ _TEXTS = {
 }
 
 
-def _write_files(shared: Path) -> None:
+def _write_files(shared: Path, files: int, rows: int) -> None:
+    """Files of six hours each."""
     draw = random.Random(44)
-    for number in range(FILES):
+    for number in range(files):
         departures, weather = [], []
-        for i in range(ROWS):
-            at = START + timedelta(hours=6 * number, minutes=3 * i - draw.choice([0, 0, 30, 90]))
+        for i in range(rows):
+            at = START + timedelta(hours=6 * number, minutes=360 * i // rows - draw.choice([0, 0, 30, 90]))
             delay = draw.choice([None, draw.randint(-10, 90), draw.randint(20, 90)])
             departures.append(
                 [at.isoformat(), draw.choice(["AA", "B6", "UA", "ZZ"]), draw.choice(["JFK", "LGA"]), delay]

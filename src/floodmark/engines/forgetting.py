@@ -185,6 +185,7 @@ def _discard(operator: Operator, lake: Lake) -> None:
     for savepoint in savepoints.savepoints(lake, operator.name):
         savepoints.delete(savepoint)
         crash.point("forget.after_savepoint")
+    savepoints.collect_of(lake, operator.name)
     current = str(Timeline.current(lake, operator.name).number)
     for name in storage.folders(lake.internal("operators", operator.name, "timelines")):
         if name != current:

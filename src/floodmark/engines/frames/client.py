@@ -24,7 +24,9 @@ def importable() -> Iterator[None]:
 
     Its ``check_dependencies`` (PySpark 4.2) takes a process whose main module has no file, such as that of a Dagster run, for a run of
     doctests. It then asks pyspark's test utilities whether to skip them; these end the process where only ``pyspark-client`` is installed.
+    It asks for the main module's ``__spec__``, which that of Python's debugger has not.
     """
+    vars(sys.modules["__main__"]).setdefault("__spec__", None)
     name = threading.current_thread().name
     with _LOCK:
         answers = bool(_IMPORTING) or _ASKED not in sys.modules  # else the real module is loaded

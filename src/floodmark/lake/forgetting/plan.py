@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from floodmark.core.errors import CapabilityError, LifecycleError
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import QUARANTINE, Lake
@@ -110,14 +110,10 @@ def look(
         keys: the keys.
 
     Raises:
-        CapabilityError: CAPABILITY-110, the lake is in a bucket.
         LifecycleError: LIFECYCLE-291 another forgetting is unfinished, LIFECYCLE-292 no source has a column, LIFECYCLE-293 a value has another type,
             LIFECYCLE-034 a rollback or rebuild is unfinished, LIFECYCLE-042 a stream has moved, LIFECYCLE-201 results are frozen, LIFECYCLE-294 to
             LIFECYCLE-300 the lake has readers or copies that would keep the rows.
     """
-    if not lake.is_local:
-        fix = "A bucket keeps files of state that savepoints share for a week, and may keep old versions of objects. Land the source without the rows into a new lake."
-        raise CapabilityError(f"lake {lake.root}", "a lake on a disk", "one in a bucket", fix, code="CAPABILITY-110")
     content = storage.read(journal_of(lake))
     journal = None if content is None else ForgetJournal.of_json(content)
     if journal is not None:

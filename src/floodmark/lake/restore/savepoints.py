@@ -466,6 +466,15 @@ def collect(lake: Lake) -> int:
     return sum(shared.collect(lake, operator, needed) for operator in folders(lake.internal("savepoints")))
 
 
+def collect_of(lake: Lake, operator: str) -> int:
+    """Remove the shared files of an operator that no savepoint names, whatever their age, while nobody makes one; returns their number."""
+    if not is_bucket(lake.root):
+        return 0
+    own = savepoints(lake, operator)
+    needed = {savepoint.manifest.files[path].sha256 for savepoint in own for path in savepoint.manifest.shared}
+    return shared.collect(lake, operator, needed, grace_ms=-_ABANDONED_MS)
+
+
 def export(savepoint: Savepoint, target: str) -> None:
     """Copy a savepoint to another folder or store, without links to the lake. Writes the manifest last.
 

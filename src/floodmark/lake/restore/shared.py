@@ -14,7 +14,7 @@ from floodmark.lifecycle.savepoint import File
 
 _POOL = ".objects"
 _GRACE_MS = 7 * 86_400_000
-"""Age below which a shared file is never removed: the manifest of a savepoint that is being made may name it."""
+"""Age below which upkeep removes no shared file."""
 
 
 def location(home: str, digest: str) -> str:
@@ -44,16 +44,17 @@ def put(home: str, source: str, file: File) -> None:
         bucket.copy(source, target)
 
 
-def collect(lake: Lake, operator: str, needed: Collection[str]) -> int:
+def collect(lake: Lake, operator: str, needed: Collection[str], *, grace_ms: int = _GRACE_MS) -> int:
     """Remove the shared files of an operator that no savepoint names; returns their number.
 
     Args:
         lake: lake of the savepoints.
         operator: name of the operator.
         needed: digests that manifests name.
+        grace_ms: age below which a file stays: the manifest of a savepoint that is being made may name it.
     """
     home = lake.internal("savepoints", operator)
-    before = _now() - _GRACE_MS
+    before = _now() - grace_ms
     stale = [
         name
         for stat in bucket.below(f"{home}/{_POOL}")
