@@ -32,6 +32,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.orchestration import build_definitions
+from floodmark.orchestration.jobs import SAVEPOINTS
 from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Engine
 
@@ -313,6 +314,27 @@ def test_a_job_that_names_no_operator_says_which_there_are(tmp_path: Path) -> No
             (failure,) = [event for event in done.all_events if event.is_step_failure]
             assert "LIFECYCLE-007" in str(failure.step_failure_data.error)
             assert "per_hour, of_all" in str(failure.step_failure_data.error)
+
+
+def test_an_operator_is_chosen_from_a_list_and_not_named_twice(tmp_path: Path) -> None:
+    found = workspace(tmp_path)
+    definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
+    engine = computing(found.settings)
+    engine.land(found.source("events"), lake, end=True)
+    for name in ("per_hour", "of_all"):
+        engine.run_unbounded(found.operator(name), lake, until_caught_up=True)
+    job = definitions.resolve_job_def("savepoint")
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert instance.get_dynamic_partitions(str(SAVEPOINTS.name)) == []
+        assert job.partitions_def is not None
+        assert list(job.partitions_def.get_partition_keys()) == ["per_hour", "of_all"]
+        assert job.execute_in_process(instance=instance, partition_key="of_all").success
+        (made,) = savepoints.savepoints(lake)
+        assert made.manifest.operator == "of_all"
+        both = {"ops": {"save_stream": {"config": {"operator": "per_hour"}}}}
+        done = job.execute_in_process(instance=instance, partition_key="of_all", run_config=both, raise_on_error=False)
+        (failure,) = [event for event in done.all_events if event.is_step_failure]
+        assert "got partition of_all and operator: per_hour" in str(failure.step_failure_data.error)
 
 
 def test_the_job_plan_reports_what_an_upgrade_would_change_and_do(embedded: Computing, tmp_path: Path) -> None:

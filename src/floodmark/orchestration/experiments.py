@@ -20,7 +20,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
-from floodmark.orchestration.jobs import Streams, chosen, job_of, operator_of, whose
+from floodmark.orchestration.jobs import Streams, choices, chosen, job_of, operator_of, whose
 from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Workspace
@@ -133,7 +133,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control.delivery.experiments import start  # noqa: PLC0415 - definitions load without an engine
 
         with failing():
-            operator = tagged(context, operator_of(config, "experiment_start"))
+            operator = tagged(context, operator_of(context, config, "experiment_start"))
         with failing(operator):
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([operator])
@@ -151,6 +151,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         "experiment_start",
         "Run versions of a stream beside it, from one savepoint; the stream itself keeps running.",
         act,
+        partitions_def=choices(names),
     )
 
 

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.lake.results import frozen
-from floodmark.orchestration.jobs import Streams, job_of, operator_of, whose
+from floodmark.orchestration.jobs import Streams, choices, job_of, operator_of, whose
 from floodmark.orchestration.work import failing, tagged
 from floodmark.spec.windowing.partitions import beginning, instant_of
 
@@ -31,7 +31,7 @@ def freezing(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.lake.restore.switch import refuse_while_pending  # noqa: PLC0415 - definitions load without Spark
 
         with failing():
-            name = tagged(context, operator_of(config, "freeze"))
+            name = tagged(context, operator_of(context, config, "freeze"))
         with failing(name):
             lake, asset = streams.location.lake, streams.location.workspace.asset(name)
             refuse_while_pending(lake, name)
@@ -41,7 +41,7 @@ def freezing(streams: Streams, names: Any) -> dg.JobDefinition:
         context.add_output_metadata({"frozen": str(frozen_range)})
 
     what = "Freeze the results of an operator before a day: no bounded run, rebuild, rollback or promotion rewrites them until they are thawed."
-    return job_of("freeze", what, act)
+    return job_of("freeze", what, act, partitions_def=choices(names))
 
 
 def thawing(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -56,7 +56,7 @@ def thawing(streams: Streams, names: Any) -> dg.JobDefinition:
     @dg.op(name="thaw_results")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         with failing():
-            name = tagged(context, operator_of(config, "thaw"))
+            name = tagged(context, operator_of(context, config, "thaw"))
         with failing(name):
             lake, asset = streams.location.lake, streams.location.workspace.asset(name)
             before = frozen.frozen(lake, name)
@@ -70,4 +70,5 @@ def thawing(streams: Streams, names: Any) -> dg.JobDefinition:
             )
         context.add_output_metadata({"frozen": text, "late rows left out": late})
 
-    return job_of("thaw", "Thaw frozen results of an operator, so that they can be computed again.", act)
+    what = "Thaw frozen results of an operator, so that they can be computed again."
+    return job_of("thaw", what, act, partitions_def=choices(names))

@@ -91,21 +91,34 @@ def whose(names: Any, says: str = "Operator of the stream.") -> Any:
     )
 
 
-def operator_of(config: Any, job: str) -> str:
-    """The operator that a config names.
+def choices(names: Any) -> dg.StaticPartitionsDefinition:
+    """The operators as partitions of a job, which the launchpad shows as a list to choose from.
 
     Args:
+        names: enum of the operators' names.
+    """
+    return dg.StaticPartitionsDefinition([one.value for one in names])
+
+
+def operator_of(context: dg.OpExecutionContext, config: Any, job: str) -> str:
+    """The operator that a run acts on: chosen as its partition, or named by its config.
+
+    Args:
+        context: context of the step.
         config: config with the field of ``whose``.
         job: name of the job, for the error.
 
     Raises:
-        LifecycleError: LIFECYCLE-007, it names none.
+        LifecycleError: LIFECYCLE-007, there is none, or there are two.
     """
-    if config.operator is not None:
-        return str(config.operator.value)
+    named = [] if config.operator is None else [str(config.operator.value)]
+    operators = set(named) | ({context.partition_key} if context.has_partition_key else set())
+    if len(operators) == 1:
+        return operators.pop()
     every = ", ".join(one.value for one in typing.get_args(type(config).model_fields["operator"].annotation)[0])
-    fix = f"Write one into the config of the launchpad, operator: NAME, and launch it again: {every}."
-    raise LifecycleError(f"job '{job}'", "an operator in its config", "none", fix, code="LIFECYCLE-007")
+    got = f"partition {context.partition_key} and operator: {named[0]}" if operators else "none"
+    fix = f"Choose one in the launchpad, under Partition, or write it into the config, operator: NAME, and launch it again: {every}."
+    raise LifecycleError(f"job '{job}'", "one operator", got, fix, code="LIFECYCLE-007")
 
 
 def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str, what: str) -> str:
@@ -269,7 +282,7 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control.streams.saving import save  # noqa: PLC0415 - definitions load without Spark
 
         with failing():
-            name = tagged(context, operator_of(config, "savepoint"))
+            name = tagged(context, operator_of(context, config, "savepoint"))
         with failing(name):
             fleet = streams.fleet(context.log.info)
             saved = save(fleet, name, request_of(SavepointRequest, config), fleet.codes() if streams.any else {})
@@ -280,7 +293,8 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
             {"made": ", ".join(one.manifest.id for one in saved.made), "deleted": ", ".join(saved.deleted) or "none"}
         )
 
-    return job_of("savepoint", "Create a savepoint of a stream while the stream runs.", act)
+    what = "Create a savepoint of a stream while the stream runs."
+    return job_of("savepoint", what, act, partitions_def=choices(names))
 
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -292,7 +306,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         with failing():
-            name = tagged(context, operator_of(config, "upgrade"))
+            name = tagged(context, operator_of(context, config, "upgrade"))
         asset = streams.location.workspace.asset(name)
         with failing(name):
             action = _upgraded(context, streams, asset, request_of(UpgradeRequest, config))
@@ -307,9 +321,8 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
             with failing():
                 raise failure
 
-    return job_of(
-        "upgrade", "Plan, savepoint, upgrade and verify a stream; roll it back if the new version fails.", act
-    )
+    what = "Plan, savepoint, upgrade and verify a stream; roll it back if the new version fails."
+    return job_of("upgrade", what, act, partitions_def=choices(names))
 
 
 def _rolling_back(streams: Streams) -> dg.JobDefinition:
@@ -353,7 +366,7 @@ def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control.streams.gating import release  # noqa: PLC0415 - definitions load without Spark
 
         with failing():
-            name = tagged(context, operator_of(config, "release_gate"))
+            name = tagged(context, operator_of(context, config, "release_gate"))
         with failing(name):
             store = streams.fleet(context.log.info).store if streams.any else None
             asset = streams.location.workspace.asset(name)
@@ -363,7 +376,7 @@ def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
         context.add_output_metadata({"released": ", ".join(gate.partition for gate in released)})
 
     what = "Release the gate of an asset partition whose blocking check has failed: its readers, which wait, take the partition in as it is."
-    return job_of("release_gate", what, act)
+    return job_of("release_gate", what, act, partitions_def=choices(names))
 
 
 def _upgraded(

@@ -17,7 +17,7 @@ from pydantic import Field
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.orchestration.assets import output_key
-from floodmark.orchestration.jobs import Streams, job_of, operator_of, whose
+from floodmark.orchestration.jobs import Streams, choices, job_of, operator_of, whose
 from floodmark.orchestration.work import failing, tagged
 from floodmark.spec.assets.asset import OperatorAsset
 from floodmark.spec.workspace import Workspace
@@ -79,7 +79,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control.delivery import rollouts  # noqa: PLC0415 - definitions load without Spark
 
         with failing():
-            name = tagged(context, operator_of(config, "rollout"))
+            name = tagged(context, operator_of(context, config, "rollout"))
         asset = streams.location.workspace.asset(name)
         with failing(name):
             record = rollouts.start(streams.fleet(context.log.info), asset, why=config.note)
@@ -88,7 +88,8 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         else:
             context.add_output_metadata(_about(record))
 
-    return job_of("rollout", "Start a rollout of the current code; returns at once.", act)
+    what = "Start a rollout of the current code; returns at once."
+    return job_of("rollout", what, act, partitions_def=choices(names))
 
 
 def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -102,10 +103,11 @@ def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
     @dg.op(name="approve_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         with failing():
-            name = operator_of(config, "approve_rollout")
+            name = operator_of(context, config, "approve_rollout")
         _asked(context, streams, name, "approve", config.version)
 
-    return job_of("approve_rollout", "Approve the version that awaits approval; returns at once.", act)
+    what = "Approve the version that awaits approval; returns at once."
+    return job_of("approve_rollout", what, act, partitions_def=choices(names))
 
 
 def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -116,10 +118,11 @@ def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
     @dg.op(name="abort_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         with failing():
-            name = operator_of(config, "abort_rollout")
+            name = operator_of(context, config, "abort_rollout")
         _asked(context, streams, name, "abort", config.note)
 
-    return job_of("abort_rollout", "Stop the new version; after its promotion, roll the stream back.", act)
+    what = "Stop the new version; after its promotion, roll the stream back."
+    return job_of("abort_rollout", what, act, partitions_def=choices(names))
 
 
 def _asked(
@@ -152,7 +155,7 @@ def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
     @dg.op(name="report_transition")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         with failing():
-            name = tagged(context, operator_of(config, "rollout_transition"))
+            name = tagged(context, operator_of(context, config, "rollout_transition"))
         with failing(name):
             record = _known(streams.fleet(context.log.info)).find(config.rollout)
         step = record.steps[config.step]
