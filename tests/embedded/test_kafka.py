@@ -234,6 +234,7 @@ def test_poison_is_set_aside_with_its_offset_and_lands_once_the_contract_takes_i
     assert before <= rows(tmp_path)[-1]["_watermark"] == BASE + 3_000 - BOUND - 1, "the row is of the first partition"
 
 
+@pytest.mark.feature("Z15")
 def test_a_landing_goes_on_through_the_death_of_the_broker(broker: Broker, tmp_path: Path, capsys: Any) -> None:
     topic = broker.topic(3)
     broker.put(topic, ((number % 3, message(number)) for number in range(30)))
