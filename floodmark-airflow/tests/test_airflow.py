@@ -44,6 +44,7 @@ def test_a_workspace_becomes_dags_and_is_asked_again_only_after_a_change(workspa
         dags(silent)
 
 
+@pytest.mark.feature("Z10")
 def test_days_are_landed_computed_awaited_and_reported_in_airflow(airflow: Airflow, workspace: Workspace) -> None:
     published(airflow, workspace, WAITING)
     waiting = airflow.launch("waiting", partition_key=DAYS[0])
@@ -84,6 +85,7 @@ exec {program} "$@"
 """``floodmark``, once a file says go."""
 
 
+@pytest.mark.feature("Z10")
 def test_a_try_after_the_death_of_scheduler_and_worker_waits_for_the_verb_that_runs(
     airflow: Airflow, workspace: Workspace
 ) -> None:
@@ -123,6 +125,7 @@ def version(workspace: Workspace) -> str:
     return str(output.get("version", ""))
 
 
+@pytest.mark.feature("Z10")
 def test_a_stream_is_started_upgraded_and_rolled_back_by_dags(airflow: Airflow, workspace: Workspace) -> None:
     folder, form = Path(workspace.folder), {"operator": "hourly_sales"}
     published(airflow, workspace)

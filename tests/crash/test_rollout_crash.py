@@ -29,7 +29,7 @@ def ramped(tmp_path: Path) -> Iterator[Shop]:
         yield found
 
 
-@pytest.mark.feature("Z6")
+@pytest.mark.feature("Z5", "Z6")
 @pytest.mark.timeout(900)
 def test_a_rollout_that_is_killed_between_any_two_steps(ramped: Shop) -> None:
     """So is its supervisor in each state."""

@@ -19,12 +19,14 @@ from reach import CHOSEN, assigned, parsed, reached
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("features.toml")
-SHOWN_ON = ("spark", "embedded", "crash", "browser", "dagster")
+SHOWN_ON = ("spark", "embedded", "crash", "browser", "dagster", "airflow")
 """Named beside a behaviour where a test of it has this; without an engine, the kernel alone has shown it."""
 EMBEDDED = frozenset({"embedded", "sail"})
 """Fixtures of the embedded engine."""
 WEIGHTS = {"spark": 4, "crash": 4}
 """Of the risks of a test, when the best one is looked for."""
+APART = {"floodmark-airflow": "make test-airflow"}
+"""Folder of a package whose tests have an environment of their own -> the command that runs them; no part of ``make test``."""
 MOST = 3
 """So many tests are named per behaviour."""
 NOT_RUN = frozenset({"skip", "skipif", "xfail", "soak"})
@@ -38,7 +40,8 @@ HEAD = """\
 # Features
 
 What stream and batch processing on one engine should do, and whether floodmark does it. *works*: at least one test of `make test` shows the
-behaviour; a test that may skip itself, that is expected to fail or that runs in `make soak` alone does not count. A behaviour may name
+behaviour; a test that may skip itself, that is expected to fail or that runs in `make soak` alone does not count. *works, by `make test-airflow`*: Airflow
+and floodmark need not share an environment, and these tests have one of their own, with a real Airflow; `make test` does not run them, CI does for one commit in four. A behaviour may name
 risks in square brackets; it works when tests show it under each of them: *spark* (on real Spark), *crash* (through a process that is
 killed), *both modes* (bounded and unbounded), *browser* (by clicks in Chromium), *dagster*, *cluster*, *kafka*, *airflow*. *alternative*: not possible this way on
 Spark and Delta Lake; what takes its place. *not applicable*: nothing a program can show. *not yet*: all else, and what is missing; tests that
@@ -111,13 +114,18 @@ def features() -> list[Feature]:
 @cache
 def marks(root: Path = ROOT) -> tuple[Mark, ...]:
     """Every mark of a test below ``root``, file by file; the files are read once."""
-    return tuple(mark for file in sorted((root / "tests").rglob("test_*.py")) for mark in _Tests(root, file).marks())
+    return tuple(mark for file in _files(root, "test_*.py") for mark in _Tests(root, file).marks())
+
+
+def _files(root: Path, pattern: str) -> list[Path]:
+    folders = [root / "tests", *(root / package / "tests" for package in APART)]
+    return [file for folder in folders for file in sorted(folder.rglob(pattern))]
 
 
 def lost(root: Path = ROOT) -> list[str]:
     """Marks that stand on no test: ``file:line``."""
     found = []
-    for file in sorted((root / "tests").rglob("*.py")):
+    for file in _files(root, "*.py"):
         tests, path = _Tests(root, file), file.relative_to(root).as_posix()
         used = {line for mark in marks(root) if mark.test.startswith(f"{path}::") for line in mark.lines}
         lines = {
@@ -158,10 +166,18 @@ def works(feature: Feature, found: Sequence[Mark]) -> bool:
     return feature.otherwise == "not yet" and feature.id in shown(found) and not missing(feature, found)
 
 
+def commands(feature: Feature, found: Sequence[Mark]) -> list[str]:
+    """The commands beside ``make test`` without whose tests a behaviour would not work."""
+    apart = {
+        command: [mark for mark in found if not mark.test.startswith(f"{name}/")] for name, command in APART.items()
+    }
+    return [command for command, others in apart.items() if works(feature, found) and not works(feature, others)]
+
+
 def shown_on(feature: Feature, found: Sequence[Mark]) -> list[str]:
     """The engines that computed in the tests of a behaviour, and what else those tests have."""
     covered = {risk for mark in found if mark.runs and feature.id in mark.ids for risk in mark.risks}
-    engine = [] if covered & {"spark", "embedded"} else ["kernel"]
+    engine = [] if covered & {"spark", "embedded", "airflow"} else ["kernel"]
     return engine + [name for name in SHOWN_ON if name in covered]
 
 
@@ -170,7 +186,9 @@ def page(root: Path = ROOT) -> str:
     found, parts, section = marks(root), [HEAD], ""
     tests = shown(found)
     lacking = {one.id: missing(one, found) for one in features() if one.id in tests}
-    parts.append(f"\n{sum(works(one, found) for one in features())} of {len(features())} behaviours work.\n")
+    apart = [name for one in features() for name in commands(one, found)]
+    beside = "".join(f", {apart.count(name)} of them by `{name}`" for name in dict.fromkeys(apart))
+    parts.append(f"\n{sum(works(one, found) for one in features())} of {len(features())} behaviours work{beside}.\n")
     for one in features():
         if one.section != section:
             section = one.section
@@ -182,7 +200,7 @@ def page(root: Path = ROOT) -> str:
         elif lacking.get(one.id):
             status = f"not yet: no test shows it under {' and '.join(lacking[one.id])}"
         elif one.id in tests:
-            status = "works"
+            status = ", by ".join(["works", *(f"`{name}`" for name in commands(one, found))])
         if one.id in tests and not lacking[one.id]:
             named = _named(one, found, tests[one.id])
             links = "<br>".join(f"[{test}](../{test.split('::')[0]})" for test in named)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .features_page import LIST, RISKS, ROOT, Feature, features, lost, marks, missing, page, shown
+from .features_page import LIST, RISKS, ROOT, Feature, commands, features, lost, marks, missing, page, shown, works
 
 RUN = "run: python tests/docs/features_page.py > docs/features.md"
 TITLE = "from __future__ import annotations\nimport pytest\n"
@@ -68,9 +68,20 @@ def test_the_behaviours_of_the_page_work_by_a_test_that_is_named() -> None:
     for row in re.findall(r"^\| [A-Z]\d+ \|.*\|$", page(), re.MULTILINE):
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert len(cells) == 5, row
-        assert bool(cells[2]) == cells[3].startswith("[tests/"), row
+        assert bool(cells[2]) == cells[3].startswith(("[tests/", "[floodmark-airflow/tests/")), row
         assert cells[2] or cells[4] != "works", row
         assert cells[3].count("](../tests/") <= 3, row
+
+
+def test_what_only_tests_of_another_environment_show_works_by_their_command(tmp_path: Path) -> None:
+    folder = tmp_path / "floodmark-airflow" / "tests"
+    folder.mkdir(parents=True)
+    (folder / "test_y.py").write_text(TITLE + '@pytest.mark.feature("Z10")\ndef test_one(airflow): assert airflow')
+    of(tmp_path, '@pytest.mark.feature("T1")\ndef test_two(): assert True')
+    both = {"Z10": ["make test-airflow"], "T1": []}
+    behaviours = [Feature(id=name, section="", behaviour="", risks=(), otherwise="not yet") for name in both]
+    assert {one.id: commands(one, marks(tmp_path)) for one in behaviours} == both
+    assert all(works(one, marks(tmp_path)) for one in behaviours)
 
 
 def test_marks_are_found_on_functions_parameters_classes_and_modules(tmp_path: Path) -> None:

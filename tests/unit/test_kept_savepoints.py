@@ -117,6 +117,7 @@ def test_a_fork_that_is_on_its_way_keeps_what_it_begins_with(
     assert thin(fleet, "totals", NOTE, 1)[0] == [first], "it has all it needs"
 
 
+@pytest.mark.feature("Z5")
 def test_the_schedule_makes_one_and_retains_the_newest(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, savepoints=Savepoints("0 * * * *", keep=2))
     definitions = build_definitions(fleet.workspace, root=tmp_path)
