@@ -59,6 +59,27 @@ def unranked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([_flipped(chunk).view(kind) for chunk in column.chunks], kind)
 
 
+def has_ranks(kind: pa.DataType) -> bool:
+    """Whether Arrow sorts values of a type as Python does."""
+    known = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal128,
+        pa.types.is_string,
+        pa.types.is_timestamp,
+        pa.types.is_date32,
+    )
+    return any(is_kind(kind) for is_kind in known)
+
+
+def dense(column: pa.Array) -> Ints:
+    """The place of each value among the different ones in their order; -1 for null."""
+    encoded = normal(pa.chunked_array([column])).combine_chunks().dictionary_encode()
+    places = np.full(len(encoded.dictionary) + 1, -1, np.int64)
+    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
+    return places[pc.fill_null(encoded.indices, -1).to_numpy()]  # type: ignore[no-any-return]
+
+
 def _flipped(bits: pa.Array) -> pa.Array:
     """Negative numbers sort the other way round; doing this twice changes nothing."""
     turn, stay = (pa.scalar(mask, bits.type) for mask in ((1 << (bits.type.bit_width - 1)) - 1, 0))

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.semantics.aggregates.numbers import Ints, normal
+from floodmark.semantics.aggregates.numbers import Ints, dense, has_ranks, normal
+from floodmark.semantics.encoding.columns import python_values
 from floodmark.spec.windowing.aggregates import AnyAggregate, Builtin
 
 _SAFE = 2.0**62
@@ -116,7 +117,7 @@ def form_of(aggregate: AnyAggregate, value: pa.DataType | None, by: pa.DataType 
     """
     if not isinstance(aggregate, Builtin):
         return None
-    ordered, chosen = value is not None and _ranked(value), by is not None and _ranked(by)
+    ordered, chosen = value is not None and has_ranks(value), by is not None and has_ranks(by)
     match aggregate.function:
         case "count":
             return _counts
@@ -134,12 +135,6 @@ def form_of(aggregate: AnyAggregate, value: pa.DataType | None, by: pa.DataType 
             return _distinct
         case _:
             return None
-
-
-def _ranked(kind: pa.DataType) -> bool:
-    """Whether Arrow sorts values of a type as Python does."""
-    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp, pa.types.is_date32)
-    return any(is_kind(kind) for is_kind in known)
 
 
 # ---- counts and totals
@@ -221,7 +216,7 @@ def _beside(rows: Segments, value: Column, by: Column, states: Sequence[Any], *,
     if pick is None or pick.before != before:
         both = _behind(by, before)
         chosen = _chosen(rows, both, least=least)
-        pick = rows.picks[by.number, least] = Pick(before, chosen, both.take(pa.array(chosen[rows.last])).to_pylist())
+        pick = rows.picks[by.number, least] = Pick(before, chosen, python_values(both.take(pa.array(chosen[rows.last]))))
     ranks = pick.last
 
     def states_after(last: list[Any]) -> list[Any]:
@@ -255,11 +250,9 @@ def _behind(column: Column, before: Sequence[Any]) -> pa.Array:
 
 def _chosen(rows: Segments, both: pa.Array, *, least: bool) -> Ints:
     """The position of the value of each prefix among ``both``; NaN is the greatest number, null never wins."""
-    encoded = normal(pa.chunked_array([both])).combine_chunks().dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.full(len(order) + 1, -1, np.int64)
-    ranks[order] = np.arange(len(order))[::-1] if least else np.arange(len(order))
-    codes = ranks[pc.fill_null(encoded.indices, -1).to_numpy()]
+    codes = dense(both)
+    if least:
+        codes = np.where(codes < 0, -1, codes.max(initial=0) - codes)
     return rows.winners(codes[len(rows.first) :], codes[: len(rows.first)])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.semantics.encoding.columns import python_values
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 
 
@@ -38,13 +39,13 @@ class Arrivals:
     @cached_property
     def values(self) -> list[tuple[Any, ...]]:
         """The values of each row that the stage asks for."""
-        columns = [self.table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
+        columns = [python_values(self.table[f"v{i}"]) for i in range(len(self.stage.values))]
         return list(zip(*columns, strict=True)) if columns else [()] * self.table.num_rows
 
     @cached_property
     def rows(self) -> list[Any]:
         """Each row as a whole; None where the stage sees none."""
-        return self.table["row"].to_pylist() if "row" in self.table.column_names else [None] * self.table.num_rows
+        return python_values(self.table["row"]) if "row" in self.table.column_names else [None] * self.table.num_rows
 
     @cached_property
     def times(self) -> list[int]:
@@ -74,7 +75,7 @@ def divided(rows: pa.Table, *, by_time: bool) -> tuple[pa.Table, dict[int, tuple
 
 def plain_keys(values: pa.ChunkedArray) -> list[Any]:
     """Values of a key column, with a single NaN object."""
-    key_values: list[Any] = values.to_pylist()
+    key_values: list[Any] = python_values(values)
     if pa.types.is_floating(values.type):
         key_values = [math.nan if v is not None and math.isnan(v) else v for v in key_values]
     return key_values

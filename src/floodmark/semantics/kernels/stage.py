@@ -7,6 +7,7 @@ from collections.abc import Callable
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, is_deduplication
+from floodmark.semantics.kernels.functions.first_rows import FirstRowsKernel, only_grows
 from floodmark.semantics.kernels.functions.growing import GrowingKernel, grows
 from floodmark.semantics.kernels.functions.over import OverKernel, is_over
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
@@ -51,6 +52,7 @@ def _of_process(stage: ProcessStage, store: Store) -> AnyKernel:
         (is_over_changing, OverChangingKernel),
         (is_over, OverKernel),
         (is_regular_join, RegularJoinKernel),
+        (only_grows, FirstRowsKernel),
         (is_top, TopKernel),
         (is_at_once, AtOnceKernel),
         (is_deduplication, DeduplicateKernel),

@@ -16,6 +16,7 @@ import pyarrow as pa
 from floodmark.core.time import NEVER
 from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.prefixes import Column, Prefixes, Segments, form_of
+from floodmark.semantics.encoding.columns import python_values
 from floodmark.semantics.kernels.arrivals import Arrivals, divided
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.kernel import Tick
@@ -97,7 +98,7 @@ class GrowingKernel(RecordWindowKernel):
         versions, known = self._versions(grown, windows, [made.results for made in results])
         self._send(table, segments, order, versions, known)
         last = pa.array(segments.last)
-        lasts = [made.results.take(last).to_pylist() if made.last is None else made.last for made in results]
+        lasts = [python_values(made.results.take(last)) if made.last is None else made.last for made in results]
         after = [made.states(values) for made, values in zip(results, lasts, strict=True)]
         states = list(map(list, zip(*after, strict=True))) if after else [[] for _ in windows]
         stamps, times = (grown[name].take(last).to_pylist() for name in ("w", "t"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -48,8 +49,12 @@ class _Order:
     ) -> None:
         self.ranking, self.columns, self.whole = ranking, columns, whole
         self.rows = [tuple(row) for row in rows]
-        self.keys = [self._key(row) for row in self.rows]
         self.owed = [tuple(row) for row in owed]
+
+    @cached_property
+    def keys(self) -> list[Any]:
+        """What each row is sorted by."""
+        return [self._key(row) for row in self.rows]
 
     def _key(self, row: tuple[Any, ...]) -> Any:
         return self.ranking.key(dict(zip(self.columns, row, strict=True)))
@@ -96,6 +101,24 @@ class TopCells(KeyCells):
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
         self.order: _Order | None = None
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows in their order."""
+        assert self.order is not None
+        return self.order.rows
+
+    @property
+    def owes(self) -> bool:
+        """Whether a retraction waits for its row."""
+        assert self.order is not None
+        return bool(self.order.owed)
+
+    def keep(self, rows: list[tuple[Any, ...]]) -> None:
+        """Hold these rows, which are in order, instead of those before."""
+        assert self.order is not None
+        self.order.rows = rows
+        self.order.__dict__.pop("keys", None)
 
     def close(self) -> bool:
         """Write the rows into the entry; False if there are none."""
