@@ -216,7 +216,9 @@ def _beside(rows: Segments, value: Column, by: Column, states: Sequence[Any], *,
     if pick is None or pick.before != before:
         both = _behind(by, before)
         chosen = _chosen(rows, both, least=least)
-        pick = rows.picks[by.number, least] = Pick(before, chosen, python_values(both.take(pa.array(chosen[rows.last]))))
+        pick = rows.picks[by.number, least] = Pick(
+            before, chosen, python_values(both.take(pa.array(chosen[rows.last])))
+        )
     ranks = pick.last
 
     def states_after(last: list[Any]) -> list[Any]:

@@ -198,7 +198,11 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     first, last = extent["min"].as_py(), extent["max"].as_py()
     if first is None or first < _EARLIEST or last > _LATEST:
         return column.to_pylist()  # type: ignore[no-any-return]
-    naive = column.cast(pa.timestamp("us")).to_numpy(**({} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False})).tolist()
+    naive = (
+        column.cast(pa.timestamp("us"))
+        .to_numpy(**({} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False}))
+        .tolist()
+    )
     if kind.tz is None:
         return naive  # type: ignore[no-any-return]
     zone = pa.scalar(0, kind).as_py().tzinfo

@@ -7,10 +7,11 @@ their elements; rows by their columns, the first column first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -19,10 +20,16 @@ def order_key(value: Any) -> tuple[Any, ...]:
     """A key to sort by: values of one type compare by value, those of different types by their type."""
     if value is None:
         return (-1,)
-    for rank, (types, key) in enumerate(_KEYS):
-        if isinstance(value, types):
-            return rank, key(value)
+    known = _known(type(value))
+    if known is not None:
+        return known[0], known[1](value)
     return len(_KEYS), type(value).__qualname__, str(value)
+
+
+@lru_cache(100)
+def _known(kind: Hashable) -> tuple[int, Callable[[Any], Any]] | None:
+    """The rank of a type, and how its values compare."""
+    return next(((rank, key) for rank, (types, key) in enumerate(_KEYS) if issubclass(cast("type", kind), types)), None)
 
 
 def _number(value: Any) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.encoding.columns import arrow_type, decode, encode, fitted, inside
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode, fitted, inside, python_values
 from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.arrivals import Arrivals, divided
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
@@ -332,7 +332,10 @@ class KeyedKernel(ABC):
         table, effective = table.filter(ready), effective.filter(ready)
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
         data = [name for name in table.column_names if name not in {"s", "side"}]
-        rows = table.select(data).to_pylist()
+        rows = [
+            dict(zip(data, row, strict=True))
+            for row in zip(*(python_values(table[name]) for name in data), strict=True)
+        ]
         times = effective.to_pylist()
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
         instants = list(zip(times, inputs, table["t"].to_pylist(), strict=True))

@@ -18,18 +18,20 @@ from floodmark.semantics.aggregates.numbers import Ints, dense, has_ranks
 from floodmark.semantics.encoding.columns import arrow_schema, python_values
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
-from floodmark.semantics.kernels.functions.top import TopCells, TopKernel, is_top
+from floodmark.semantics.kernels.functions.top import TopCells, TopKernel
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.keyed import column
 from floodmark.semantics.state.store import Store
+from floodmark.spec.keyed.top import Top
 from floodmark.spec.values.schema import RETRACTION, ROW
 
 
 def only_grows(stage: ProcessStage) -> bool:
     """Whether a stage takes the first rows of each key, numbered one by one, of rows that are never retracted, and fails where a row fails."""
-    if not is_top(stage) or stage.revised or stage.step.on_error == "quarantine":
+    function = stage.step.function.function
+    if not isinstance(function, Top) or stage.revised or stage.step.on_error == "quarantine":
         return False
-    ranking, types = stage.step.function.function.ranking, arrow_schema(stage.step.parent.schema)
+    ranking, types = function.ranking, arrow_schema(stage.step.parent.schema)
     return ranking.numbering == "row_number" and all(has_ranks(types.field(by.column).type) for by in ranking.by)
 
 
@@ -63,7 +65,11 @@ class FirstRowsKernel(TopKernel):
         self._expect(arrivals, start, stop)
         keys = arrivals.keys[start:stop]
         cells: dict[Any, TopCells] = {key: self._key(key) for key in dict.fromkeys(keys)}
-        if moves or any(RETRACTION == kind for kind in arrivals.kinds[start:stop]) or any(c.owes for c in cells.values()):
+        if (
+            moves
+            or any(kind == RETRACTION for kind in arrivals.kinds[start:stop])
+            or any(c.owes for c in cells.values())
+        ):
             super()._rows_and_ticks(arrivals, start, stop, moves)
             return
         if not self.changes or self.changes[-1].arrivals is not arrivals:
@@ -73,27 +79,34 @@ class FirstRowsKernel(TopKernel):
             changes.stored += cell.rows
             changes.keys += [key] * len(cell.rows)
         codes = self._codes(arrivals.table["row"].slice(start, stop - start), changes.stored[first:])
-        held, place = dict[Any, tuple[TopCells, list[int], list[int]]](), 0
+        held, taken = dict[Any, tuple[TopCells, list[int], list[int]]](), 0
         for key, cell in cells.items():
             size = len(cell.rows)
-            held[key] = cell, codes[place : place + size], [-number - 1 for number in range(first + place, first + place + size)]
-            place += size
-        self._placed(arrivals, start, stop, codes[place:], held, changes)
+            held[key] = (
+                cell,
+                codes[taken : taken + size],
+                [-number - 1 for number in range(first + taken, first + taken + size)],
+            )
+            taken += size
+        self._placed(arrivals, start, stop, codes[taken:], held, changes)
         self._store(arrivals, held.values(), changes.stored)
 
     def _placed(
         self, arrivals: Arrivals, start: int, stop: int, codes: Sequence[int], held: Any, changes: _Changes
     ) -> None:
         """Put each row among the first ones of its key, if it is one of them."""
-        put, n, numbered = bisect_left if self.ranking.latest else bisect_right, self.ranking.n, bool(self.ranking.number)
+        put, n, numbered = (
+            bisect_left if self.ranking.latest else bisect_right,
+            self.ranking.n,
+            bool(self.ranking.number),
+        )
         events, behind, units = changes.events, changes.behind, self.units
         times, stamps = arrivals.times[start:stop], arrivals.stamps[start:stop]
         rows = zip(range(start, stop), arrivals.keys[start:stop], codes, times, stamps, strict=True)
         for position, key, code, time, stamp in rows:
             cell, own, among = held[key]
             cell.stamp = stamp
-            if time > cell.latest:
-                cell.latest = time
+            cell.latest = max(cell.latest, time)
             if time <= stamp:
                 self.late += self._wanted(time)
             at = put(own, code)
