@@ -20,7 +20,7 @@ def order_key(value: Any) -> tuple[Any, ...]:
     """A key to sort by: values of one type compare by value, those of different types by their type."""
     if value is None:
         return (-1,)
-    known = _known(type(value))
+    known = _known(cast("Hashable", type(value)))
     if known is not None:
         return known[0], known[1](value)
     return len(_KEYS), type(value).__qualname__, str(value)
