@@ -64,6 +64,7 @@ from floodmark.spec.windowing.aggregates import (
     max,
     max_by,
     mean,
+    mean_distinct,
     median,
     min,
     min_by,
@@ -72,6 +73,7 @@ from floodmark.spec.windowing.aggregates import (
     percentile_disc,
     stddev,
     sum,
+    sum_distinct,
     top_n,
 )
 from floodmark.spec.windowing.evictors import KeepLast, KeepNear, KeepWithin
@@ -214,6 +216,7 @@ __all__ = [
     "max",
     "max_by",
     "mean",
+    "mean_distinct",
     "median",
     "min",
     "min_by",
@@ -234,5 +237,6 @@ __all__ = [
     "sql_operators",
     "stddev",
     "sum",
+    "sum_distinct",
     "top_n",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 SHARES = {"percentile": 0.9, "percentile_disc": 0.3}
 """Share of each percentile that tests take."""
+_ADDED = {"sum", "mean", "sum_distinct", "mean_distinct"}
 OVERFLOW = "EXECUTION-001"
 
 _WIDE = Context(prec=400)
@@ -36,6 +37,10 @@ def answer(function: str, kind: str, values: Sequence[Any], n: int = 2) -> Any: 
             return len(_different(some))
         case "distinct":
             return _different(some)
+        case "sum_distinct":
+            return _total(kind, _different(some))
+        case "mean_distinct":
+            return _divided(_different(some), len(_different(some))) if some else None
         case "top_n":
             return some[::-1][:n]
         case "median":
@@ -88,8 +93,8 @@ def same(left: Any, right: Any, scale: float = 0.0) -> bool:
 
 def tolerance(function: str, values: Sequence[Any]) -> float:
     """What 1e-9 of is allowed for floating sums and means: the sum of magnitudes, or the mean of them."""
-    sizes = [abs(float(v)) for v in values if v is not None and math.isfinite(v)] if function in {"sum", "mean"} else []
-    return sum(sizes) / (len(sizes) if function == "mean" and sizes else 1)
+    sizes = [abs(float(v)) for v in values if v is not None and math.isfinite(v)] if function in _ADDED else []
+    return sum(sizes) / (len(sizes) if function.startswith("mean") and sizes else 1)
 
 
 def _different(ordered: Sequence[Any]) -> list[Any]:

@@ -205,6 +205,24 @@ QUERIES |= {
         f"""SELECT origin, h, SUM(n) OVER (PARTITION BY origin ORDER BY h) FROM
             (SELECT origin, {HOUR} + INTERVAL '1 hour' AS h, COUNT(*) AS n FROM flights GROUP BY ALL)""",
     ),
+    "tiles and shares": (
+        """SELECT flight, NTILE(3) OVER (PARTITION BY origin ORDER BY flight DESC) AS tile, CUME_DIST() OVER (PARTITION BY dest ORDER BY tail) AS share, SUM(delay) OVER () AS total,
+                  MAX(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING) AS later FROM flights EMIT CHANGES""",
+        """SELECT flight, NTILE(3) OVER (PARTITION BY origin ORDER BY flight DESC), CUME_DIST() OVER (PARTITION BY dest ORDER BY tail NULLS FIRST), SUM(delay) OVER (),
+                  MAX(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING) FROM flights""",
+    ),
+    "ranks of groups": (
+        """SELECT origin, SUM(DISTINCT delay) AS different, AVG(DISTINCT delay) AS mean, COUNT(DISTINCT dest, delay) AS pairs, RANK() OVER (ORDER BY SUM(DISTINCT delay)) AS place
+           FROM flights GROUP BY origin EMIT CHANGES""",
+        """SELECT origin, SUM(DISTINCT delay), AVG(DISTINCT delay), COUNT(DISTINCT (dest, delay)) FILTER (WHERE delay IS NOT NULL), RANK() OVER (ORDER BY SUM(DISTINCT delay))
+           FROM flights GROUP BY origin""",
+    ),
+    "last of all pairs": (
+        """SELECT f.origin, flight FROM flights AS f NATURAL JOIN (SELECT origin, MAX(temp) AS most FROM weather GROUP BY origin) AS w
+           ORDER BY w.most, f.delay DESC NULLS LAST, 2 LIMIT 5 EMIT CHANGES""",
+        """SELECT f.origin, flight FROM flights AS f NATURAL JOIN (SELECT origin, MAX(temp) AS most FROM weather GROUP BY origin) AS w
+           ORDER BY w.most NULLS FIRST, f.delay DESC NULLS LAST, 2 LIMIT 5""",
+    ),
     "origins with as many": (
         "SELECT n, COUNT(*) AS pairs, MAX(dest) AS last FROM (SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY origin, dest) GROUP BY n EMIT CHANGES",
         "SELECT n, COUNT(*), MAX(dest) FROM (SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY ALL) GROUP BY n",

@@ -28,6 +28,8 @@ AGGREGATES = {
     "percentile_disc": fm.percentile_disc("v", 0.7),
     "mode": fm.mode("v"),
     "count_distinct": fm.count_distinct("v"),
+    "sum_distinct": fm.sum_distinct("v"),
+    "mean_distinct": fm.mean_distinct("v"),
 }
 ROWS = st.lists(
     st.tuples(st.one_of(st.none(), st.integers(-2, 2)), st.one_of(st.none(), st.integers(-2, 2))), max_size=4

@@ -16,10 +16,11 @@ from floodmark.sql.dialect import CHANGES
 from floodmark.sql.grouping import Grouped, Grouping, names_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import Changing, over_relation
+from floodmark.sql.over import over_relation
 from floodmark.sql.ranking import ranked_of, selected
 from floodmark.sql.refusals import check_clauses, check_expression, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
+from floodmark.sql.results import Changing
 from floodmark.sql.text import Text, derived_name
 from floodmark.sql.windows import bound_of, is_clock
 
@@ -47,7 +48,7 @@ class Columns:
         for expression in node.expressions:
             value = expression.this if isinstance(expression, exp.Alias) else expression
             if isinstance(value, exp.Star) or (isinstance(value, exp.Column) and isinstance(value.this, exp.Star)):
-                check_clauses(self.text, value) if isinstance(value, exp.Star) and value.args else None
+                left_out = self._left_out(value)
                 table = value.table if isinstance(value, exp.Column) else ""
                 names = [name for name in relation.names if not table or name.table == table]
                 if not names:
@@ -55,7 +56,16 @@ class Columns:
                     raise DefinitionError(
                         self.text.at(value), "a table in FROM", repr(table), fix, code="DEFINITION-383"
                     )
-                yield from _starred(names)
+                unknown = next(
+                    (column for column in left_out if column.lower() not in {n.name.lower() for n in names}), None
+                )
+                if unknown is not None:
+                    known = [name.name for name in names]
+                    fix = f"{closest(unknown, known)}Columns: {', '.join(known)}."
+                    where = self.text.at(value)
+                    raise DefinitionError(where, "columns of * to leave out", repr(unknown), fix, code="DEFINITION-383")
+                wanted = {column.lower() for column in left_out}
+                yield from ((label, node) for label, node in _starred(names) if label.lower() not in wanted)
                 continue
             if isinstance(expression, exp.Alias):
                 name_text = expression.alias
@@ -66,6 +76,12 @@ class Columns:
                 name_text = bound_of(value) or derived_name(self.text.of(value))
             taken.add(name_text)
             yield name_text, value
+
+    def _left_out(self, star: exp.Expr) -> list[str]:
+        """The columns of ``* EXCEPT (a, b)``, in other words ``* EXCLUDE (a, b)``."""
+        own = star if isinstance(star, exp.Star) else star.this
+        check_clauses(self.text, own) if own.args else None
+        return [column.name for name in ("except_", "exclude") for column in own.args.get(name) or ()]
 
     def projected(self, node: exp.Select, relation: Relation, items: list[Item]) -> Relation:
         """The columns of SELECT over rows."""

@@ -106,15 +106,28 @@ class Grouping:
         self._check(group)
         self.relation, self.keys, self.sets = relation, list[exp.Expr](), list[list[Keys]]()
         self.by_window, self.by_results = bool(select.args.get("distinct")), False
-        for node in [self._resolved(part) for part in (group.expressions if group else [])]:
+        self.elements = self._resolved_elements(group)
+        for node in self.elements:
             self._add(node)
 
+    def _resolved_elements(self, group: exp.Group | None) -> list[exp.Expr]:
+        """The elements of GROUP BY; of ``GROUP BY ALL`` the columns of SELECT without an aggregate, of ``a, b WITH CUBE`` the one element CUBE (a, b)."""
+        if group is None:
+            return []
+        if group.args.get("all"):
+            return [value for _, value in self.items if not any(map(is_aggregate, value.walk()))]
+        elements = [self._resolved(part) for part in group.expressions]
+        for name, kind in (("cube", exp.Cube), ("rollup", exp.Rollup)):
+            if group.args.get(name):
+                return [kind(expressions=elements)]
+        return elements
+
     def _check(self, group: exp.Group | None) -> None:
-        for name in ("cube", "rollup", "grouping_sets", "all", "totals") if group else ():
+        for name in ("grouping_sets", "totals") if group else ():
             value = group.args.get(name) if group else None
             if value:
                 fix = "Write CUBE (a, b), ROLLUP (a, b) or GROUPING SETS ((a, b), (a), ()) as an element of GROUP BY."
-                what = f"WITH {name.upper()}" if name in {"cube", "rollup"} else name.upper().replace("_", " ")
+                what = f"WITH {name.upper()}".replace("_", " ")
                 raise unsayable(self.text, value[0] if isinstance(value, list) else self.select, what, fix)
 
     def _resolved(self, node: exp.Expr) -> exp.Expr:

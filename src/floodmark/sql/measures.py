@@ -12,6 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import known_type
 from floodmark.spec.windowing import aggregates
 from floodmark.spec.windowing.aggregates import Builtin
 from floodmark.sql.dialect import SPAN
@@ -49,11 +50,20 @@ _TWO: Mapping[type[exp.Expr], Callable[[str, str], Builtin]] = {
     exp.ArgMin: aggregates.min_by,
     exp.ArgMax: aggregates.max_by,
 }
+_ONE_TEXT = frozenset({"tinyint", "smallint", "int", "bigint", "string", "boolean", "date", "timestamp"})
+"""Types whose equal values, and no others, have one text."""
+_COLON = "':'"
 _OWN: ContextVar[Mapping[str, Any]] = ContextVar("OWN", default=MappingProxyType({}))
 """Name, lower case -> class of an aggregate of the user that the statement may call."""
-_SAME_WHEN_DISTINCT = (exp.Min, exp.Max)
+_DISTINCT: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
+    exp.Min: aggregates.min,
+    exp.Max: aggregates.max,
+    exp.Sum: aggregates.sum_distinct,
+    exp.Avg: aggregates.mean_distinct,
+    exp.ArrayAgg: aggregates.distinct,
+}
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
-_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, MODE, PERCENTILE, PERCENTILE_CONT, PERCENTILE_DISC, APPROX_PERCENTILE, ANY_VALUE, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, COUNT(DISTINCT x), APPROX_COUNT_DISTINCT"
+_NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, MODE, PERCENTILE, PERCENTILE_CONT, PERCENTILE_DISC, APPROX_PERCENTILE, ANY_VALUE, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, EVERY, SOME, COUNT(DISTINCT x, y), SUM(DISTINCT x), AVG(DISTINCT x), APPROX_COUNT_DISTINCT"
 
 
 @contextmanager
@@ -70,7 +80,12 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
-    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in {"TOP_N", "MEAN"}:
+    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in {
+        "TOP_N",
+        "MEAN",
+        "EVERY",
+        "SOME",
+    }:
         return True
     return function_name(node).lower() in _OWN.get()
 
@@ -111,9 +126,9 @@ class _Measure:
         if type(node) in _SHARES:
             return self._share(node, node.args["quantile"], inner)
         if isinstance(inner, exp.Distinct):
-            if not isinstance(node, _SAME_WHEN_DISTINCT):
-                raise _unknown(self.text, node, "DISTINCT in another aggregate than COUNT")
-            inner = inner.expressions[0]
+            if type(node) not in _DISTINCT or len(inner.expressions) != 1:
+                raise _unknown(self.text, node, "DISTINCT in another aggregate than COUNT, SUM, AVG, MIN and MAX")
+            return _DISTINCT[type(node)](self._filtered(self._argument(inner.expressions[0])))
         if isinstance(node, _POSITIONAL) and self.condition:
             raise _unknown(self.text, node, "FILTER at FIRST or LAST")
         if type(node) in _TWO:
@@ -141,20 +156,36 @@ class _Measure:
 
     def _count(self, node: exp.Count) -> Builtin:
         inner = node.this
-        several = isinstance(inner, exp.Distinct) and len(inner.expressions) != 1
-        if node.expressions or several:
-            raise _unknown(self.text, node, "COUNT of several columns")
         if isinstance(inner, exp.Distinct):
-            return aggregates.count_distinct(self._filtered(self._argument(inner.expressions[0])))
+            return aggregates.count_distinct(self._filtered(self._together(node, inner.expressions)))
+        if node.expressions:
+            raise _unknown(self.text, node, "COUNT of several columns, without DISTINCT")
         if inner is None or isinstance(inner, (exp.Star, exp.Literal)):
             return aggregates.count(self._filtered("1")) if self.condition else aggregates.count()
         return aggregates.count(self._filtered(self._argument(inner)))
+
+    def _together(self, node: exp.Expr, columns: list[exp.Expr]) -> str:
+        """One value for several ones, null if one of them is: their texts with the length before each."""
+        values = [self._argument(column) for column in columns]
+        if len(values) == 1:
+            return values[0]
+        schema = self.relation.stream.schema
+        kinds = [known_type(value, schema, self.text.at(node)) for value in values]
+        odd = next((kind for kind in kinds if kind not in _ONE_TEXT), "")
+        if odd:
+            raise _unknown(self.text, node, f"COUNT(DISTINCT ...) of several columns, one of type {odd}")
+        texts = [f"CAST({value} AS string)" for value in values]
+        return " || ".join(f"CAST(length({text}) AS string) || {_COLON} || {text}" for text in texts)
 
     def _named(self, node: exp.Expr) -> Builtin:
         """An aggregate that sqlglot does not know."""
         match function_name(node), node.expressions:
             case "TOP_N", [value, exp.Literal(is_int=True) as number]:
                 return aggregates.top_n(self._filtered(self._argument(value)), int(number.this))
+            case "EVERY", [value]:
+                return aggregates.min(self._filtered(self._argument(value)))
+            case "SOME", [value]:
+                return aggregates.max(self._filtered(self._argument(value)))
             case "MEAN", [value]:
                 return aggregates.mean(self._filtered(self._argument(value)))
             case name, [value] if name.lower() in _OWN.get():

@@ -14,10 +14,12 @@ from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
+from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.options import Options
-from floodmark.sql.over import named, partition_of, partitioned, sort_of, sorted_by
+from floodmark.sql.over import named, partitioned, sorted_by
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Ranked, Relation
+from floodmark.sql.results import partition_of, sort_of
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock
 
@@ -152,21 +154,37 @@ def firsts_of(
 
 def _qualified(text: Text, node: exp.Select, qualify: exp.Expr, relation: Relation) -> Firsts:
     """The rows that QUALIFY takes, by an OVER of its own or by the name of one in SELECT."""
-    condition = qualify.this
+    parts = [qualify.this] if isinstance(qualify.this, exp.Window) else list(conjuncts(qualify.this))
     windows = {item.alias: item.this for item in node.expressions if isinstance(item, exp.Alias)}
-    own = next(condition.find_all(exp.Window), None)
-    names = [column.name for column in condition.find_all(exp.Column)]
-    alias = next((name for name in names if isinstance(windows.get(name), exp.Window)), "") if own is None else ""
-    window = own if own is not None else windows.get(alias)
-    most = _bound(
-        condition, lambda part: part is own or (bool(alias) and isinstance(part, exp.Column) and part.name == alias)
-    )
-    if not isinstance(window, exp.Window) or most is None or not is_numbering(window):
-        fix = "Write QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1."
-        raise unsayable(text, qualify, "QUALIFY", fix)
+
+    def of(condition: exp.Expr) -> tuple[exp.Window, int] | None:
+        own = next(condition.find_all(exp.Window), None)
+        names = [column.name for column in condition.find_all(exp.Column)]
+        alias = next((name for name in names if isinstance(windows.get(name), exp.Window)), "") if own is None else ""
+        window = own if own is not None else windows.get(alias)
+        most = _bound(
+            condition, lambda part: part is own or (bool(alias) and isinstance(part, exp.Column) and part.name == alias)
+        )
+        return (window, most) if isinstance(window, exp.Window) and most is not None and is_numbering(window) else None
+
+    numbered = next((part for part in parts if of(part) is not None), None)
+    others = tuple(part for part in parts if part is not numbered)
+    over = any(part.find(exp.Window) or _reads_any(part, windows) for part in others)
+    if numbered is None or over:
+        fix = (
+            "Write QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1; conditions over other results are a WHERE around them: "
+            "SELECT * FROM (SELECT *, SUM(x) OVER (PARTITION BY k ORDER BY ts) AS total FROM t) WHERE total > 100."
+        )
+        raise unsayable(text, qualify, "QUALIFY of more than the first rows of a numbering", fix)
+    window, most = of(numbered) or (None, 0)
+    assert window is not None
     number = next((name for name, value in windows.items() if isinstance(value, exp.Window)), "")
     ranked = ranked_of(text, number or "row_number", window, relation, node)
-    return Firsts(ranked, most, (), shown=bool(number))
+    return Firsts(ranked, most, others, shown=bool(number))
+
+
+def _reads_any(node: exp.Expr, windows: dict[str, exp.Expr]) -> bool:
+    return any(isinstance(windows.get(column.name), exp.Window) for column in node.find_all(exp.Column))
 
 
 def _reads(node: exp.Expr, name: str) -> bool:

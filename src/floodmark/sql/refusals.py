@@ -44,8 +44,14 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "cluster": ("CLUSTER BY", "Take it out; rows are divided by their keys."),
     "distribute": ("DISTRIBUTE BY", "Take it out; rows are divided by their keys."),
     "sort": ("SORT BY", "Take it out; a stream is not sorted."),
-    "except_": ("EXCEPT of columns", "Name the columns that you want."),
-    "exclude": ("EXCEPT of columns", "Name the columns that you want."),
+    "replace": (
+        "REPLACE of columns",
+        "Name the columns that you want, or leave it out by * EXCEPT (a) and write a new one beside it.",
+    ),
+    "rename": (
+        "RENAME of columns",
+        "Name the columns that you want, or leave it out by * EXCEPT (a) and write a AS b beside it.",
+    ),
     "operation_modifiers": ("a modifier of SELECT", "Take it out."),
     "kind": ("SELECT AS", "Name the columns that you want."),
 }
@@ -56,6 +62,7 @@ TTL = "STATE_TTL"
 _SELECT = frozenset(
     {"laterals", "expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "qualify", "windows"}
 )
+_STAR = frozenset({"except_", "exclude"})
 _TABLE = frozenset({"this", "alias", "version", "joins"})
 _STATEMENTS: Mapping[type[exp.Expr], str] = {
     exp.Insert: "The result of an operator is the table of its name; write the SELECT alone.",
@@ -97,7 +104,13 @@ def _fix_of(node: exp.Expr) -> str:
 
 def check_clauses(text: Text, node: exp.Expr) -> None:
     """Refuse the clauses of a SELECT, a set operation or a table that are not on the list of those that are understood."""
-    allowed = _TABLE if isinstance(node, exp.Table) else _SELECT | {"this", "expression", "alias", "version"}
+    allowed = (
+        _STAR
+        if isinstance(node, exp.Star)
+        else _TABLE
+        if isinstance(node, exp.Table)
+        else _SELECT | {"this", "expression", "alias", "version", "by_name"}
+    )
     for name, value in node.args.items():
         if name in allowed or not value or (name == "hint" and all(map(_only_plans, value.expressions))):
             continue
@@ -137,6 +150,12 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
                 "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM t) WHERE rn = 1."
             )
             raise unsayable(text, part, "OVER", fix)
+        if isinstance(part, (exp.Any, exp.All)) and isinstance(part.this, exp.Query):
+            fix = (
+                "Compare with the greatest or the least: x > ALL (SELECT y ...) is x > (SELECT MAX(y) ...), x > ANY (SELECT y ...) is "
+                "x > (SELECT MIN(y) ...), with EMIT CHANGES at the end; = ANY is IN, and <> ALL is NOT IN."
+            )
+            raise unsayable(text, part, f"a comparison with {part.key.upper()} rows of a subquery", fix)
         if isinstance(part, exp.Query):
             fix = (
                 "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT. Or end the statement with "

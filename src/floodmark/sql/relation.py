@@ -122,6 +122,34 @@ class Relation:
         """The relation under an alias."""
         return replace(self, names=tuple(replace(name, table=alias) for name in self.names))
 
+    def with_columns(self, text: Text, alias: exp.Expr | None) -> Relation:
+        """The relation with the names that an alias gives its columns, ``AS t(a, b)``.
+
+        Raises:
+            DefinitionError: DEFINITION-393, another number of names.
+        """
+        columns = [column.name for column in (alias.args.get("columns") or ())] if alias is not None else []
+        if not columns:
+            return self
+        assert alias is not None
+        own = [name for name in self.names if not (name.bound and not name.text)]
+        if len(columns) > len(own) or self.ranked is not None or self.windowed is not None:
+            got = (
+                f"{len(columns)} names: {', '.join(columns)}"
+                if self.ranked is None
+                else "names of columns for numbers of rows or windows"
+            )
+            fix = f"Columns: {', '.join(name.name for name in own)}. Or rename them in the SELECT: a AS b."
+            raise DefinitionError(
+                text.at(alias),
+                "names for the columns of the table, from the first one on",
+                got,
+                fix,
+                code="DEFINITION-393",
+            )
+        new = {id(name): replace(name, name=column) for name, column in zip(own, columns, strict=False)}
+        return replace(self, names=tuple(new.get(id(name), name) for name in self.names))
+
     @property
     def tables(self) -> list[str]:
         """The aliases."""

@@ -17,14 +17,17 @@ from floodmark.spec.keyed.top import Unique
 from floodmark.sql.columns import Columns, column_node, is_bound
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
+from floodmark.sql.grouping import Grouping
 from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.subqueries import with_aggregates
+from floodmark.sql.layers import Layers
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import ALWAYS, NEVER, WHERE_NEEDED, Changing, numbered, overs
+from floodmark.sql.over import numbered, overs
 from floodmark.sql.ranking import first_rows, firsts_of, is_numbering
 from floodmark.sql.refusals import check_clauses, check_statement, ttl_of, unsayable
 from floodmark.sql.relation import Item, Relation
+from floodmark.sql.results import ALWAYS, NEVER, WHERE_NEEDED, Changing
 from floodmark.sql.rows.combinations import branches, combined
 from floodmark.sql.rows.tail import Tail, taken
 from floodmark.sql.text import Text
@@ -106,7 +109,8 @@ class Statement:
             return self.query(node.this, tables)
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
-            tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
+            rows = self.query(cte.this, tables).with_columns(self.text, cte.args.get("alias"))
+            tables = {**tables, cte.alias.lower(): rows}
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, tables)
         assert isinstance(node, exp.Select)
@@ -143,7 +147,12 @@ class Statement:
                 node, relation, items, (emit, self.emit), changing=_changes(relation.stream)
             )
         if node.args.get("group") is not None or aggregated or node.args.get("having") is not None or distinct:
-            return relation, self.columns.grouped(node, relation, items, (emit, self.emit), distinct=distinct)
+            if distinct or not any(next(overs(value), None) for _, value in items):
+                return relation, self.columns.grouped(node, relation, items, (emit, self.emit), distinct=distinct)
+            layers = Layers(self.text, Grouping(self.text, node, relation, items))
+            items, emits = layers.outer(items), (emit, self.emit)
+            groups = self.columns.grouped(layers.select(node), relation, layers.inner, emits, distinct=False)
+            relation = layers.named(groups)
         over = [value for _, value in items if next(overs(value), None) is not None]
         if emit == CHANGES and not (changes or over or limited or _grows(relation.stream)):
             raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")

@@ -16,6 +16,7 @@ from floodmark.sql.reading.spellings import composed, respelled
 
 LONGEST_TEXT = 100_000
 """Longest text of a statement, characters."""
+_CONSTANTS = (exp.Literal, exp.Null, exp.Boolean, exp.Neg)
 _UNDERLINE = re.compile(r"\x1b\[\d+m")
 Replacement = Callable[[exp.Expr], str | None]
 """A node of an expression -> the text in its place; None for its own."""
@@ -56,6 +57,10 @@ class Text:
 
     def of(self, node: exp.Expr, replacement: Replacement | None = None) -> str:
         """The text of an expression without comments and line breaks, with replacements for some of its nodes."""
+        if SPAN not in node.meta and isinstance(
+            node, _CONSTANTS
+        ):  # an argument alone, whose place sqlglot does not write down
+            return node.sql(FloodmarkDialect)
         begin, end = node.meta[SPAN]
         replaced = sorted(self._replaced(node, replacement))
         parts: list[str] = []

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import user_code_boundary
+from floodmark.semantics.aggregates.bags import TooLargeError
 from floodmark.semantics.aggregates.grouping import aligned, group_ids, grouped
 from floodmark.semantics.aggregates.numbers import key_text, normal, overflow
 from floodmark.semantics.aggregates.parts import Part, with_spread
@@ -204,13 +205,17 @@ class Accumulators:
             return _filled(aligned(main, dims, *_estimates(_present(partials[f"bag{j}_hashes"]), dims)), form.empty)
         if self.bagged(measure):
             assert form.bag is not None
-            results = form.bag(_present(partials[f"bag{j}"]), dims, aggregate, measure.type)
+            try:
+                results = form.bag(_present(partials[f"bag{j}"]), dims, aggregate, measure.type)
+            except TooLargeError as error:
+                key = {name: error.group[f"k{place}"] for place, name in enumerate(self.keys)}
+                raise overflow(measure.name, self.values[j].sql, measure.type, key_text(key)) from None
             return _filled(aligned(main, dims, *results), form.empty)
         assert form.columns is not None
         fits = form.columns.fits(main, j, kind) if form.columns.fits else None
         if fits is not None and pc.any(pc.invert(fits)).as_py():
             row = main.filter(pc.invert(fits)).slice(0, 1).to_pylist()[0]
-            key = {name: row[f"k{i}"] for i, name in enumerate(self.keys)}
+            key = {name: row[f"k{place}"] for place, name in enumerate(self.keys)}
             raise overflow(measure.name, self.values[j].sql, measure.type, key_text(key))
         return form.columns.result(main, j, kind)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from floodmark.semantics.aggregates.grouping import group_ids, grouped, quotient
 from floodmark.semantics.aggregates.numbers import ranks, spread_groups, unranked
-from floodmark.semantics.aggregates.rows import from_bag
+from floodmark.semantics.aggregates.rows import from_bag, sum_fits
 from floodmark.semantics.encoding.columns import arrow_type
 from floodmark.spec.windowing.aggregates import Builtin
 
@@ -73,11 +73,41 @@ def deviation(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str)
     return groups, pc.sqrt(quotient(pa.chunked_array([pa.array(squares)]), freedom))
 
 
+class TooLargeError(ArithmeticError):
+    """A sum that its type does not hold.
+
+    Args:
+        group: dimension -> value, of the group.
+    """
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        super().__init__(group)
+        self.group = group
+
+
+def distinct_totals(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:
+    """The sums of the different values.
+
+    Raises:
+        TooLargeError: the first one that the type does not hold.
+    """
+    groups, results = _listed(bag, dims, aggregate)
+    for number, total in enumerate(results):
+        if not sum_fits(total, kind):
+            raise TooLargeError(groups.slice(number, 1).to_pylist()[0])
+    return groups, pa.chunked_array([pa.array(results, arrow_type(kind))])
+
+
 def listed(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:
     """The result by row (``rows.from_bag``), one group after the other."""
+    groups, results = _listed(bag, dims, aggregate)
+    return groups, pa.chunked_array([pa.array(results, arrow_type(kind))])
+
+
+def _listed(bag: pa.Table, dims: Sequence[str], aggregate: Builtin) -> tuple[pa.Table, list[Any]]:
+    """The groups, and the result of each."""
     ids, groups = group_ids(bag, dims)
     pairs: list[list[tuple[Any, int]]] = [[] for _ in range(groups.num_rows)]
     for group, value, times in zip(ids.tolist(), bag["v"].to_pylist(), bag["n"].to_pylist(), strict=True):
         pairs[group].append((value, times))
-    results = [from_bag(aggregate, values) for values in pairs]
-    return groups, pa.chunked_array([pa.array(results, arrow_type(kind))])
+    return groups, [from_bag(aggregate, values) for values in pairs]

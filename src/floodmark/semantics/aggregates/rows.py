@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from floodmark.core.errors import user_code_boundary
@@ -196,6 +198,25 @@ def bagged(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - 
     return of_values(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, _pairs(bag)))
 
 
+def distinct_totals(name: str, aggregate: Builtin, kind: str) -> Fold:
+    """The sum of the different values; as ``bagged``, and as exact as ``totals``."""
+    total = total_type(kind)
+
+    def result(bag: dict[Any, int]) -> Any:
+        value = from_bag(aggregate, _pairs(bag))
+        if not sum_fits(value, total):
+            raise overflow(name, aggregate.expression or "", total)
+        return value
+
+    return of_values(dict, _bag_add, _bag_merge, result)
+
+
+def sum_fits(total: Any, kind: str) -> bool:
+    """(a sum or null, its type) -> whether the type holds it."""
+    summed = parse(kind)
+    return total is None or not summed.is_exact or fits(total, summed.scale if summed.is_decimal else None)
+
+
 def _bag_add(bag: dict[Any, int], value: Any) -> dict[Any, int]:
     if isinstance(value, float) and math.isnan(value):
         value = _NAN
@@ -232,6 +253,10 @@ def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
             return len(values)
         case "distinct":
             return [v for v, _ in values]
+        case "sum_distinct":
+            return _sum_of([v for v, _ in values]) if values else None
+        case "mean_distinct":
+            return float(_sum_of([v for v, _ in values])) / len(values) if values else None
         case "top_n":
             largest: list[Any] = []
             for value, times in reversed(values):
@@ -239,15 +264,20 @@ def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
             return largest
         case "median":
             return _median(values)
-        case "percentile" if isinstance(aggregate, Percentile):
-            return _between(values, aggregate.fraction)
-        case "percentile_disc" if isinstance(aggregate, Percentile):
-            return _reached(values, aggregate.fraction)
+        case "percentile" | "percentile_disc" if isinstance(aggregate, Percentile):
+            return (_between if aggregate.function == "percentile" else _reached)(values, aggregate.fraction)
         case "mode":
             return max(values, key=lambda pair: pair[1])[0] if values else None
         case _:
             message = f"'{aggregate.function}' needs no bag"
             raise TypeError(message)
+
+
+def _sum_of(values: list[Any]) -> Any:
+    """The sum of values of one type; of floats rounded once."""
+    if isinstance(values[0], float):
+        return math.fsum(values) if all(map(math.isfinite, values)) else sum(values)
+    return functools.reduce(WIDE.add if isinstance(values[0], Decimal) else operator.add, values)
 
 
 def _median(values: list[tuple[Any, int]]) -> float | None:

@@ -58,6 +58,8 @@ TABLE = {
     "max": Forms(rows.greatest, Columns(parts.greatest_of, parts.largest), bags.greatest, sql.greatest),
     "count_distinct": Forms(rows.bagged, bag=bags.number, sql=sql.distinct_counts, empty=0),
     "approx_count_distinct": Forms(rows.hashed, empty=0),  # in columns: a bag of hashes
+    "sum_distinct": Forms(rows.distinct_totals, bag=bags.distinct_totals),
+    "mean_distinct": Forms(rows.bagged, bag=bags.listed),
     "distinct": Forms(rows.bagged, bag=bags.listed, empty=[]),
     "median": Forms(rows.bagged, bag=bags.listed),
     "percentile": Forms(rows.bagged, bag=bags.listed),

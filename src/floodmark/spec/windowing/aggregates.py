@@ -74,6 +74,16 @@ def count_distinct(expression: str) -> Builtin:
     return Builtin("count_distinct", expression)
 
 
+def sum_distinct(expression: str) -> Builtin:
+    """Sum of the different non-null values; type and overflow as of ``sum``. State grows with the values. SQL ``SUM(DISTINCT x)``."""
+    return Builtin("sum_distinct", expression)
+
+
+def mean_distinct(expression: str) -> Builtin:
+    """Arithmetic mean of the different non-null values, ``double``. State grows with the values. SQL ``AVG(DISTINCT x)``."""
+    return Builtin("mean_distinct", expression)
+
+
 def approx_count_distinct(expression: str) -> Builtin:
     """Number of different non-null values within about 2 %, ``bigint``; exact up to 4,096 of them.
 
@@ -177,6 +187,8 @@ LAWS = {
     "stddev": Law("number", "double"),
     "count_distinct": Law("distinguishable", "bigint", keeps_values=True),
     "approx_count_distinct": Law("distinguishable", "bigint", retracts="always"),
+    "sum_distinct": Law("number", "total", keeps_values=True),
+    "mean_distinct": Law("number", "double", keeps_values=True),
     "min_by": Law("every", "value", in_order=True),
     "max_by": Law("every", "value", in_order=True),
     "first": Law("every", "value", in_order=True),

@@ -11,7 +11,7 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.sql.dialect import CHANGES, WindowTable
 from floodmark.sql.joining.constants import Constants, values_of
-from floodmark.sql.joining.joins import Joiner, conjuncts
+from floodmark.sql.joining.joins import Joiner, conjuncts, natural
 from floodmark.sql.joining.marks import with_marks
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import subquery_joins
@@ -21,6 +21,7 @@ from floodmark.sql.reading.row_pattern import RowPattern
 from floodmark.sql.refusals import check_clauses, check_expression, unsayable
 from floodmark.sql.relation import BOUNDS, Name, Relation
 from floodmark.sql.rows.matches import matches
+from floodmark.sql.rows.tail import ORDERED
 from floodmark.sql.rows.unnest import generators, in_windows, unnested
 from floodmark.sql.text import Text
 from floodmark.sql.windows import of_table
@@ -57,7 +58,7 @@ class FromClause:
             source, joins = joins[0].this, [turned, *joins[1:]]
         relation = self._table(source, tables)
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
-        read += rows_of_rows
+        read += [*rows_of_rows, *node.meta.get(ORDERED, ())]
         for number, join in enumerate(joins):
             relation, conditions = self._joined(relation, join, tables, conditions, read, joins[number + 1 :], emit)
         for generator in rows_of_rows:
@@ -102,6 +103,7 @@ class FromClause:
             raise DefinitionError(
                 self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"
             )
+        join = natural(self.text, join, relation, right)
         own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
         behind = [*read, *later, *(other.args["on"] for other in following if other.args.get("on") is not None)]
         arguments = self.text, join, relation, right, own, behind
@@ -156,7 +158,8 @@ class FromClause:
         alias = _alias(node)
         if isinstance(node, exp.Subquery):
             check_clauses(self.text, node)
-            return self.query(node.this, tables).renamed(alias)
+            rows = self.query(node.this, tables).with_columns(self.text, node.args.get("alias"))
+            return rows.renamed(alias)
         if isinstance(node, WindowTable):
             inner = self._table(node.this, tables)
             windowed = of_table(self.text, node, inner)
@@ -164,10 +167,10 @@ class FromClause:
                 fix = "Aggregate over the inner one in a subquery, or keep one of them."
                 raise unsayable(self.text, node, "a window over rows of a window", fix)
             own = [name for name in inner.names if name.name not in BOUNDS]
-            rows = in_windows(windowed, inner, self.options) if self.bounds_of_rows else None
-            if rows is not None:
+            divided = in_windows(windowed, inner, self.options) if self.bounds_of_rows else None
+            if divided is not None:
                 both = [Name(table=alias, name=name, column=name, text=name) for name in BOUNDS]
-                return replace(rows, names=(*own, *both)).renamed(alias or _alias(node.this))
+                return replace(divided, names=(*own, *both)).renamed(alias or _alias(node.this))
             bounds = [Name(table=alias, name=name, text="", time=name == BOUNDS[2], bound=name) for name in BOUNDS]
             return replace(inner, names=(*own, *bounds), windowed=windowed, spans=None).renamed(
                 alias or _alias(node.this)
@@ -204,7 +207,7 @@ class FromClause:
                 fix,
                 code="DEFINITION-394",
             )
-        return known[node.name.lower()].renamed(alias or node.name)
+        return known[node.name.lower()].with_columns(self.text, node.args.get("alias")).renamed(alias or node.name)
 
 
 def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Expr], list[exp.Expr]]:

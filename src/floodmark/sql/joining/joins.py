@@ -66,12 +66,36 @@ def kind_of(text: Text, node: exp.Expr, at: exp.Expr) -> str:
     """(join, its table) -> ``inner``, ``left``, ``right``, ``full``, ``semi`` or ``anti``."""
     side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
     method = node.args.get("method") or ""
+    if method.upper() == "ASOF":
+        fix = "Write the version that was valid: LEFT JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k, where ts is the event time of a."
+        raise unsayable(text, at, "ASOF JOIN", fix)
     if method or (kind == "CROSS" and node.args.get("on")):
         raise unsayable(text, at, f"{method or kind} JOIN", "Write JOIN ... ON ... with its columns.")
     word = kind if kind in {"SEMI", "ANTI"} else side or ("" if kind in {"CROSS", "OUTER"} else kind)
     if word not in _KINDS:
         raise unsayable(text, at, f"{word} JOIN", "Write JOIN, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN.")
     return _KINDS[word]
+
+
+def natural(text: Text, join: exp.Join, left: Relation, right: Relation) -> exp.Join:
+    """NATURAL JOIN as a join by USING of the columns that both tables have; any other join as it is.
+
+    Raises:
+        DefinitionError: DEFINITION-392, tables without a common column.
+    """
+    if str(join.args.get("method") or "").upper() != "NATURAL":
+        return join
+    own = {name.name for name in right.names if name.name not in BOUNDS or name.bound}
+    common = list(dict.fromkeys(name.name for name in left.names if name.name in own))
+    if not common:
+        fix = "Write JOIN ... ON ... with the columns that are equal."
+        raise DefinitionError(
+            text.at(join.this), "columns of one name in a NATURAL JOIN", "none", fix, code="DEFINITION-392"
+        )
+    join = join.copy()
+    join.set("method", None)
+    join.set("using", [exp.to_identifier(name, quoted=True) for name in common])
+    return join
 
 
 class Joiner:

@@ -156,7 +156,7 @@ def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:
     where = node.args.get("where")
     for part in [*node.expressions, *([where.this] if where is not None else [])]:
         for inner in part.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Exists))):
-            if isinstance(inner, exp.Subquery) and not isinstance(inner.parent, (exp.In, exp.Exists)):
+            if isinstance(inner, exp.Subquery) and not isinstance(inner.parent, (exp.In, exp.Exists, exp.Any, exp.All)):
                 yield inner
 
 

@@ -31,10 +31,12 @@ _SPREAD = "CASE WHEN {1} = 1 THEN CAST(0 AS double) ELSE {0} * {0} * ({1} - 1) /
 
 
 def composed(tree: exp.Expr) -> exp.Expr:
-    """The tree with the parts of aggregates that are made of others."""
+    """The tree with the parts of aggregates that are made of others, and with ``x = ANY (SELECT y ...)`` as IN, ``x <> ALL (...)`` as NOT IN."""
 
     def made(node: exp.Expr) -> exp.Expr:
         parts: list[exp.Expr]
+        if isinstance(node, (exp.EQ, exp.NEQ)):
+            return _in_rows(node)
         match node:
             case exp.GroupConcat():
                 inner = node.this
@@ -59,6 +61,27 @@ def composed(tree: exp.Expr) -> exp.Expr:
         return whole
 
     return tree.transform(made, copy=False)
+
+
+def _in_rows(node: exp.EQ | exp.NEQ) -> exp.Expr:
+    """An equality with any, or an inequality with all rows of a SELECT as IN; any other comparison as it is."""
+    quantified = node.expression
+    if not isinstance(quantified, exp.Any if isinstance(node, exp.EQ) else exp.All):
+        return node
+    query = quantified.this
+    if not isinstance(query, exp.Query):
+        return node
+    if not isinstance(query, exp.Subquery):
+        whole = exp.Subquery(this=query)
+        whole.meta.update(query.meta)
+        query = whole
+    inside = exp.In(this=node.this, query=query)
+    inside.meta.update(node.meta)
+    if isinstance(node, exp.EQ):
+        return inside
+    outside = exp.Not(this=inside)
+    outside.meta.update(node.meta)
+    return outside
 
 
 def respelled(node: exp.Expr, sql: str, written: Written) -> str | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
+from floodmark.spec.expressions.widening import common
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.aggregates import sum as sum_of
 from floodmark.sql.refusals import unsayable
@@ -67,13 +69,53 @@ def combined(text: Text, node: exp.SetOperation, parts: Sequence[Relation], *, c
         raise unsayable(text, node.expression, what, fix)
     first, *others = parts
     names = first.stream.schema.names
+    if node.args.get("by_name"):
+        others = [_in_order(text, node, part, names) for part in others]
     streams = [_renamed(text, node, part.stream, names) for part in others]
-    common = set.intersection(*({name.name for name in part.names if name.time} for part in parts))
-    columns = tuple(replace(name, time=name.name in common) for name in first.names)
+    left, *streams = _of_one_type([first.stream, *streams])
+    first = replace(first, stream=left)
+    times = set.intersection(*({name.name for name in part.names if name.time} for part in parts))
+    columns = tuple(replace(name, time=name.name in times) for name in first.names)
     together = first.stream.union(*streams)  # which says where types differ
     if isinstance(node, exp.Union):
         return Relation(stream=together.distinct() if unique else together, names=columns)
     return Relation(stream=_counted(node, first.stream, streams[0], unique=unique), names=columns)
+
+
+def _of_one_type(streams: list[Stream[Any]]) -> list[Stream[Any]]:
+    """The streams, their columns of the type that Spark compares and unites them in; where there is none, as they are."""
+    names = streams[0].schema.names
+    if any(stream.schema.names != names for stream in streams):
+        return streams
+    kinds: dict[str, str] = {}
+    for name in names:
+        own = [stream.schema[name].type for stream in streams]
+        if "string" in own:  # a text is no number, though Spark would read it as one
+            kinds[name] = ""
+            continue
+        kinds[name] = reduce(lambda left, right: left and right and (common(left, right) or ""), own)
+    made = []
+    for stream in streams:
+        columns: dict[str, Any] = {
+            name: itself(name)
+            if kinds[name] in {"", stream.schema[name].type}
+            else f"CAST({itself(name)} AS {kinds[name]})"
+            for name in names
+        }
+        same = all(text == itself(name) for name, text in columns.items())
+        made.append(stream if same else stream.select(**columns))
+    return made
+
+
+def _in_order(text: Text, node: exp.SetOperation, part: Relation, names: Sequence[str]) -> Relation:
+    """A SELECT of UNION ALL BY NAME with its columns in the order of the first one's."""
+    own = part.stream.schema.names
+    if sorted(own) != sorted(names):
+        got = f"{', '.join(names)}; {', '.join(own)}"
+        fix = "Select the same names in each; CAST(NULL AS STRING) AS note stands for one that a table lacks."
+        where = text.at(node.expression)
+        raise DefinitionError(where, "SELECTs with columns of the same names", got, fix, code="DEFINITION-393")
+    return part if own == tuple(names) else replace(part, stream=part.stream.select(*names))
 
 
 def _renamed(text: Text, node: exp.SetOperation, stream: Stream[Any], names: Sequence[str]) -> Stream[Any]:

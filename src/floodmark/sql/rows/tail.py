@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
 
+from floodmark.spec.expressions import itself
+from floodmark.spec.graph import steps
 from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
 from floodmark.spec.windowing.frames import Frame, row_number
 from floodmark.sql.dialect import CHANGES
+from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import sort_of, sorted_by
+from floodmark.sql.over import sorted_by
 from floodmark.sql.refusals import LIMITED, SORTED, unsayable
-from floodmark.sql.relation import EVENT_TIME, Relation
+from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
+from floodmark.sql.results import sort_of
 from floodmark.sql.text import Text, new_name
 from floodmark.sql.windows import is_clock
+
+ORDERED = "ordered"
+"""Entry in the meta of a SELECT: the columns of ORDER BY that it may not select."""
+_SELECT = "select()"
+"""The table of the columns of SELECT, where those of FROM are beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +64,13 @@ class Tail:
             raise unsayable(text, self.limit, "LIMIT", LIMITED)
         if not (isinstance(self.limit, exp.Literal) and self.limit.is_int and int(self.limit.this) > 0):
             raise unsayable(text, self.limit, "LIMIT by another number than a whole one from 1", "Write LIMIT 10.")
-        clocked = self._clocked(text, result, before)
-        parts = () if clocked else tuple(sort_of(text, part, result) for part in self.order)
-        stream, by = sorted_by(result.stream, parts)
+        clocked, over, order = self._clocked(text, result, before), result, self.order
+        others = {} if clocked else _others(text, order, result, before)
+        if others:
+            over = _with_columns_of(others, before, result)
+            order = tuple(_qualified(text, part, result) for part in order) if over is not result else order
+        parts = () if clocked else tuple(_sorted_part(text, part, over) for part in order)
+        stream, by = sorted_by(over.stream, parts)
         latest = clocked and bool(self.order[0].args.get("desc"))
         first = KeyedStream(stream, ()).top(int(self.limit.this), by, latest=latest)
         names = tuple(replace(name, time=False) for name in result.names)
@@ -79,15 +93,76 @@ class Tail:
         column = self.order[0].this if len(self.order) == 1 else None
         if not isinstance(column, exp.Expr):
             return False
-        located = [side.find(text, column) for side in (result, before)] if isinstance(column, exp.Column) else [None]
-        return is_clock(column, next((name for name in located if name is not None), None))
+        return is_clock(column, _found(text, column, result, before))
 
     def _timed(self, text: Text, result: Relation, before: Relation) -> bool:
         column = self.order[0].this
         if not isinstance(column, exp.Column):
             return False
-        located = [name for side in (result, before) if (name := side.find(text, column)) is not None]
-        return located[0][0].time if located else column.name.lower() == EVENT_TIME
+        located = _found(text, column, result, before)
+        return located[0].time if located is not None else column.name.lower() == EVENT_TIME
+
+
+def _sorted_part(text: Text, part: exp.Expr, result: Relation) -> Sorted:
+    """A part of ORDER BY; a number is that of a column of SELECT."""
+    aggregate = next((node for node in part.walk() if is_aggregate(node)), None)
+    if aggregate is not None:
+        fix = "Select it, and order by its name: SELECT k, MAX(x) AS most FROM t GROUP BY k ORDER BY most LIMIT 10 EMIT CHANGES."
+        raise unsayable(text, aggregate, "an aggregate in ORDER BY", fix)
+    if not isinstance(part.this, exp.Literal) or part.this.is_string:
+        return sort_of(text, part, result)
+    columns = [name for name in result.names if name.column]
+    number = int(part.this.this) if part.this.is_int else 0
+    if not 1 <= number <= len(columns):
+        fix = f"Write a number from 1 to {len(columns)}, or the column's name."
+        raise unsayable(text, part, f"ORDER BY {part.this.this}, which is no column of SELECT", fix)
+    name = columns[number - 1]
+    return Sorted(
+        text=name.text,
+        column=name.column,
+        time=name.time,
+        descending=bool(part.args.get("desc")),
+        nulls_first=bool(part.args.get("nulls_first")),
+    )
+
+
+def _found(text: Text, node: exp.Expr, result: Relation, before: Relation) -> tuple[Name, exp.Expr] | None:
+    """The column of SELECT that an expression is, else that of FROM; one with its table is of FROM."""
+    if not isinstance(node, exp.Column):
+        return None
+    located = result.find(text, node) if len(node.parts) == 1 else None
+    return located if located is not None else before.find(text, node)
+
+
+def _others(text: Text, order: tuple[exp.Expr, ...], result: Relation, before: Relation) -> dict[str, Name]:
+    """Text -> column, of the columns in ORDER BY that are named by their table, or that SELECT does not have."""
+    columns = [column for part in order for column in part.find_all(exp.Column)]
+    others = [column for column in columns if len(column.parts) > 1 or result.find(text, column) is None]
+    located = [name for column in others if (name := before.find(text, column)) is not None]
+    return {name.text: name for name, _ in located if name.text}
+
+
+def _qualified(text: Text, part: exp.Expr, result: Relation) -> exp.Expr:
+    """A part of ORDER BY in which the columns of SELECT have a table of their own."""
+    part = part.copy()
+    for column in list(part.find_all(exp.Column)):
+        if len(column.parts) == 1 and result.find(text, column) is not None:
+            column.set("table", exp.to_identifier(_SELECT, quoted=True))
+    return part
+
+
+def _with_columns_of(others: Mapping[str, Name], before: Relation, result: Relation) -> Relation:
+    """The rows of a SELECT, with columns of FROM beside its own; as they are where the SELECT is no list of expressions over these."""
+    step = result.stream.step
+    if not isinstance(step, steps.Project) or step.parent != before.stream.step:
+        return result
+    columns: dict[str, Any] = dict(step.columns)
+    for name in others.values():
+        columns[new_name(f"{name.column or name.name}_of_row", list(columns))] = name.text
+    stream = before.stream.select(on_error=step.on_error, **columns)
+    hidden = {text: column for column, text in list(columns.items())[len(step.columns) :]}
+    names = (replace(name, column=hidden[text], text=itself(hidden[text])) for text, name in others.items())
+    return replace(result, stream=stream, names=(*result.renamed(_SELECT).names, *names))
 
 
 def _only(stream: Stream[Any], like: Stream[Any]) -> Stream[Any]:
@@ -102,6 +177,10 @@ def taken(tree: exp.Expr) -> Tail:
         return Tail()
     order, limit = tree.args.get("order"), tree.args.get("limit")
     tree.set("order", None)
+    if order is not None:
+        selected = {part.alias_or_name for part in tree.expressions}
+        columns = [column for part in order.expressions for column in part.find_all(exp.Column)]
+        tree.meta[ORDERED] = [column for column in columns if column.table or column.name not in selected]
     if isinstance(limit, exp.Limit):
         tree.set("limit", None)
     number = limit.expression if isinstance(limit, exp.Limit) else None

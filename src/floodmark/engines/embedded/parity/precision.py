@@ -52,7 +52,7 @@ _STEADY = (LIBRARY - _PERIODIC) | frozenset(
 """Calls that change their result as little as their arguments, so that the result equals Spark's to 12 digits, too."""
 _BLIND = frozenset(["isnull", "isnotnull", "isnan", "size", "cardinality", "array_size"])
 """Calls whose result does not depend on a number's last digits."""
-_COMPARING = frozenset({"count_distinct", "approx_count_distinct", "distinct"})
+_COMPARING = frozenset({"count_distinct", "approx_count_distinct", "distinct", "sum_distinct", "mean_distinct"})
 """Aggregates that compare values."""
 _ADVICE = "compute it in a Python function, whose digits are the same on both engines"
 
