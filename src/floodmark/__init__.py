@@ -37,6 +37,7 @@ from floodmark.spec.rows.contract import Contract, EventTime, LocalTime
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.expectation import Expectation
 from floodmark.spec.rows.kafka import Kafka
+from floodmark.spec.rows.lookup import LookupTable
 from floodmark.spec.rows.registry import SchemaRegistry
 from floodmark.spec.rows.source import (
     Ascending,
@@ -153,6 +154,7 @@ __all__ = [
     "Learned",
     "ListState",
     "LocalTime",
+    "LookupTable",
     "MapState",
     "Meter",
     "ModelState",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark import sql_operators
+from floodmark import sql_operator, sql_operators
 from operators.flights import Flight, hourly_departures
 from operators.weather import Weather
 
@@ -15,12 +15,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text("utf-8")
 STATEMENTS = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_program_of_the_page_is_the_shipped_operator() -> None:
-    programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(programs) == 1
+def test_the_programs_of_the_page_are_the_shipped_operator_and_a_table_that_a_statement_looks_in() -> None:
+    first, second = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {}
-    exec(programs[0], names)  # noqa: S102 - the program of the page
+    exec(first, names)  # noqa: S102 - the program of the page
     assert names["hourly_departures"] == hourly_departures
+    exec(second, names)  # noqa: S102 - the program of the page
+    statement = next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "PROCTIME()" in text)
+    named = sql_operator("named", statement, inputs={"flights": Flight, "airports": names["airports"]})  # type: ignore[dict-item]
+    assert named.outputs[0].schema.names == ("flight", "name", "lookup_version")
 
 
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))

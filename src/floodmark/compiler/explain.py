@@ -15,6 +15,7 @@ from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.top import Top, TopAtOnce
 from floodmark.spec.patterns.matching import PatternMatching
 from floodmark.spec.patterns.recognised import RowMatching
+from floodmark.spec.rows.lookup import Lookup
 from floodmark.spec.values.functions import Function
 from floodmark.spec.values.schema import TAG
 from floodmark.spec.windowing.windows import Count, Global
@@ -96,6 +97,10 @@ def _line(step: steps.Step) -> str:
 def _details(step: steps.Step) -> list[str]:
     """Details of a stateful step or of a call, one per line; none for other steps."""
     match step:
+        case steps.Call(function=Lookup(table=table, keys=keys, kind=kind)):
+            rows = f"{kind} lookup of the current rows of {table.name} by {', '.join(keys)}: {table.path}"
+            about = f"an answer about a key holds for {describe_span(step.cache_for)} of event time"
+            return [f"  {rows}; {about}; answers are recorded with their version as {step.answers}"]
         case steps.Call():
             calls = f"{step.concurrency} calls at a time, each for at most {describe_span(step.timeout)}, {step.retries} retries"
             about = f"; once per {', '.join(step.cache)} and {describe_span(step.cache_for)}" if step.cache else ""

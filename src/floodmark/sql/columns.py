@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -12,7 +12,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
-from floodmark.sql.dialect import CHANGES
+from floodmark.sql.dialect import CHANGES, SPAN
 from floodmark.sql.grouping import Grouped, Grouping, names_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
@@ -21,11 +21,13 @@ from floodmark.sql.ranking import ranked_of, selected
 from floodmark.sql.refusals import check_clauses, check_expression, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
 from floodmark.sql.results import Changing
-from floodmark.sql.text import Text, derived_name
+from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import bound_of, is_clock
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """Signs that names of columns of Parquet files do not have, as of Spark and Delta."""
+_MADE = "()"
+"""Ends the names of the groups' columns in ``Layers``, which no text of a statement has."""
 Emits = tuple[str, str]
 """What EMIT of a SELECT says, and that of the whole statement."""
 
@@ -280,3 +282,65 @@ def column_node(name: Name) -> exp.Column:
     if name.text:
         node.meta["whole"] = name.text
     return node
+
+
+@dataclass(slots=True)
+class Layers:
+    """OVER beside GROUP BY: ``RANK() OVER (ORDER BY COUNT(*) DESC)`` is over the groups, so that one SELECT is two: the groups, and OVER around them.
+
+    Args:
+        text: of the statement.
+        grouping: its GROUP BY.
+        inner: columns of the groups; written by ``outer``.
+    """
+
+    text: Text
+    grouping: Grouping
+    inner: list[Item] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def outer(self, items: Iterable[Item]) -> list[Item]:
+        """(columns of the SELECT) -> those around the groups, which read the columns of these."""
+        own = list(items)
+        known = {self.text.of(key) for key in self.grouping.keys if SPAN in key.meta}
+        for name, value in own:
+            if SPAN in value.meta and (is_aggregate(value) or self.text.of(value) in known):
+                self._column(value, name)
+        return [(name, self._around(value.copy(), known)) for name, value in own]
+
+    def select(self, node: exp.Select) -> exp.Select:
+        """The SELECT of the groups, whose GROUP BY names no column of SELECT by its number or its alias."""
+        node = node.copy()
+        if node.args.get("group") is not None:
+            node.set("group", exp.Group(expressions=[part.copy() for part in self.grouping.elements]))
+        return node
+
+    @staticmethod
+    def named(groups: Relation) -> Relation:
+        """The groups with the names by which ``outer`` reads their columns."""
+        return replace(groups, names=tuple(replace(name, name=f"{name.name}{_MADE}") for name in groups.names))
+
+    def _around(self, node: exp.Expr, known: set[str]) -> exp.Expr:
+        if not isinstance(node, exp.Window) and SPAN in node.meta:
+            bound = bound_of(node) or (node.name.lower() if node.name.lower() in BOUNDS else "")
+            if bound or is_aggregate(node) or self.text.of(node) in known:
+                return self._column(node, bound)
+        parts = list(node.iter_expressions())
+        if isinstance(node, exp.Window):  # its function is over the groups, and what that reads is of a group
+            parts = [*node.this.iter_expressions(), *(part for part in parts if part is not node.this)]
+        for part in parts:
+            made = self._around(part, known)
+            if made is not part:
+                part.replace(made)
+        return node
+
+    def _column(self, node: exp.Expr, name: str = "") -> exp.Expr:
+        """The column of the groups that holds an expression."""
+        written = self.text.of(node)
+        if written not in self._names:
+            wanted = name or (node.name if isinstance(node, exp.Column) else derived_name(written))
+            self._names[written] = new_name(wanted, list(self._names.values()))
+            self.inner.append((self._names[written], node.copy()))
+        column = exp.column(f"{self._names[written]}{_MADE}", quoted=True)
+        column.meta[SPAN] = node.meta[SPAN]
+        return column

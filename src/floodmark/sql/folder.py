@@ -11,6 +11,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.assets.asset import OperatorAsset, SourceAsset
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.keyed.applied import signature_of
+from floodmark.spec.rows.lookup import LookupTable
 from floodmark.spec.rows.source import Source
 from floodmark.spec.windowing.aggregates import Aggregate
 from floodmark.sql.operator import Readable, sql_operator
@@ -128,7 +129,9 @@ def _named(modules: tuple[ModuleType, ...]) -> Iterator[tuple[str, Readable]]:
     """(name of its table, definition) of every source and every output of an operator in modules."""
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, (Source, SourceAsset)):
+            if isinstance(value, LookupTable):
+                yield value.name, value
+            elif isinstance(value, (Source, SourceAsset)):
                 yield (value.source if isinstance(value, SourceAsset) else value).name, value
             elif isinstance(value, (Operator, OperatorAsset)):
                 operator = value.operator if isinstance(value, OperatorAsset) else value

@@ -14,10 +14,11 @@ from floodmark.spec.graph.operator import Binding, Operator, bound_input, built
 from floodmark.spec.graph.steps import Late, OnError
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.rows.contract import Contract
+from floodmark.spec.rows.lookup import LookupTable
 from floodmark.spec.rows.source import check_name
 from floodmark.sql.options import Options
 
-Readable = Binding | type[Contract] | SourceAsset | OperatorAsset
+Readable = Binding | type[Contract] | SourceAsset | OperatorAsset | LookupTable
 
 
 def sql_operator(  # noqa: PLR0913 - settings by name
@@ -40,7 +41,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     Args:
         name: of the operator, and of the table of its result.
         sql: one SELECT, in Spark's SQL with windows as table functions; ``INSERT INTO name SELECT ...`` is the same with the operator's name.
-        inputs: table of the statement -> a source, the contract of the source of that name, an operator or one of its outputs.
+        inputs: table of the statement -> a source, the contract of the source of that name, an operator, one of its outputs, or a lookup table.
         lateness: rows at most this late still revise the result of a window, as ``allowed_lateness``.
         late: what happens to later rows: ``"drop"`` or ``"side_output"``.
         on_error: as of ``Stream.filter``, for all expressions of the statement.
@@ -67,11 +68,12 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     """
     from floodmark.sql.functions import named_functions
     from floodmark.sql.insertion import inserted, named
+    from floodmark.sql.joining.lookups import relation_of_lookup
     from floodmark.sql.measures import own_aggregates
     from floodmark.sql.refusals import check_statement
+    from floodmark.sql.rows.inputs import relation_of
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
-    from floodmark.sql.times import relation_of
 
     where = f"operator '{name}'"
     check_name(name, where)
@@ -94,7 +96,8 @@ def sql_operator(  # noqa: PLR0913 - settings by name
                 text.at(table), "a source or an operator's output", f"'{full}'", fix, code="DEFINITION-394"
             )
         bindings[match] = known[match]
-    read = tuple(_input(table, bound, where) for table, bound in bindings.items())
+    lookups = {table: bound for table, bound in bindings.items() if isinstance(bound, LookupTable)}
+    read = tuple(_input(table, bound, where) for table, bound in bindings.items() if table not in lookups)
     options = Options(
         lateness=lateness, late=late, on_error=on_error, within=within, functions=named_functions(functions, where)
     )
@@ -102,6 +105,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
 
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
+        tables |= {table: relation_of_lookup(table, lookup, name) for table, lookup in lookups.items()}
         with own_aggregates(options.functions):
             try:
                 stream = statement.stream(tables)

@@ -12,6 +12,7 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.expressions import itself, known_type
 from floodmark.spec.graph.stream import Stream
+from floodmark.spec.rows.lookup import LookupTable
 from floodmark.spec.windowing.windows import Window
 from floodmark.sql.text import Replacement, Text
 
@@ -115,6 +116,8 @@ class Relation:
     """Whether tables have streams of their own, so that columns of one name are different columns."""
     landed: bool = False
     """Whether the event time of the rows is that of their landing."""
+    lookup: LookupTable | None = None
+    """The table outside of the lake that it is, which has no stream of its own."""
     spans: Window | None = None
     """The windows of which the rows are results, each at the last instant of its window; None for rows of any time."""
 

@@ -14,13 +14,12 @@ from floodmark.spec.graph.stream import Stream
 from floodmark.spec.keyed.matching import Deduplicate
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.top import Unique
-from floodmark.sql.columns import Columns, column_node, is_bound
+from floodmark.sql.columns import Columns, Layers, column_node, is_bound
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
 from floodmark.sql.grouping import Grouping
 from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.subqueries import with_aggregates
-from floodmark.sql.layers import Layers
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over import numbered, overs

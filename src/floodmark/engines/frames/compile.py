@@ -18,6 +18,7 @@ from floodmark.engines.frames.expecting import FILTERED, expected
 from floodmark.engines.frames.expressions import Rendering, as_written, guarded, on_sail, value, with_columns
 from floodmark.lake.stream.answers import RecordedAnswers
 from floodmark.lake.stream.answers import at as recorded_at
+from floodmark.lake.stream.lookups import answers_of
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
@@ -256,7 +257,8 @@ def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Itera
             payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
             rows, kinds = pa.table(batch.select(payload)), batch.column("_kind").to_pylist()
             if isinstance(step, steps.Call):
-                mapped = called(step, rows, kinds, _milliseconds(batch.column("_event_time")), _answers(step))
+                times = _milliseconds(batch.column("_event_time"))
+                mapped = called(step, rows, kinds, times, _answers(step), answers_of)
             else:
                 mapped = flat_mapped(step, rows, kinds)
             table = mapped.rows

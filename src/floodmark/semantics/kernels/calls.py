@@ -5,7 +5,7 @@ An answer belongs to the values that the function receives and the event time of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.kernels.failures import Failure, Mapped, failure
 from floodmark.semantics.kernels.requests import Question, Reply, asked, failed
 from floodmark.spec.graph.steps import Call
+from floodmark.spec.rows.lookup import Lookup
 from floodmark.spec.values.schema import RETRACTION, ROW
 
 _KEY_BYTES = 16
@@ -43,6 +44,10 @@ class Answers(Protocol):
         """Record answers. Returns the answers in effect: of a question that another process has answered before, its answer."""
 
 
+Lookups = Callable[[Call, Sequence[Question]], pa.Table]
+"""(step of a lookup table, its questions) -> the answers of its current rows, as of ``answer_schema``."""
+
+
 def answer_schema(step: Call) -> pa.Schema:
     """Columns of recorded answers: ``key``, ``time`` in ms, ``rows``, and ``reason`` of a row that is quarantined."""
     rows = pa.list_(pa.struct(list(arrow_schema(step.answered))))
@@ -50,7 +55,12 @@ def answer_schema(step: Call) -> pa.Schema:
 
 
 def called(
-    step: Call, table: pa.Table, kinds: Sequence[int], times: Sequence[int | None], answers: Answers | None
+    step: Call,
+    table: pa.Table,
+    kinds: Sequence[int],
+    times: Sequence[int | None],
+    answers: Answers | None,
+    lookup: Lookups,
 ) -> Mapped:
     """The answers for every row; markers, ticks and rows that failed before become one row of nulls each, as in ``flat_mapped``.
 
@@ -60,6 +70,7 @@ def called(
         kinds: ``_kind`` of each row.
         times: ``_event_time`` of each row, ms.
         answers: recorded ones; None for none.
+        lookup: of the rows of lookup tables.
 
     Raises:
         UserCodeError: USER-009, if the step's ``on_error`` is "stop"; USER-010, USER-011.
@@ -77,7 +88,7 @@ def called(
         questions.setdefault(key, Question(key, row, at))
         keys.append(key)
     with nullcontext() if answers is None else answers.held():
-        answered = _answered(step, questions, answers)
+        answered = _answered(step, questions, answers, lookup)
     return _mapped(step, table, rows, kinds, keys, answered)
 
 
@@ -88,7 +99,7 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _answered(step: Call, questions: Mapping[bytes, Question], answers: Answers | None) -> pa.Table:
+def _answered(step: Call, questions: Mapping[bytes, Question], answers: Answers | None, lookup: Lookups) -> pa.Table:
     """The answers to all questions, recorded ones and new ones; new ones are recorded.
 
     Raises:
@@ -98,8 +109,14 @@ def _answered(step: Call, questions: Mapping[bytes, Question], answers: Answers 
     if answers is not None and questions:
         tables.append(answers.known(list(questions), [question.timestamp for question in questions.values()]))
     known = set(tables[-1]["key"].to_pylist())
+    unknown = [question for key, question in questions.items() if key not in known]
+    if isinstance(step.function, Lookup):
+        if unknown:
+            new = lookup(step, unknown)
+            tables.append(new if answers is None else answers.record(new))
+        return pa.concat_tables(tables)
     error: UserCodeError | None = None
-    for portion in asked(step, [question for key, question in questions.items() if key not in known]):
+    for portion in asked(step, unknown):
         fitted = list(_fitted(step, portion))
         if step.on_error == "stop":
             error = next((reply for _, reply in fitted if isinstance(reply, UserCodeError)), error)

@@ -26,6 +26,7 @@ from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
 from floodmark.spec.rows.criteria import unexpected
 from floodmark.spec.rows.expectation import Expectation
+from floodmark.spec.rows.lookup import Lookup
 from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
@@ -448,6 +449,8 @@ class Operator:
         """(description, code of the user) for all steps; without ``calls``, for those whose answers are not recorded."""
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.Call) and not calls:
+                continue
+            if isinstance(step, steps.Call) and isinstance(step.function, Lookup):
                 continue
             if isinstance(step, steps.FlatMap):
                 yield step.name, getattr(step.function, "called", step.function)

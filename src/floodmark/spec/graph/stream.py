@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, get_args
+from typing import Any, Generic, Literal, get_args
 
 from attrs import frozen
 from typing_extensions import TypeVar
@@ -20,6 +20,7 @@ from floodmark.spec.graph.applying import applied
 from floodmark.spec.graph.calls import call
 from floodmark.spec.graph.connected import Broadcast, Connected
 from floodmark.spec.graph.joins import Joins
+from floodmark.spec.graph.looked_up import looked_up
 from floodmark.spec.graph.over import Overs
 from floodmark.spec.graph.top import Tops, distinct, top_of_window
 from floodmark.spec.graph.unnesting import unnested
@@ -28,6 +29,7 @@ from floodmark.spec.keyed.top import Numbering
 from floodmark.spec.rows.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
+from floodmark.spec.rows.lookup import LookupTable
 from floodmark.spec.values.builder import Builder, check_names
 from floodmark.spec.values.functions import Function, Pane
 from floodmark.spec.values.schema import STAMPS, Column, Schema
@@ -230,6 +232,37 @@ class Stream(Builder, Generic[Row_co]):
         }
         settings |= {"on_error": on_error, "cache": cache, "cache_for": cache_for, "uid": uid, "version": version}
         return Stream(call(self.step, function, schema, where, **settings), self.operator)
+
+    def lookup(
+        self,
+        table: LookupTable,
+        on: Mapping[str, str] | str,
+        *,
+        kind: Literal["inner", "left"] = "inner",
+        columns: Iterable[str] | None = None,
+        prefix: str = "",
+    ) -> Stream[Any]:
+        """Each row with the rows that a table outside of the lake has when the row is processed.
+
+        Example: ``bids.lookup(rates, on="currency")``, ``bids.lookup(sides, on={"key": "auction % 100"}, kind="left")``
+
+        Args:
+            table: a Delta table or a file.
+            on: a column of both; or column of the table -> expression over the row that it equals. Nulls equal nothing.
+            kind: ``"inner"``: only rows that the table has a row for. ``"left"``: all rows, with nulls if it has none.
+            columns: of the table; by default all of them.
+            prefix: of their names.
+
+        Shape: this stream's columns, those of the table, ``lookup_version``, string: the version of the Delta table, or the digest of the file.
+        Time: rows keep the stamps of the row they come from. Which version a row finds is decided once, by the process that asks first, for each key and
+        each ``holds`` of event time; a replay, a restart, a rebuild and a bounded run read that answer.
+        State: answers, in files beside the tables of the lake.
+        Source: Flink's lookup join.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 055, 471.
+        """
+        return Stream(looked_up(self, table, on, kind, columns, prefix), self.operator)
 
     def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.

@@ -12,6 +12,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.sql.dialect import CHANGES, WindowTable
 from floodmark.sql.joining.constants import Constants, values_of
 from floodmark.sql.joining.joins import Joiner, conjuncts, natural
+from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marks
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import subquery_joins
@@ -98,6 +99,11 @@ class FromClause:
         if constants is not None:
             return Constants(self.text, constants).joined(join, relation, self.options), conditions
         right = self._table(join.this, tables, joined=True)
+        if right.lookup is not None:
+            if relation.windowed is not None or relation.ranked is not None:
+                fix = "Join it in a SELECT around the window or the number, or within it before."
+                raise unsayable(self.text, join.this, "a lookup table beside a window or a number of rows", fix)
+            return LookupJoiner(self.text, join, relation, right).joined(self.options, conditions)
         for alias in set(right.tables) & set(relation.tables):
             fix = f"Write {join.this.name} AS b."
             raise DefinitionError(
@@ -181,6 +187,10 @@ class FromClause:
         if values_of(node) is not None:
             fix = "Join it with a table: FROM t JOIN (VALUES (1, 'a'), (2, 'b')) AS v(number, name) ON t.number = v.number. Rows alone are the file of a source."
             raise unsayable(self.text, node, "VALUES without a table, of which no row ever comes", fix)
+        return self._named(node, tables, joined=joined)
+
+    def _named(self, node: exp.Expr, tables: Tables, *, joined: bool) -> Relation:
+        """The rows of a table by its name, under its alias."""
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsayable(
                 self.text,
@@ -189,6 +199,11 @@ class FromClause:
                 "Read a table by its name; TUMBLE, HOP, SESSION and CALENDAR make windows of it.",
             )
         check_clauses(self.text, node)
+        known = {name.lower(): relation for name, relation in tables.items()}
+        rows = known.get(node.name.lower())
+        if rows is not None and rows.lookup is not None and not joined:
+            fix = f"Join it with the rows of a table: FROM t JOIN {node.name} FOR SYSTEM_TIME AS OF PROCTIME() ON ...; to read it alone land it as a source."
+            raise unsayable(self.text, node, "a lookup table without rows that look in it", fix)
         if node.args.get("version") is not None and not joined:
             raise unsayable(
                 self.text,
@@ -196,8 +211,7 @@ class FromClause:
                 "FOR SYSTEM_TIME AS OF without a join",
                 "Read the table as it is; an older state is read by floodmark fork.",
             )
-        known = {name.lower(): relation for name, relation in tables.items()}
-        if node.args.get("db") is not None or node.name.lower() not in known:
+        if node.args.get("db") is not None or rows is None:
             name = ".".join(part.name for part in node.parts)
             fix = f"{closest(name, tables)}Tables: {', '.join(tables)}."
             raise DefinitionError(
@@ -207,7 +221,7 @@ class FromClause:
                 fix,
                 code="DEFINITION-394",
             )
-        return known[node.name.lower()].with_columns(self.text, node.args.get("alias")).renamed(alias or node.name)
+        return rows.with_columns(self.text, node.args.get("alias")).renamed(_alias(node) or node.name)
 
 
 def _divided(conditions: list[exp.Expr], tables: list[str]) -> tuple[list[exp.Expr], list[exp.Expr]]:

@@ -17,6 +17,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.memory.values import check_computable, values
 from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason
+from floodmark.lake.stream.lookups import answers_of
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts
 from floodmark.semantics.kernels.calls import called
@@ -157,7 +158,7 @@ class Rows:
     def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
         columns, kinds = rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist()
         if isinstance(step, steps.Call):
-            mapped = called(step, columns, kinds, rows["_event_time"].to_pylist(), None)
+            mapped = called(step, columns, kinds, rows["_event_time"].to_pylist(), None, answers_of)
         else:
             mapped = flat_mapped(step, columns, kinds)
         stamps = rows.select(STAMPS).take(mapped.origin)

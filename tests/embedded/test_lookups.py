@@ -1,0 +1,44 @@
+"""Lookup tables: a row finds what the table has when the row is processed, and the same in every replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from looked_up import SQL, Airport, check, looking, write
+from sql_tables import Flight, flights, log_of
+
+from floodmark import LookupTable, sql_operator
+from floodmark.control.processes.engine import Computing
+from floodmark.core.errors import FloodmarkError
+from floodmark.lake.folder.paths import Lake
+from floodmark.testing.lakes import land
+
+
+@pytest.mark.feature("J4")
+def test_rows_find_the_version_of_their_time_and_a_replay_finds_the_same_without_the_table(
+    embedded: Computing, tmp_path: Path
+) -> None:
+    check(Lake(str(tmp_path / "lake")), tmp_path / "airports", embedded, embedded)
+
+
+def test_a_table_that_is_not_there_or_not_as_its_contract_stops_the_stream_until_it_is(
+    embedded: Computing, tmp_path: Path
+) -> None:
+    lake, folder = Lake(str(tmp_path / "lake")), tmp_path / "airports"
+    operator, log = looking(folder), log_of(Flight, flights(1, 5), "scheduled")
+    land(lake, operator, log)
+    with pytest.raises(FloodmarkError, match=r"CONNECTOR-290 .*lookup table 'airports'.*a Delta table at"):
+        embedded.run_unbounded(operator, lake, until_caught_up=True)
+    wrong = tmp_path / "airports.csv"
+    wrong.write_text("town,name\nEWR,Newark\n", "utf-8")
+    filed = sql_operator(
+        "named", SQL, inputs={"flights": Flight, "airports": LookupTable("airports", contract=Airport, path=wrong)}
+    )
+    with pytest.raises(FloodmarkError, match=r"CONNECTOR-291 .*code"):
+        embedded.run_unbounded(filed, lake, until_caught_up=True)
+    wrong.write_text("code,name\nEWR,Newark\n,Nowhere\n", "utf-8")
+    with pytest.raises(FloodmarkError, match=r"CONNECTOR-292 .*a value of 'code'"):
+        embedded.run_unbounded(filed, lake, until_caught_up=True)
+    write(folder, "0")
+    embedded.run_unbounded(operator, lake, until_caught_up=True)
