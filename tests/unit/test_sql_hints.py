@@ -14,7 +14,6 @@ JOINED = "SELECT {0} f.flight, w.temp FROM flights AS f JOIN weather AS w ON f.o
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
-        ("STATE_TTL('flights' = '1 d')", "STATE_TTL of a statement without such a join"),
         ("STATE_TTL('flights' = 'long')", "DEFINITION-001"),
         ("FASTER(flights)", "DEFINITION-382 .*a hint"),
     ],
@@ -24,6 +23,11 @@ def test_a_hint_that_cannot_be_followed_is_refused(hint: str, message: str) -> N
         sql_operator(
             "x", f"SELECT /*+ {hint} */ origin, COUNT(*) AS n FROM flights GROUP BY origin EMIT CHANGES", inputs=TABLES
         )
+
+
+def test_a_hint_of_a_statement_without_state_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="STATE_TTL of a statement whose state has an end"):
+        sql_operator("x", "SELECT /*+ STATE_TTL('flights' = '1 d') */ origin FROM flights", inputs=TABLES)
 
 
 def test_a_hint_of_planning_changes_nothing_and_one_of_state_is_the_setting_within() -> None:

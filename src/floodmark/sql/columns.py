@@ -212,7 +212,7 @@ class Columns:
         self._check_names([name for name, _ in columns])
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
-        if node is self.tree:
+        if node is self.tree and not self.options.ttl:
             self._check_identity(node, stream)
         return Relation(stream=stream, names=names_of(columns, grouped.bounds), spans=grouped.spans)
 

@@ -164,6 +164,10 @@ class Grouping:
             window = again(relation.spans)
             assert window is not None
             windowed, spans, bounds = Windowed(window=window), relation.spans, bounds_again(relation.spans)
+        lives = bool(options.ttl) and windowed is None and CHANGES in {emit, around}
+        if lives:
+            windowed, spans = Windowed(window=options.life(relation.stream)[0]), None
+            self.relation = relation = replace(relation, windowed=windowed)
         if windowed is None and CHANGES not in {emit, around}:
             fix = (
                 "Say over which time: GROUP BY window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)), or "
@@ -174,12 +178,12 @@ class Grouping:
             raise DefinitionError(
                 text.at(at), "an aggregate with a window", "one without an end", fix, code="DEFINITION-390"
             )
-        if windowed is not None and not self.by_window:
+        if windowed is not None and not self.by_window and not lives:
             fix = "Add window_start, window_end to GROUP BY; or read the table without its window."
             at = self.select.args.get("group") or self.select
             got = "one over the rows of all windows"
             raise DefinitionError(text.at(at), "an aggregate of each window", got, fix, code="DEFINITION-390")
-        if windowed is not None and emit == CHANGES:
+        if windowed is not None and emit == CHANGES and not lives:
             fix = "Leave EMIT CHANGES out; with lateness each late row revises its window."
             raise unsayable(text, self.select, "EMIT CHANGES of a window", fix)
         start = ""
@@ -199,6 +203,7 @@ class Grouping:
             {"time": "processing"} if windowed.clocked else {"allowed_lateness": options.lateness}
         )
         settings |= {"late": options.late_of(stream), "on_error": options.on_error}
+        settings = options.life(stream)[1] if lives else settings
         held = (
             stream.key_by(*keys).window(windowed.window, **settings)
             if keys

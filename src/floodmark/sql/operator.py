@@ -30,6 +30,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     late: Late = "drop",
     on_error: OnError = "stop",
     within: str = "",
+    ttl: str = "",
     functions: Sequence[Any] = (),
     description: str = "",
     revision: int = 0,
@@ -47,6 +48,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         on_error: as of ``Stream.filter``, for all expressions of the statement.
         within: event time between a row and its repetition, at most, for ``ROW_NUMBER() ... = 1`` and SELECT DISTINCT without a window; between the
             rows of a pair, for a join of rows of any time.
+        ttl: event time without a row of a key after which its aggregate without a window, or its first rows, end as they are and begin anew.
         functions: that the statement calls by their names: those that ``function`` has marked, and classes of ``Aggregate``.
         description: for people.
         revision: as of ``operator``.
@@ -99,7 +101,12 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     lookups = {table: bound for table, bound in bindings.items() if isinstance(bound, LookupTable)}
     read = tuple(_input(table, bound, where) for table, bound in bindings.items() if table not in lookups)
     options = Options(
-        lateness=lateness, late=late, on_error=on_error, within=within, functions=named_functions(functions, where)
+        lateness=lateness,
+        late=late,
+        on_error=on_error,
+        within=within,
+        ttl=ttl,
+        functions=named_functions(functions, where),
     )
     statement = Statement(text, tree, options)
 

@@ -270,8 +270,11 @@ def _aggregated(relation: Relation, firsts: Firsts, options: Options) -> Relatio
         if name not in keys
     }
     keyed = KeyedStream(stream, tuple(keys))
-    if windowed is None:
+    if windowed is None and not options.ttl:
         return _named(relation, keyed.rolling(**picked), firsts, _ONE)
+    if windowed is None:
+        life, settings = options.life(stream)
+        return _named(relation, keyed.window(life, **settings).aggregate(**picked), firsts, _ONE)
     held = keyed.window(windowed.window, **_settings(relation, options))
     return _named(relation, held.aggregate(**picked), firsts, _ONE)
 
@@ -285,6 +288,9 @@ def _several(relation: Relation, firsts: Firsts, emit: str, options: Options) ->
     settings: dict[str, Any] = {"number": number, "numbering": ranked.numbering, "latest": ranked.last}
     if windowed is not None:
         first_ones = keyed.window(windowed.window, **_settings(relation, options)).top(firsts.n, by, **settings)
+    elif options.ttl and emit == CHANGES:
+        life, own = options.life(stream)
+        first_ones = keyed.window(life, **own).top(firsts.n, by, **settings)
     else:
         first_ones = keyed.top(firsts.n, by, at_once=emit != CHANGES, **settings)
     return _named(relation, first_ones, firsts, itself(number), number)

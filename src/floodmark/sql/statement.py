@@ -14,6 +14,7 @@ from floodmark.spec.graph.stream import Stream
 from floodmark.spec.keyed.matching import Deduplicate
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.top import Unique
+from floodmark.spec.windowing.windows import Session
 from floodmark.sql.columns import Columns, Layers, column_node, is_bound
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
@@ -54,7 +55,11 @@ class Statement:
 
     def __init__(self, text: Text, tree: exp.Expr, options: Options) -> None:
         self.text, self.tree, self.ttl = text, tree, ttl_of(tree)
-        self.options = replace(options, within=self.ttl) if self.ttl and not options.within else options
+        if self.ttl:
+            joins = tree.find(exp.Join) is not None
+            ttl = "" if joins else self.ttl
+            options = replace(options, within=options.within or self.ttl, ttl=options.ttl or ttl)
+        self.options = options
         self.emit, self.tail = str(tree.meta.get("emit", "")), taken(tree)
         self.from_ = FromClause(text, self.options, self.query)
         self.columns = Columns(text, tree, self.options)
@@ -67,9 +72,13 @@ class Statement:
             CapabilityError: those of the steps.
         """
         relation = self._rows(tables)
-        if self.ttl and not any(map(_holds_rows, steps.walk(relation.stream.step))):
-            fix = "Take it out: only a join of rows of any time and SELECT DISTINCT hold rows for as long as it says."
-            raise unsayable(self.text, self.tree, "STATE_TTL of a statement without such a join", fix)
+        walked = list(steps.walk(relation.stream.step))
+        if self.ttl and not any(map(_holds_rows, walked)) and not any(map(_lives, walked)):
+            fix = "Take it out: only aggregates without a window, first rows, joins of rows of any time and SELECT DISTINCT hold their state for as long as it says."
+            raise unsayable(self.text, self.tree, "STATE_TTL of a statement whose state has an end", fix)
+        if self.options.ttl and not self.ttl and not any(map(_lives, walked)):
+            fix = "Leave ttl out: it is of aggregates without a window and of first rows, with EMIT CHANGES; rows of joins are held for `within`."
+            raise unsayable(self.text, self.tree, "ttl of a statement without such state", fix)
         if relation.windowed is not None:
             fix = "Aggregate over it: GROUP BY window_start, window_end; or join two tables of one window."
             raise DefinitionError(
@@ -207,6 +216,11 @@ def _grows(stream: Stream[Any]) -> bool:
 def _holds_rows(step: steps.Step) -> bool:
     """Whether a step is a join of rows of any time, or drops repetitions within a time."""
     return isinstance(step, steps.KeyedProcess) and isinstance(step.function.function, (RegularJoin, Deduplicate))
+
+
+def _lives(step: steps.Step) -> bool:
+    """Whether the state of a step ends by ``ttl``."""
+    return isinstance(step, steps.WindowAggregate) and isinstance(step.window, Session) and step.trigger is not None
 
 
 def _grouping_parts(value: exp.Expr) -> Iterator[exp.Expr]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.core.errors import DefinitionError
 
-SETTINGS = ("name", "lateness", "late", "on_error", "within", "key_groups", "revision")
+SETTINGS = ("name", "lateness", "late", "on_error", "within", "ttl", "key_groups", "revision")
 """Settings of a header, as of ``sql_operator``; and ``input``, which names a table for the statement."""
 _NUMBERS = frozenset({"key_groups", "revision"})
 _LINE = re.compile(r"^\s*--\s?(.*)$")
