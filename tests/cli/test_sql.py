@@ -54,6 +54,8 @@ def test_a_window_is_answered_bounded_and_as_rows_come_and_nothing_is_written(sh
     ("sql", "rows"),
     [
         ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country ORDER BY n DESC", [("DE", 12), ("FR", 7)]),
+        ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country HAVING COUNT(*) > 1 ORDER BY COUNT(*)", [("FR", 7), ("DE", 12)]),
+        ("SELECT country FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY items DESC) = 1 ORDER BY country DESC", [("FR",), ("DE",)]),
         ("SELECT DISTINCT a.country, b.n FROM orders AS a CROSS JOIN (SELECT COUNT(*) AS n FROM orders) AS b ORDER BY 1", [("DE", 19), ("FR", 19)]),
     ],
 )  # fmt: skip
@@ -81,7 +83,13 @@ def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
         ("SELECT * FROM `/etc/passwd`", "DEFINITION-394"),
         ("SELECT * FROM text.`/etc/passwd` ORDER BY 1", "DEFINITION-394"),
         ("SELECT * FROM hourly_sales ORDER BY 1", "EXECUTION-081"),
-        ("SELECT bogus FROM orders GROUP BY bogus", "EXECUTION-080"),
+        ("SELECT bogus FROM orders GROUP BY bogus", "DEFINITION-022 operator 'statement', line 1, column 8"),
+        ("SELECT initcap(country) AS c FROM orders", "CAPABILITY-031 statement, line 1, column 8"),
+        ("SELECT decode(country, 'DE', 1, 2) AS c FROM orders", "CASE x WHEN a THEN b ELSE c END"),
+        (
+            "EXPLAIN SELECT country FROM orders",
+            "DEFINITION-382 statement, line 1, column 1: expected a statement that can run on a stream, got EXPLAIN",
+        ),
     ],
 )
 def test_what_reads_no_table_of_the_lake_is_refused(shop: Path, sql: str, said: str) -> None:

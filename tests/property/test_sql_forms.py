@@ -60,6 +60,8 @@ LIMITS = {
     "SELECT f.flight, w.temp FROM flights f JOIN weather w ON f.origin = w.origin ORDER BY w.observed DESC, f.flight LIMIT 7": "",
 }
 FINAL = {
+    "SELECT flight, scheduled + INTERVAL '1' DAY AS a, scheduled - INTERVAL '90' MINUTE AS b, scheduled + INTERVAL 1 HOUR AS c, scheduled - INTERVAL '1' MONTH AS d FROM flights": "",
+    "SELECT flight, CAST(scheduled AS DATE) + INTERVAL '1' MONTH AS d FROM flights WHERE scheduled > TIMESTAMP '2013-01-01 00:00:00' + INTERVAL '2' HOUR": "SELECT flight, CAST(CAST(scheduled AS DATE) + INTERVAL '1' MONTH AS DATE) FROM flights WHERE scheduled > TIMESTAMPTZ '2013-01-01 02:00:00+00'",
     "SELECT flight, SUM(delay) OVER (PARTITION BY origin ORDER BY scheduled) AS s, COUNT(*) OVER (ORDER BY scheduled) AS n FROM flights": "",
     "SELECT origin, delay FROM flights UNION ALL BY NAME SELECT delay, origin FROM weather": "",
     "SELECT origin, temp FROM weather UNION ALL SELECT origin, delay FROM flights": "",

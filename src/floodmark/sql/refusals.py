@@ -73,7 +73,7 @@ _STATEMENTS: Mapping[type[exp.Expr], str] = {
 }
 
 
-def unsayable(text: Text, node: exp.Expr, what: str, fix: str) -> DefinitionError:
+def unsayable(text: Text, node: exp.Expr | int, what: str, fix: str) -> DefinitionError:
     """DEFINITION-382: a part of SQL that no operator can say."""
     return DefinitionError(text.at(node), "a statement that can run on a stream", what, fix, code="DEFINITION-382")
 
@@ -82,13 +82,13 @@ def check_statement(text: Text, node: exp.Expr) -> None:
     """Refuse what is no SELECT."""
     if isinstance(node, (exp.Select, exp.SetOperation, exp.Subquery)):
         return
-    raise unsayable(text, node, node.key.upper(), _fix_of(node))
+    raise unsayable(text, text.tokens[0].start, text.tokens[0].text.upper(), _fix_of(node))
 
 
 def check_query(text: Text, node: exp.Expr) -> None:
     """Refuse what is no query of tables by their names, where a statement is answered over all rows at once."""
     if not isinstance(node, exp.Query):
-        raise unsayable(text, node, node.key.upper(), _fix_of(node))
+        raise unsayable(text, text.tokens[0].start, text.tokens[0].text.upper(), _fix_of(node))
     for part in node.walk():
         if isinstance(part, (exp.DML, exp.DDL, exp.Command, exp.Into)):
             raise unsayable(text, part, part.key.upper(), _fix_of(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -158,6 +159,7 @@ def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:
             where, f"a statement of 1 to {LONGEST_TEXT:,} characters", got, fix, code="DEFINITION-380"
         )
     dialect = FloodmarkDialect()
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it does not read is refused with its place
     try:
         tokens = dialect.tokenize(sql)
         trees = [tree for tree in dialect.parser().parse(list(tokens), sql) if tree is not None]

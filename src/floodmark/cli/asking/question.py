@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.errors import FloodmarkError
+from floodmark.core.errors import CapabilityError, ExecutionError, FloodmarkError
 from floodmark.core.scratch import Scratch
 from floodmark.spec.values.schema import MARKER, ROW
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from floodmark.lake.folder.paths import Lake
     from floodmark.spec.graph.operator import Operator
     from floodmark.spec.workspace import Workspace
+    from floodmark.sql.text import Text
 
 _NAME = "statement"
 _OVER_ALL_ROWS = frozenset(
@@ -51,7 +53,7 @@ class Question:
 
     def answer(self) -> pa.Table:
         """The rows of the statement over the rows there are now."""
-        from floodmark.engines.embedded.bounded.query import Table, query
+        from floodmark.engines.embedded.bounded.query import query
 
         head, tail = _sorted(self.text)
         if self._reads_last_values():
@@ -61,18 +63,53 @@ class Question:
         except FloodmarkError as refusal:
             if refusal.code not in _OVER_ALL_ROWS:
                 raise
-            return query(self.sail, self.text, self._tables())
+            return self._over_all(head, tail)
         if operator.stateful is None and tail:
+            return self._over_all(head, tail)
+        return self._bounded(operator, tail)
+
+    def _over_all(self, head: str, tail: str) -> pa.Table:
+        """The rows of one plan of the embedded engine; of what its own grammar does not read, such as QUALIFY, those of an operator whose results change."""
+        from floodmark.engines.embedded.bounded.query import query
+
+        try:
             return query(self.sail, self.text, self._tables())
+        except ExecutionError as failure:
+            if failure.code != "EXECUTION-080":
+                raise
+            operator = self._changing(head, failure)
+        return self._bounded(operator, tail)
+
+    def _changing(self, head: str, failure: ExecutionError) -> Operator:
+        """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
+        plain = head.rstrip().rstrip(";")
+        refusal: FloodmarkError = failure
+        for text in (f"{plain}\nEMIT CHANGES", plain):
+            try:
+                return self._operator(text)
+            except FloodmarkError as error:
+                refusal = error if error.code not in {*_OVER_ALL_ROWS, "DEFINITION-381"} else refusal
+        raise refusal from None
+
+    def _bounded(self, operator: Operator, tail: str) -> pa.Table:
+        """The rows of an operator over all rows, sorted as the end of the statement says."""
+        from deltalake import write_deltalake
+
+        from floodmark.engines.embedded.bounded.query import Table, query
         from floodmark.engines.embedded.bounded.run import run_bounded
 
         with Scratch() as folder:
             lake = self._beside(folder)
-            run_bounded(self.sail, operator, lake)
-            if tail:
-                table = Table(lake.output(_NAME), operator.outputs[0].schema)
-                return query(self.sail, f"SELECT * FROM {_NAME} {tail}", {_NAME: table})
-            return _results(lake.output(_NAME), operator)
+            with self._placed():
+                run_bounded(self.sail, operator, lake)
+            rows = None if tail and not operator.outputs[0].revisable else _results(lake.output(_NAME), operator)
+            if rows is not None and not tail:
+                return rows
+            table = Table(lake.output(_NAME), operator.outputs[0].schema)
+            if rows is not None:  # without those that were taken back
+                table = Table(str(folder / "last_rows"), operator.outputs[0].schema, stamped=False)
+                write_deltalake(table.path, rows)
+            return query(self.sail, f"SELECT * FROM {_NAME} {tail}", {_NAME: table})
 
     def follow(self, show: Callable[[pa.Table], None], *, until_caught_up: bool, stop: Any) -> None:
         """Show the rows of the statement as they come; those that are taken back have the change ``-``."""
@@ -86,7 +123,8 @@ class Question:
                 rows, last[0] = _changes(lake.output(_NAME), operator, last[0])
                 show(rows)
 
-            run_unbounded(self.sail, operator, lake, until_caught_up=until_caught_up, stop=stop, on_batch=on_batch)
+            with self._placed():
+                run_unbounded(self.sail, operator, lake, until_caught_up=until_caught_up, stop=stop, on_batch=on_batch)
 
     def _operator(self, text: str) -> Operator:
         from floodmark.sql.operator import sql_operator
@@ -94,7 +132,21 @@ class Question:
         inputs: dict[str, Any] = {source.name: source for source in self.workspace.sources}
         for operator in self.workspace.operators:
             inputs |= {output.table: operator[output.name] for output in operator.outputs}
+            inputs |= {table.name: table for table in operator.lookups}
         return sql_operator(_NAME, text, inputs=inputs, lateness=self.lateness, location="statement")
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Within, an expression that the embedded engine refuses has its line and column in the statement."""
+        from floodmark.sql.text import parsed
+
+        try:
+            yield
+        except CapabilityError as error:
+            read, tree = parsed(self.text, "statement")
+            placed = read.placed(CapabilityError("", error.expected, error.got, error.fix, code=error.code), tree)
+            fix = "Write it otherwise; or make the statement an operator, and run that on Spark. docs/parity.md lists what the embedded engine computes."
+            raise CapabilityError(placed.where, error.expected, error.got, fix, code=error.code) from None
 
     def _reads_last_values(self) -> bool:
         """Whether the statement names a table of last values, which no operator reads."""
@@ -149,13 +201,28 @@ def _sorted(text: str) -> tuple[str, str]:
     """(statement) -> it without ORDER BY, LIMIT and OFFSET at its end, and these."""
     from floodmark.sql.text import parsed, tail_of
 
-    read, _ = parsed(text, "statement")
+    read, tree = parsed(text, "statement")
     at = tail_of(read)
-    tail = text[at:].strip().rstrip(";")
+    tail = _by_number(read, tree, at).strip().rstrip(";")
     whole = re.sub(r"(?i)\s*\bEMIT\s+CHANGES\s*$", "", tail)
     if whole != tail:  # the operator keeps the first rows so far, and the table of them is sorted again
         return text, whole
     return text[:at], tail
+
+
+def _by_number(read: Text, tree: Any, at: int) -> str:
+    """The end of a statement from a place on, in which an expression of ORDER BY that SELECT has too is the number of its column."""
+    from floodmark.sql.dialect import SPAN
+
+    items = [part.unalias() for part in tree.expressions] if tree.key == "select" else []
+    numbers = {read.of(item): number for number, item in reversed(list(enumerate(items, 1))) if SPAN in item.meta}
+    order = tree.args.get("order")
+    tail, end = "", len(read.sql)
+    for part in reversed(order.expressions if order is not None else []):
+        if part.this.key != "column" and SPAN in part.this.meta and read.of(part.this) in numbers:
+            begin, behind = part.this.meta[SPAN]
+            tail, end = f"{numbers[read.of(part.this)]}{read.sql[behind:end]}{tail}", begin
+    return read.sql[at:end] + tail
 
 
 def _results(path: str, operator: Operator) -> pa.Table:

@@ -97,8 +97,8 @@ def _indexed(table: LookupTable, keys: tuple[str, ...]) -> tuple[Current, dict[K
         version, index = tables.indices.get((table, keys), ("", {}))
         if version != current.version:
             rows = defaultdict[Key, list[int]](list)
-            for place, key in enumerate(zip(*(current.rows[name].to_pylist() for name in keys), strict=True)):
-                rows[key].append(place)
+            for number, key in enumerate(zip(*(current.rows[name].to_pylist() for name in keys), strict=True)):
+                rows[key].append(number)
             index = dict(rows)
             tables.indices[table, keys] = (current.version, index)
         return current, index

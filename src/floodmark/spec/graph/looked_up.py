@@ -71,9 +71,9 @@ def looked_up(
         cache_for=table.holds,
     )
     names = [*schema.names, *(new for name, new in pairs if name in wanted or columns is None)]
-    kept = tuple((name, itself(name)) for name in names)
+    shown = tuple((name, itself(name)) for name in names)
     by_name = {column.name: column for column in call.schema.columns}
-    return steps.Project(call, kept, Schema(tuple(by_name[name] for name in names)), "stop")
+    return steps.Project(call, shown, Schema(tuple(by_name[name] for name in names)), "stop")
 
 
 def _answered(table: LookupTable, name: str, new: str, kind: str) -> Column:

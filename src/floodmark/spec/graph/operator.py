@@ -26,7 +26,7 @@ from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.contract import schema as contract_schema
 from floodmark.spec.rows.criteria import unexpected
 from floodmark.spec.rows.expectation import Expectation
-from floodmark.spec.rows.lookup import Lookup
+from floodmark.spec.rows.lookup import Lookup, LookupTable
 from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
@@ -277,6 +277,12 @@ class Operator:
         """The steps that ask other systems."""
         walked = (step for _, result in self.results for step in steps.walk(result))
         return tuple(dict.fromkeys(step for step in walked if isinstance(step, steps.Call)))
+
+    @property
+    def lookups(self) -> tuple[LookupTable, ...]:
+        """The lookup tables that its steps ask."""
+        functions = (call.function for call in self.calls)
+        return tuple(dict.fromkeys(function.table for function in functions if isinstance(function, Lookup)))
 
     def recording(self, folders: tuple[str, ...]) -> Operator:
         """The same operator with the same version, whose calls record their answers below the first folder and read those of all."""

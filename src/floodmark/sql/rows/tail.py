@@ -93,13 +93,13 @@ class Tail:
         column = self.order[0].this if len(self.order) == 1 else None
         if not isinstance(column, exp.Expr):
             return False
-        return is_clock(column, _found(text, column, result, before))
+        return is_clock(column, _located(text, column, result, before))
 
     def _timed(self, text: Text, result: Relation, before: Relation) -> bool:
         column = self.order[0].this
         if not isinstance(column, exp.Column):
             return False
-        located = _found(text, column, result, before)
+        located = _located(text, column, result, before)
         return located[0].time if located is not None else column.name.lower() == EVENT_TIME
 
 
@@ -126,7 +126,7 @@ def _sorted_part(text: Text, part: exp.Expr, result: Relation) -> Sorted:
     )
 
 
-def _found(text: Text, node: exp.Expr, result: Relation, before: Relation) -> tuple[Name, exp.Expr] | None:
+def _located(text: Text, node: exp.Expr, result: Relation, before: Relation) -> tuple[Name, exp.Expr] | None:
     """The column of SELECT that an expression is, else that of FROM; one with its table is of FROM."""
     if not isinstance(node, exp.Column):
         return None

@@ -77,6 +77,14 @@ def _map(node: Typed, parts: Sequence[str]) -> str | None:
     return f"map({', '.join(keys.get(place, part) for place, part in enumerate(parts))})" if keys else None
 
 
+def _decoded(node: Typed, _: Sequence[str]) -> str | None:
+    """``decode`` of a text in a character set; refuses that of pairs of values, which Sail does not have."""
+    if len(node.children) != len(("text", "character set")):
+        message = "decode of pairs of values, for which CASE x WHEN a THEN b ELSE c END is written,"
+        raise OtherPattern(message)
+    return None
+
+
 def _in(node: Typed, parts: Sequence[str]) -> str | None:
     """``in``: Spark computes a value of the list only if no value before it is equal."""
     kind = _common(node.children)
@@ -339,6 +347,7 @@ REWRITES: Mapping[str, Rewrite] = {
     **{name: _one_zero(name) for name in ("round", "bround", "rint")},
     **{operator: _compared(operator) for operator in ("=", "<>", "<", "<=", ">", ">=", "<=>")},
     "in": _in,
+    "decode": _decoded,
     "between": _between,
     **{name: _widened(f"{name}({{all}})") for name in ("coalesce", "array")},
     **dict.fromkeys(("ifnull", "nvl"), _coalesced),
