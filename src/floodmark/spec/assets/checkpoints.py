@@ -31,6 +31,7 @@ class Checkpoints:
         timeout: longest time of a micro-batch, from the moment at which it is known what it reads to its commit: ``"10 minutes"``; None: any. Only the end of
             a process ends what hangs in it. So the process of a stream whose micro-batch takes longer ends (EXECUTION-091), once other streams in the process
             have stopped at a boundary of theirs; these start again at once, and the stream itself as its ``Restart`` says, from then on in a process of its own.
+            Leave room for the first micro-batch after a start, which takes several times as long as later ones, on Spark tens of seconds where the machine is busy.
 
     Raises:
         DefinitionError: DEFINITION-001, no duration; DEFINITION-097, a negative time, a timeout of 0 s, or fewer files than one.
