@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from floodmark.core.errors import StateError
 from floodmark.semantics.encoding.identity import identity
-from floodmark.semantics.encoding.plain import pack, unpack
+from floodmark.semantics.encoding.plain import Packer, pack, unpack
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import CODEC, Entry, KeyGroup
 from floodmark.semantics.state.marks import CODEC as MARKS
@@ -180,3 +180,18 @@ def test_state_of_an_older_format_is_refused():
     store = MemoryStore(head=pack((2, {}, [], [], [])))
     with pytest.raises(StateError, match=f"STATE-001 .*format version 3, {CODEC} or {MARKS}, got version 2"):
         KeyGroup.open(store)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.datetimes(), st.decimals(), st.integers(), st.text(), st.binary(), st.lists(st.datetimes(), max_size=3)
+        ),
+        max_size=6,
+    )
+)
+def test_entries_packed_one_after_the_other_have_the_bytes_that_each_has_alone(values):
+    packer = Packer()
+    packed = [packer(value) for value in values]
+    assert packed == [pack(value) for value in values]
+    assert repr([unpack(data) for data in packed]) == repr(values)

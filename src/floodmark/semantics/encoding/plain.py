@@ -57,21 +57,37 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+class Packer:
+    """Packs values that are alike, as ``pack``: where one names a class, such as that of an instant, the next probably does."""
+
+    __slots__ = ("named",)
+
+    def __init__(self) -> None:
+        self.named = False
+
+    def __call__(self, value: Any) -> bytes:
+        """As ``pack``."""
+        if not self.named:
+            try:
+                data = pickle.dumps(value, protocol=5)
+            except Exception:  # noqa: BLE001 - of an object of the user's; refused below
+                data = _BY_NAME
+            if _BY_NAME not in data:
+                return data  # no class is named: all of it is plain
+        out = io.BytesIO()
+        _Pickler(out, protocol=5).dump(value)
+        data = out.getvalue()
+        self.named = _BY_NAME in data
+        return data
+
+
 def pack(value: Any) -> bytes:
     """Plain data (numbers, texts, times, lists, dictionaries) as bytes.
 
     Raises:
         UserCodeError: USER-003, anything else.
     """
-    try:
-        data = pickle.dumps(value, protocol=5)
-    except Exception:  # noqa: BLE001 - of an object of the user's; refused below
-        data = _BY_NAME
-    if _BY_NAME not in data:
-        return data  # no class is named: all of it is plain
-    out = io.BytesIO()
-    _Pickler(out, protocol=5).dump(value)
-    return out.getvalue()
+    return Packer()(value)
 
 
 def packed_bytes(entries: Mapping[bytes, tuple[int, int, bytes]]) -> bytes:

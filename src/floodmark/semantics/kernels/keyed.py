@@ -331,21 +331,21 @@ class KeyedKernel(ABC):
             self._hold(waiting, pc.min(effective.filter(pc.invert(ready))).as_py())
         table, effective = table.filter(ready), effective.filter(ready)
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
-        data = [name for name in table.column_names if name not in {"s", "side"}]
-        rows = [
-            dict(zip(data, row, strict=True))
-            for row in zip(*(python_values(table[name]) for name in data), strict=True)
-        ]
         times = effective.to_pylist()
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
         instants = list(zip(times, inputs, table["t"].to_pylist(), strict=True))
         shared = Counter(instants)
-        ranks = [  # compared where instants are equal alone
-            (*self._rank(row.get("row")), sequence, order_key(row)) if shared[instant] > 1 else ()
-            for row, instant, sequence in zip(rows, instants, self._sequences(table), strict=True)
-        ]
-        positions = _lasting(rows, instants) if RETRACTION in table["kind"].to_pylist() else range(table.num_rows)
-        order = sorted(positions, key=lambda i: (instants[i], ranks[i]))
+        crowded = [at for at, instant in enumerate(instants) if shared[instant] > 1]  # rows are compared there alone
+        rows, gone = dict(zip(crowded, _whole(table.take(pa.array(crowded, pa.int64()))), strict=True)), set[int]()
+        sequences = self._sequences(table)
+        ranks: dict[int, tuple[Any, ...]] = {
+            at: (*self._rank(row.get("row")), sequences[at], order_key(row)) for at, row in rows.items()
+        }
+        if RETRACTION in table["kind"].to_pylist():
+            gone = _undone(rows, instants)
+        order = sorted(
+            (i for i in range(table.num_rows) if i not in gone), key=lambda i: (instants[i], ranks.get(i, ()))
+        )
         return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
 
     def _hold(self, rows: pa.Table, first: int) -> None:
@@ -505,21 +505,32 @@ class KeyedKernel(ABC):
         return results if self.stage.clip is None else inside(results, results["_event_time"], self.stage.clip.interval)
 
 
-def _lasting(rows: Sequence[Mapping[str, Any]], instants: Sequence[tuple[int, ...]]) -> list[int]:
-    """The positions of rows without those that are retracted at their own instant, and without these retractions.
+def _whole(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as they are compared: all but the order in which they came."""
+    names = [name for name in table.column_names if name not in {"s", "side"}]
+    columns = [python_values(table[name]) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _undone(rows: Mapping[int, Mapping[str, Any]], instants: Sequence[tuple[int, ...]]) -> set[int]:
+    """The positions of rows that are retracted at their own instant, and of these retractions.
 
     Where arrival has no order, nothing else says that such a row comes before its retraction.
+
+    Args:
+        rows: position -> row, those that share their instant with others.
+        instants: of each position.
     """
     waiting: dict[tuple[Any, ...], list[int]] = {}
-    positions = set(range(len(rows)))
-    for position, (row, instant) in enumerate(zip(rows, instants, strict=True)):
-        content = instant, repr([value for name, value in row.items() if name not in {"w", "kind"}])
+    positions = set[int]()
+    for position, row in rows.items():
+        content = instants[position], repr([value for name, value in row.items() if name not in {"w", "kind"}])
         opposite = waiting.get((row["kind"] != RETRACTION, content))
         if opposite:
-            positions -= {position, opposite.pop()}
+            positions |= {position, opposite.pop()}
         else:
             waiting.setdefault((row["kind"] == RETRACTION, content), []).append(position)
-    return sorted(positions)
+    return positions
 
 
 def _as_now(held: pa.Table, schema: Schema) -> pa.Table:

@@ -87,6 +87,7 @@ class RecordWindowKernel(KeyedKernel):
     def __init__(self, stage: ElementStage, store: Store) -> None:
         super().__init__(stage, store)
         self.step = step = stage.step
+        self.revises = step.revises
         self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
         self.machine: Machine = machine(stage.trigger)
         self.contents = WindowContents(stage)
@@ -279,8 +280,8 @@ class RecordWindowKernel(KeyedKernel):
             window.contents = self.contents.evicted(window.contents, "after")
             return True
         head = (*key_state.entry.key, *((window.start, window.end) if window.end is not None else ()))
-        if self.step.revises or self.stage.clip:
-            if self.step.revises:
+        if self.revises or self.stage.clip:
+            if self.revises:
                 self.out += [(*before, stamp, RETRACTION, self.units) for before in window.emitted]
             window.emitted += [(*head, *row, event) for row in rows]
             self._check_whole(key_state, window)

@@ -14,7 +14,7 @@ from typing import Any
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.semantics.encoding.identity import identity, key_of
-from floodmark.semantics.encoding.plain import pack, packed_bytes, unpack
+from floodmark.semantics.encoding.plain import Packer, pack, packed_bytes, unpack
 from floodmark.semantics.state.buckets import Buckets, level
 from floodmark.semantics.state.directory import EMPTY, NONE, Directory, Item, combined
 from floodmark.semantics.state.marks import CODEC as MARKS
@@ -65,6 +65,7 @@ class KeyGroup(Buckets[dict[bytes, _Stored]]):
     _live: dict[bytes, Entry | None] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
     """Identities of keys that are about to be opened."""
+    _pack: Packer = field(default_factory=Packer)
 
     @staticmethod
     def open(store: Store) -> KeyGroup:
@@ -177,7 +178,7 @@ class KeyGroup(Buckets[dict[bytes, _Stored]]):
         if entry is None:
             bucket.changed |= bucket.content.pop(name, None) is not None
             return
-        stored = entry.event, entry.tick, pack((entry.key, entry.value))
+        stored = entry.event, entry.tick, self._pack((entry.key, entry.value))
         if bucket.content.get(name) != stored:
             bucket.content[name] = stored
             bucket.changed = True
