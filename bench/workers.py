@@ -22,16 +22,24 @@ import spark_cluster
 from cluster_site import Site
 
 STEP = "bounded:delays"
+MANY = {
+    "spark.sql.files.minPartitionNum": "16",
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.shuffle.partitions": "16",
+}
+"""Settings with which a stage has sixteen tasks."""
 
 
 def measured(site: Site, log: Path, cores: int) -> tuple[float, event_log.Application]:
-    """Seconds of the step on so many cores, the second time that an application does it, and the tasks of both times."""
+    """Seconds of the step on so many cores, the second time that an application does it, and its tasks."""
     log.mkdir()
-    own = spark_cluster.SETTINGS | event_log.SETTINGS | {"spark.eventLog.dir": str(log), "spark.cores.max": str(cores)}
+    own = spark_cluster.SETTINGS | event_log.SETTINGS | MANY
+    own |= {"spark.eventLog.dir": str(log), "spark.cores.max": str(cores)}
     again = replace(site, settings=own)
     done = _checked(again.run("spark", STEP, STEP))
     (application,) = event_log.applications(log)
-    return float(re.findall(rf"{STEP} ([\d.]+)", done.stdout)[-1]), application
+    seconds = float(re.findall(rf"{STEP} ([\d.]+)", done.stdout)[-1])
+    return seconds, application.last(seconds)
 
 
 def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
@@ -58,12 +66,10 @@ def main() -> None:
     print("| workers | seconds | rows a second | efficiency |\n|---|---|---|---|")
     for cores, took in seconds.items():
         print(f"| {cores} | {took:.1f} | {rows / took:,.0f} | {seconds[1] / took / cores:.2f} |")
-    whole, rest = tasks[1].on_paper(1) / 2, seconds[1] - tasks[1].on_paper(1) / 2
+    rest = max(0.0, seconds[1] - tasks[1].on_paper(1))
     for cores in (1, 2, 4, 8):
-        took = max(rest, 0.0) + tasks[1].on_paper(cores) / 2
-        print(
-            f"| {cores}, on paper | {took:.1f} | {rows / took:,.0f} | {(max(rest, 0.0) + whole) / took / cores:.2f} |"
-        )
+        took = rest + tasks[1].on_paper(cores)
+        print(f"| {cores}, on paper | {took:.1f} | {rows / took:,.0f} | {seconds[1] / took / cores:.2f} |")
     sys.stdout.flush()
 
 

@@ -13,7 +13,7 @@ import forked
 import pytest
 from events import START, disorder
 from processes import paths
-from staged import BUSIEST, FOLLOWED, PEAKS, STAGED
+from staged import BUSIEST, FOLLOWED, PEAKS, STAGED, hours_over
 from streams import check
 
 import floodmark as fm
@@ -147,23 +147,9 @@ def test_a_canonical_savepoint_of_stages_comes_back_and_partitions_divide_their_
     assert results() == expected
 
 
-def _hours(events: fm.Stream, over: str, size: str = "1 hour") -> fm.Stream:
-    tens = events.key_by("key").window(fm.Tumbling("10 minutes")).aggregate(total=fm.sum("value"))
-    return tens.filter(over).key_by("key").window(fm.Tumbling(size)).aggregate(tens=fm.count(), total=fm.sum("total"))
-
-
-def _named(over: str, size: str = "1 hour") -> Operator:
-    from events import Event
-
-    def hours(events: fm.Stream[Event]) -> fm.Stream:
-        return _hours(events, over, size)
-
-    return fm.operator(hours)
-
-
 def test_a_changed_second_stage_is_planned_and_goes_on(sail: Sail, tmp_path: Path) -> None:
     """What the second stage has gathered stays; rows from the first are taken by the new condition."""
-    before, after, lake = _named("total >= 0"), _named("total < 0"), Lake(str(tmp_path))
+    before, after, lake = hours_over("total >= 0"), hours_over("total < 0"), Lake(str(tmp_path))
     log = disorder(before, 5, 200)
     land(lake, before, log, 0, 100)
     run_unbounded(sail, before, lake, until_caught_up=True)
@@ -171,7 +157,7 @@ def test_a_changed_second_stage_is_planned_and_goes_on(sail: Sail, tmp_path: Pat
     with pytest.raises(PlanError, match="PLAN-011 .*'forward-only'.*open hold rows as the old code let them through"):
         upgrade(after, lake)
     with pytest.raises(PlanError, match="PLAN-011 .*'rebuild'.*cut by the old windows"):
-        upgrade(_named("total >= 0", "2 hours"), lake, forward_only=True)
+        upgrade(hours_over("total >= 0", "2 hours"), lake, forward_only=True)
     upgrade(after, lake, forward_only=True)
     land(lake, before, log, 100)
     run_unbounded(sail, after, lake, until_caught_up=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from events import START, disorder
 from pyspark.sql import SparkSession
-from staged import BOTH, BUSIEST, FOLLOWED, PEAKS, QUIET, REVISED
+from staged import BOTH, BUSIEST, FOLLOWED, PEAKS, QUIET, REVISED, hours_over
 from streams import check
 
 from floodmark import Operator
@@ -18,8 +18,10 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedded
 from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.transfer import transfer
+from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
@@ -107,6 +109,42 @@ def test_a_stream_of_stages_goes_over_to_the_other_engine_and_back(
         else:
             run_embedded(sail, code, lake, until_caught_up=True)
     check(lake, code, log)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("K11")
+@pytest.mark.parametrize("code", [PEAKS, BUSIEST, QUIET], ids=lambda code: code.name)
+def test_a_stream_of_stages_has_other_numbers_of_state_partitions(
+    spark: SparkSession, tmp_path: Path, code: Operator
+) -> None:
+    log, lake = disorder(code, 4, 200), Lake(str(tmp_path))
+    cuts = pairwise([0, 70, 130, len(log.entries)])
+    for (first, last), partitions in zip(cuts, (5, 3, 5), strict=True):
+        _landed(lake, code, log, first, last)
+        run_unbounded(spark, code, lake, until_caught_up=True)
+        assert rescale(spark, lake, code.name, partitions) is not None
+    run_unbounded(spark, code, lake, until_caught_up=True)
+    check(lake, code, log)
+
+
+@pytest.mark.soak
+def test_a_changed_second_stage_goes_on_as_on_the_embedded_engine(
+    spark: SparkSession, sail: Sail, tmp_path: Path
+) -> None:
+    before, after = hours_over("total >= 0"), hours_over("total < 0")
+    log, rows = disorder(before, 5, 200), list[list[object]]()
+    for name in ("spark", "embedded"):
+        lake = Lake(str(tmp_path / name))
+        for code, (first, last) in zip((before, after), ((0, 100), (100, None)), strict=True):
+            if code is after:
+                upgrade(after, lake, forward_only=True)
+            _landed(lake, before, log, first, last)
+            if name == "spark":
+                run_unbounded(spark, code, lake, until_caught_up=True)
+            else:
+                run_embedded(sail, code, lake, until_caught_up=True)
+        rows.append(list(final([outputs(lake, after)[""]])))
+    assert rows[0] == rows[1]
 
 
 def test_the_query_of_stages_is_a_tree() -> None:

@@ -49,7 +49,7 @@ def main(engine: Engine, steps: list[str]) -> None:
                 computed.land(source, lake, end=verb == "end", workspace=Path(opened.workspace.settings.folder))
         elif verb == "bounded":
             whole = Lake(f"{lake.root}-bounded", logs=lake.root)
-            computed.run_bounded(opened.workspace.operator(name), whole, Interval())
+            computed.run_bounded(opened.workspace.operator(name), whole, Interval(), force=True)
         elif verb == "saved":
             _save(computed, opened.workspace.operator(name), lake)
         elif verb == "opened":

@@ -64,6 +64,11 @@ class Application:
         assert len(repeated) < len({task.stage for task in self.tasks}), "not all is computed again"
         assert not all(task.succeeded for task in self.tasks), "an executor was lost in the middle of a task"
 
+    def last(self, seconds: float) -> Application:
+        """The tasks of the last seconds alone."""
+        since = max(task.ended for task in self.tasks) - 1000 * seconds
+        return Application([task for task in self.tasks if task.began >= since], self.lost)
+
     def beside(self) -> set[int]:
         """Stages of which two tasks ran at the same time on two executors."""
         by_stage: dict[int, list[Task]] = {}

@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Literal
 
-Fault = Literal["503", "409", "slow", "lost", "refused", "region", "501", "unconditional"]
+Fault = Literal["503", "409", "slow", "lost", "refused", "region", "501", "unconditional", "away"]
 """An answer in the server's place; ``lost``: the server has done its work, and the connection ends without its answer; ``unconditional``: the server does
-not see the condition of a put."""
+not see the condition of a put; ``away``: it is not asked, and the connection ends."""
 REGION = "us-east-1"
 _SLOW_SECONDS = 0.05
 _LOOK_SECONDS = 0.05
@@ -237,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "409" and "If-None-Match" not in self.headers:
             fault = "503"
         self.requests.append((self.command, self.path, fault or ""))
+        if fault == "away":
+            return self._hang_up()
         if fault in _ERRORS:
             status, code = _ERRORS[fault]
             content = f"<Error><Code>{code}</Code></Error>".encode()
@@ -253,13 +255,15 @@ class _Handler(BaseHTTPRequestHandler):
             content = answer.read()
         connection.close()
         if fault == "lost":
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-            return None
+            return self._hang_up()
         left_out = {"connection", "transfer-encoding", "content-length", "date", "server"}
         passed = {name: value for name, value in answer.getheaders() if name.lower() not in left_out}
         length = answer.getheader("Content-Length") if self.command == "HEAD" else None
         return self._answer(answer.status, passed, content, length)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, status: int, headers: dict[str, str], content: bytes, length: str | None = None) -> None:
         self.send_response(status)

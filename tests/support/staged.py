@@ -66,6 +66,17 @@ def _revised(events: Stream[Event]) -> Stream:
     )
 
 
+def hours_over(condition: str, size: str = "1 hour") -> Operator:
+    """Sums of an hour of those sums of ten minutes for which a condition is true."""
+
+    def hours(events: Stream[Event]) -> Stream:
+        tens = events.key_by("key").window(Tumbling("10 minutes")).aggregate(total=sum("value"))
+        hourly = tens.filter(condition).key_by("key").window(Tumbling(size))
+        return hourly.aggregate(tens=count(), total=sum("total"))
+
+    return operator(hours)
+
+
 PEAKS: Operator = operator(_peaks, name="peaks")
 BUSIEST: Operator = operator(_busiest, name="busiest")
 BOTH: Operator = operator(_both, name="both")

@@ -21,12 +21,12 @@ from floodmark.core import crash
 PATIENCE_SECONDS = 300
 
 
-def fleet_of(root: Path, code: str) -> Fleet:
-    """The fleet of a new workspace of one module, which has a folder ``inbox``."""
+def fleet_of(root: Path, code: str, lake: str = "") -> Fleet:
+    """The fleet of a new workspace of one module, which has a folder ``inbox``; its lake is there too unless another one is named."""
     (root / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "streams_of_test"\n')
     (root / "streams_of_test.py").write_text(code)
     (root / "inbox").mkdir()
-    workspace = load(root, "dev", str(root), str(root / "lake"))
+    workspace = load(root, "dev", str(root), lake or str(root / "lake"))
     sys.path.remove(str(root))
     del sys.modules["streams_of_test"]
     return Fleet(workspace=workspace, root=root, say=lambda _: None)

@@ -1,0 +1,79 @@
+"""The control store, the broker and the object store away at once, while messages are sent and streams run: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from postgres import data_folder, database, serving
+from s3_server import Plan
+from supervised import fleet_of
+
+from floodmark.lake.stream.delivered import delivered
+
+from .test_kafka_pipeline import CODE, LONG_MS, STREAMS, Pipeline, computed, expected, landed, read, supervising, until
+
+if TYPE_CHECKING:
+    from kafka_broker import Broker
+    from s3_server import Proxy, Server
+
+PARTITIONS = 3
+FELT = 5
+"""Requests to the object store that the shortest outage meets."""
+
+
+@pytest.mark.feature("Z15")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("count", "seconds"), [(3_000, 0), pytest.param(300_000, 60, marks=pytest.mark.soak)])
+def test_nothing_is_lost_or_twice_where_all_stores_are_away(
+    broker: Broker,
+    s3: Server,
+    s3_proxy: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    seconds: int,
+) -> None:
+    """A driver is killed meanwhile, and nobody can say so. Without seconds the outage lasts until requests have met it."""
+    topic, sink, step = broker.topic(PARTITIONS), broker.topic(3), LONG_MS // count
+    code = CODE.replace("TOPIC", topic).replace("SINK", sink).replace("SERVERS", broker.servers)
+    code = code.replace("ENGINE", "embedded").replace("UNIT", f"{max(100, count // 100)}")
+    with data_folder() as data, ExitStack() as store:
+        server = store.enter_context(serving(data))
+        monkeypatch.setenv("FLOODMARK_CONTROL_STORE", database(server, "control"))
+        fleet = fleet_of(tmp_path, code, f"{s3.bucket()}/lake")
+        pipeline = Pipeline(fleet, broker, topic)
+        pipeline.put(range(count // 3), step, PARTITIONS)
+        with supervising(fleet):
+            fleet.start(fleet.workspace.streams)
+            until(lambda: landed(fleet), "rows in the log")
+            pids = [pipeline.running(name).pid for name in STREAMS]
+            sending = threading.Thread(target=pipeline.put, args=(range(count // 3, count), step, PARTITIONS))
+            sending.start()
+            s3_proxy.plan(Plan(fault="away"))
+            broker.kill()
+            store.close()
+            began = time.monotonic()
+            assert pids[1] is not None
+            os.kill(pids[1], signal.SIGKILL)
+            until(lambda: s3_proxy.faults()["away"] >= FELT and time.monotonic() - began >= seconds, "requests")
+            store.enter_context(serving(data))
+            broker.start()
+            s3_proxy.plan()
+            sending.join()
+            pipeline.close_windows(PARTITIONS)
+            until(lambda: len(landed(fleet)) >= count, "all messages in the log")
+            assert landed(fleet) == [*range(count)]
+            wanted = expected(count, step)
+            results = fleet.lake.output("minutely__current")
+            until(lambda: DeltaTable.is_deltatable(results) and computed(fleet) == wanted, "all results in the lake")
+            newest = DeltaTable(fleet.lake.output("minutely")).version
+            until(lambda: (at := delivered(fleet.lake, STREAMS[2])) and at.version == newest(), "all delivered")
+            assert read(broker, sink) == wanted
