@@ -31,13 +31,13 @@ from zlib import crc32
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
 GROUPS = ("crash+lifecycle", "spark", "orchestration", "embedded", "cli", "unit", "property", "docs")
-"""The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last. Folders joined by ``+`` share one Java, which is warm
+"""The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last; ``embedded``, which mostly waits, in two. Folders joined by ``+`` share one Java, which is warm
 for the second one: to start and warm up Java costs half a minute of processor time."""
 NOTHING_COLLECTED = 5
 SECONDS_TO_STOP = 60
 LINES_OF_A_FAILURE = 25
 """At the end of all, once more: a record of the run may keep only its last lines."""
-PARTS = {"unit": 4}
+PARTS = {"embedded": 2, "unit": 4}
 """Groups whose files are dealt to parts that run by themselves: small ones at the end keep all lanes busy."""
 COMPILED = ("src", "tests/support", "tests/crash", "demo", "operators", "assets", "resources", "definitions")
 FAST = ("docs", "unit")

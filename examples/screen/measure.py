@@ -1,6 +1,9 @@
 """Two pipelines feed two screens from the same orders; one pipeline is killed on the way. Measured is the time from an order to the screen.
 
 python measure.py --orders 100 --every 0.1
+python measure.py --orders 10 --one-by-one
+
+One by one, an order is sent once the one before it is on the second screen.
 """
 
 from __future__ import annotations
@@ -93,7 +96,7 @@ def running() -> Iterator[list[Pipeline]]:
         yield pipelines
 
 
-def main(orders: int, every: float) -> None:
+def main(orders: int, every: float, *, one_by_one: bool = False) -> None:
     """Send orders, kill a pipeline half-way, and print how long each order took."""
     Path("inbox").mkdir(exist_ok=True)
     sent = {0: time.monotonic()}
@@ -109,6 +112,8 @@ def main(orders: int, every: float) -> None:
                 pipelines.remove(doomed)
             sent[number] = time.monotonic()
             send(number)
+            if one_by_one:
+                _wait(lambda number=number: survivor.see(sent) > number)
             while time.monotonic() < sent[number] + every:
                 for pipeline in pipelines:
                     pipeline.see(sent)
@@ -137,5 +142,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=100)
     parser.add_argument("--every", type=float, default=0.1, help="seconds from order to order")
+    parser.add_argument(
+        "--one-by-one", action="store_true", help="each order waits for the screen of the one before it"
+    )
     options = parser.parse_args()
-    main(options.orders, options.every)
+    main(options.orders, options.every, one_by_one=options.one_by_one)

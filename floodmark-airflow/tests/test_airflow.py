@@ -126,7 +126,7 @@ def version(workspace: Workspace) -> str:
 
 
 @pytest.mark.feature("Z10")
-def test_a_stream_is_started_upgraded_and_rolled_back_by_dags(airflow: Airflow, workspace: Workspace) -> None:
+def test_a_stream_is_started_upgraded_rolled_back_and_stopped_by_dags(airflow: Airflow, workspace: Workspace) -> None:
     folder, form = Path(workspace.folder), {"operator": "hourly_sales"}
     published(airflow, workspace)
     workspace.ask("land", "--all")
@@ -151,6 +151,9 @@ def test_a_stream_is_started_upgraded_and_rolled_back_by_dags(airflow: Airflow, 
                 "shop_rollback", rollback, "rollback"
             )
             until(lambda: version(workspace) == first)
+            stop = airflow.launch("shop_stop", conf=form)
+            assert airflow.ended("shop_stop", stop) == "success", airflow.log("shop_stop", stop, "stop")
         finally:
+            subprocess.run([FLOODMARK, "stop", "--all"], cwd=folder, check=False)  # streams outlive their supervisor
             supervisor.send_signal(signal.SIGINT)
             supervisor.wait(SECONDS)

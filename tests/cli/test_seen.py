@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 import pytest
 from deltalake import DeltaTable
@@ -56,7 +57,8 @@ def supervisor(shop: Path, store: Store) -> Iterator[Callable[[], subprocess.Pop
     begun: list[subprocess.Popen[bytes]] = []
 
     def begin() -> subprocess.Popen[bytes]:
-        begun.append(subprocess.Popen(command("supervise"), cwd=shop, stdout=subprocess.DEVNULL))
+        variables = os.environ | forked.starting_forks()
+        begun.append(forked.begin(command("supervise"), cwd=shop, env=variables, stdout=subprocess.DEVNULL))
         return begun[-1]
 
     yield begin

@@ -10,13 +10,14 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import forked
 import pytest
 
 from .conftest import Verb, command
 
 
 def test_the_program_answers_until_it_is_told_to_stop(shop: Path) -> None:
-    with subprocess.Popen(command("serve", "--port", "0"), cwd=shop, stdout=subprocess.PIPE, text=True) as program:
+    with forked.begin(command("serve", "--port", "0"), cwd=shop, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         address = next(found[1] for line in program.stdout if (found := re.search(r"answers at (http://\S+),", line)))
         with urllib.request.urlopen(f"{address}/v1/outputs") as answer:

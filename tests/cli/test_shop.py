@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import forked
 import pytest
 from deltalake import DeltaTable
 
@@ -182,7 +183,7 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
     lake = shop / "interrupted"
     environment = os.environ | {"FLOODMARK_LOGS": str(shop / "lake")}
     arguments = command("run", "hourly_sales", "--unbounded", "--lake", str(lake))
-    process = subprocess.Popen(
+    process = forked.begin(
         arguments,
         cwd=shop,
         env=environment,
@@ -210,9 +211,7 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
     assert "stopped at a micro-batch boundary" in said
     assert "Traceback" not in said
     assert "hourly_sales" in out
-    done = subprocess.run(
-        [*arguments, "--until-caught-up"], cwd=shop, env=environment, capture_output=True, text=True, check=False
-    )
+    done = forked.run([*arguments, "--until-caught-up"], cwd=shop, env=environment)
     assert done.returncode == 0, done.stderr
     assert sales(lake) == SALES
 
@@ -221,7 +220,7 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
 def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     scaffold(folder, None)
-    process = subprocess.Popen(
+    process = forked.begin(
         command("land", "orders", "--continuous"),
         cwd=folder,
         stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import psutil
 import pytest
 from deltalake import DeltaTable
@@ -45,7 +46,12 @@ def supervisor(shop: Path, store: Store) -> Iterator[Callable[[], subprocess.Pop
 
     def begin() -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        begun.append(subprocess.Popen(command("supervise"), cwd=shop, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+        variables = os.environ | forked.starting_forks()
+        begun.append(
+            forked.begin(
+                command("supervise"), cwd=shop, env=variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
+            )
+        )
         return begun[-1]
 
     yield begin

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from chaos_process import WORLDS
 from deltalake import DeltaTable
@@ -87,7 +88,7 @@ class Chaos:
             command = [sys.executable, str(PROGRAM), self.world, self.lake.root, self.engine]
             pipe = subprocess.PIPE
             with Path(f"{self.lake.root}.log").open("a") as log:
-                self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
+                self.process = forked.begin(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
             assert self.process.stdout is not None
             assert self.process.stdout.readline() == "ready\n"
         assert self.process.stdin is not None

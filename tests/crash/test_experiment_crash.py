@@ -38,7 +38,8 @@ def shop(tmp_path: Path) -> Iterator[Path]:
     said(tmp_path, "init", "shop")
     folder = tmp_path / "shop"
     said(folder, "land", "orders")
-    supervisor = subprocess.Popen(command("supervise"), cwd=folder, env=environment(), stdout=subprocess.DEVNULL)
+    variables = environment() | forked.starting_forks()
+    supervisor = forked.begin(command("supervise"), cwd=folder, env=variables, stdout=subprocess.DEVNULL)
     try:
         said(folder, "start", OPERATOR)
         until(lambda: has_begun(folder / "lake"))

@@ -335,6 +335,7 @@ def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
         assert found.differences == 0, (point, found.examples)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_no_two_drivers_of_one_java_give_a_function_the_same_name(spark: SparkSession) -> None:
     program = (

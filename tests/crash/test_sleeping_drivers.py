@@ -79,7 +79,7 @@ def supervisor(fleet: Fleet, clock: list[float]) -> Iterator[Supervisor]:
     """Whose drivers linger for a moment."""
 
     def command(driver: Driver) -> list[str]:
-        return [sys.executable, "-c", DRIVER, str(driver.id), str(fleet.home / "packages")]
+        return [str(forked.program("driver")), "-c", DRIVER, str(driver.id), str(fleet.home / "packages")]
 
     made = Supervisor(
         store=fleet.store,

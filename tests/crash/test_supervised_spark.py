@@ -114,9 +114,7 @@ def test_a_version_that_crashes_is_taken_back_and_the_version_before_reads_what_
     shop.edit(*BAD)
     pipe = subprocess.PIPE
     applies = command("apply", OPERATOR, "--forward-only", "--patience", str(SECONDS), "--soak", str(SECONDS))
-    with subprocess.Popen(
-        applies, cwd=shop.folder, env=shop.environment, stdout=pipe, stderr=pipe, text=True
-    ) as applying:
+    with forked.begin(applies, cwd=shop.folder, env=shop.environment, stdout=pipe, stderr=pipe, text=True) as applying:
         until(lambda: shop.drivers[0].version != first and shop.drivers[0].state == "running", SECONDS)
         shop.edit(*reversed(BAD))
         shop.more()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import zlib
 from datetime import timedelta
 
 import calls_process
+import forked
 import pytest
 from answering import Service, fetched
 from calls_process import doubles
@@ -54,7 +54,7 @@ def test_a_killed_stream_asks_again_only_for_what_was_not_recorded_and_a_replay_
         landed(lake, rows, asking)
         service.notify = 2_000
         command = [sys.executable, calls_process.__file__, lake.root, str(service.port)]
-        first = subprocess.Popen(command)
+        first = forked.begin(command)
         assert service.reached.wait(120)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()

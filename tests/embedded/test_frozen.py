@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
+import forked
 import pytest
 from events import Event
 from histories import day, hourly, partitioned, rows, sources, written
@@ -187,7 +187,7 @@ def test_a_freeze_or_thaw_that_is_killed_is_whole_or_not_there_and_can_be_repeat
     act = "frozen.freeze(lake, EVEN, day(0).end)" if freezes else "frozen.thaw(lake, 'even')"
     folders = [str(here), str(here.parent / "support")]
     code = _PROCESS.format(folders=folders, root=lake.root, act=act)
-    killed = subprocess.run([sys.executable, "-c", code], env={crash.VARIABLE: point}, check=False)
+    killed = forked.run([sys.executable, "-c", code], env={crash.VARIABLE: point})
     assert killed.returncode == -9
     is_frozen = frozen.frozen(lake, "even") is not None
     assert is_frozen is (point in {"freeze.after_write", "thaw.before_write"})

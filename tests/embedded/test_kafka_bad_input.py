@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import kafka_broker
 import kafka_topic
 import pytest
@@ -126,7 +127,7 @@ def test_two_sources_of_one_topic_land_apart_and_two_landings_of_one_source_do_n
         land(clicks, tmp_path)
     command = [sys.executable, kafka_topic.__file__, broker.servers, topic, str(tmp_path)]
     environment = {"PYTHONPATH": paths(), "PATH": "/usr/bin:/bin"}
-    landings = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    landings = [forked.begin(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [landing.communicate()[1] for landing in landings]
     assert all(
         landing.returncode == 0 or "LIFECYCLE-003" in error for landing, error in zip(landings, errors, strict=True)

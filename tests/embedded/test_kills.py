@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+import forked
 import psutil
 import pytest
 from events import disorder
@@ -53,7 +54,7 @@ class Killed:
         point = f"{self.draw.choice(self.points)}:{self.draw.choice((1, 1, 2, 3))}" if victim == "point" else ""
         environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
         command = [sys.executable, str(PROGRAM), self.lake.root, self.code.name]
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        process = forked.begin(command, env=environment, stderr=subprocess.PIPE, text=True)
         instant = self.draw.uniform(*SECONDS)
         lost = False
         if victim in {"driver", "server"}:

@@ -518,7 +518,6 @@ def standing(lake: Lake, *without: str) -> list[dict[str, object]]:
     return [one for text, one in found.items() if net[text]]
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("V6")
 def test_a_lake_that_is_moved_goes_on(engine: Computing, begun: Lake, truth: Lake, tmp_path: Path) -> None:
     shutil.move(begun.root, tmp_path / "elsewhere")

@@ -208,6 +208,7 @@ def test_a_canonical_savepoint_is_one_of_either_engine(streams: Streams, tmp_pat
     check(streams, WINDOWED, log, tmp_path / "alone")
 
 
+@pytest.mark.soak
 def test_a_stream_at_work_does_not_go_over(streams: Streams) -> None:
     land(streams.lake, PLAIN, disorder(WINDOWED, 5, 160), 0, 20)
     streams.run(PLAIN, "embedded")

@@ -11,9 +11,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from definitions import workspace
 from floodmark.core.errors import DefinitionError
-from floodmark.orchestration import FloodmarkComponent
+from floodmark.orchestration import FloodmarkComponent, build_definitions
 
+ROOT = Path(__file__).resolve().parents[2]
 BY_COMPONENT = '''"""What Dagster loads."""
 
 from pathlib import Path
@@ -40,6 +42,26 @@ def listed(folder: Path) -> dict[str, set[str]]:
     return {kind: {definition[name] for definition in kinds[kind]} for kind, name in named.items()}
 
 
+def named(definitions: dg.Definitions) -> dict[str, set[str]]:
+    """Kind of definition -> their names."""
+    return {
+        "assets": {key.to_user_string() for key in definitions.resolve_all_asset_keys()},
+        "jobs": {job.name for job in definitions.resolve_all_job_defs()},
+        "checks": {f"{key}" for key in definitions.resolve_asset_graph().asset_check_keys},
+        "schedules": {one.name for one in definitions.schedules or ()},
+        "sensors": {one.name for one in definitions.sensors or ()},
+    }
+
+
+@pytest.mark.feature("Z1")
+def test_a_component_is_the_workspace() -> None:
+    component = FloodmarkComponent(workspace="definitions:workspace")
+    made = named(component.build_defs(dg.ComponentTree.for_test().load_context))
+    assert made == named(build_definitions(workspace(), root=ROOT))
+    assert all(made[kind] for kind in ("assets", "jobs", "checks", "sensors"))
+
+
+@pytest.mark.soak
 @pytest.mark.feature("Z1")
 @pytest.mark.timeout(300)
 def test_dg_scaffolds_and_a_component_is_the_workspace(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def truth(inbox: Path) -> Views:
     return Counter(connection.sql(query).fetchall())
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.parametrize(
     "campaigns",
     [

@@ -90,7 +90,7 @@ def decimal_totals(odd: Stream[Odd]) -> Stream[Any]:
 @pytest.mark.parametrize(
     ("op", "run"),
     [
-        (in_sql, BOUNDED),
+        pytest.param(in_sql, BOUNDED, marks=pytest.mark.soak),
         (in_columns, SPARK[1]),
         *(
             pytest.param(op, run, marks=pytest.mark.soak)
@@ -118,7 +118,7 @@ def test_every_aggregate_of_odd_values_is_the_oracles_in_both_modes(spark: Spark
     [
         (totals, BOUNDED, "i", "2^63-1 and 1"),
         pytest.param(totals, SPARK[1], "i", "2^63-1 and 1", marks=pytest.mark.soak),
-        (decimal_totals, BOUNDED, "x", "decimal 4 over"),
+        pytest.param(decimal_totals, BOUNDED, "x", "decimal 4 over", marks=pytest.mark.soak),
     ],
     ids=str,
 )

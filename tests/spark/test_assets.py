@@ -67,7 +67,6 @@ def by_hand(window: fm.Window) -> Counter[tuple[str, int, int, int]]:
     return wanted
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z1", "O8", "W13")
 def test_another_window_is_one_line_and_nothing_that_is_scheduled_changes(engine: Computing, tmp_path: Path) -> None:
     rows = [

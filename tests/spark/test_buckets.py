@@ -112,12 +112,13 @@ def test_a_bounded_run_replaces_rows_in_a_bucket(on_s3: SparkSession, s3: Server
     _check(lake, code, log)
 
 
+@pytest.mark.soak
 @pytest.mark.feature("F12")
 @pytest.mark.parametrize(
     "code",
     [
         pytest.param(WINDOWED, id="windowed"),
-        *(pytest.param(o, id=o.name, marks=pytest.mark.soak) for o in (PLAIN, ONCE, PAIRED)),
+        *(pytest.param(o, id=o.name) for o in (PLAIN, ONCE, PAIRED)),
     ],
 )
 def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession, s3: Server, code: Operator) -> None:

@@ -82,7 +82,7 @@ def last(rows: pa.Table, stage: Stage) -> dict[Any, Any]:
 @pytest.mark.parametrize(
     "operator",
     [
-        pytest.param(hourly_departures, marks=pytest.mark.feature("W11", "B9", "R4")),
+        pytest.param(hourly_departures, marks=[pytest.mark.soak, pytest.mark.feature("W11", "B9", "R4")]),
         *(pytest.param(o, marks=pytest.mark.soak) for o in (rolling_departures, daily_carriers, busiest_hour)),
     ],
     ids=lambda o: o.name,

@@ -41,6 +41,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             sys.modules.pop(name, None)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.feature("R1", "R3")
 def test_the_three_differences_are_those_that_the_page_shows(compare: Any, spark: SparkSession, tmp_path: Path) -> None:

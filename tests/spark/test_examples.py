@@ -1,4 +1,4 @@
-"""The examples by which time and windows are explained, on Spark: each stream and its bounded run show many, against plain Python."""
+"""The examples by which time and windows are explained, against plain Python: each stream and its bounded run show many; functions and aggregates of one's own on Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 import examples
 from examples import BOUNDS, DISORDER, RELEASED, SECOND, SHUFFLED, SINE, Answer, answer_of, in_both_modes, kept
 from floodmark import Aggregate, Operator, Session, Sliding, Stream, count, operator
+from floodmark.control.processes.engine import Computing
 from floodmark.core.time import to_ms
 from floodmark.spec.windowing.windows import Window
+from floodmark.testing.embedded import EmbeddedCase
 from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase
@@ -35,15 +37,22 @@ class Seconds:
 
 
 @pytest.fixture(scope="module")
-def seconds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seconds:
+def seconds(engine: Computing, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seconds:
     folder, (made, cut) = tmp_path_factory.mktemp("seconds"), examples.examples_of_seconds()
-    stream = SparkCase(spark, examples.seconds, str(folder / "unbounded"))
+
+    def case(name: str) -> LakeCase:
+        place = str(folder / name)
+        if engine.name == "embedded":
+            return EmbeddedCase(examples.seconds, place)
+        return SparkCase(request.getfixturevalue("spark"), examples.seconds, place)
+
+    stream = case("unbounded")
     stream.land(made.log, 0, cut)
     begun = stream.run_unbounded()
     before = answer_of(stream, begun)
     stream.land(made.log, cut)
     unbounded = answer_of(stream, begun, stream.run_unbounded())
-    batch = SparkCase(spark, examples.seconds, str(folder / "bounded"))
+    batch = case("bounded")
     batch.land(made.log)
     bounded = answer_of(batch, batch.run_bounded())
     on_time = answer_of(batch, batch.run_bounded(late_rows="all"))

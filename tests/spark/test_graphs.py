@@ -30,6 +30,7 @@ def whole() -> nx.DiGraph:
     return graph
 
 
+@pytest.mark.soak
 @pytest.mark.feature("G2", "I2")
 def test_components_on_spark_are_those_of_networkx(spark, lake):
     joined = connected_components(spark, linked(lake), "parts")

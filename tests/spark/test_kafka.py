@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from kafka_broker import Broker
 
 
-@pytest.mark.feature("D3")
 @pytest.mark.parametrize(
-    "strategy", [BoundedOutOfOrderness("5 seconds"), Punctuated("number % 5 = 0")], ids=["bounded", "punctuated"]
+    "strategy",
+    [
+        pytest.param(BoundedOutOfOrderness("5 seconds"), marks=pytest.mark.feature("D3")),
+        pytest.param(Punctuated("number % 5 = 0"), marks=pytest.mark.soak),
+    ],
+    ids=["bounded", "punctuated"],
 )
 def test_spark_lands_what_the_embedded_engine_lands(
     broker: Broker, spark: SparkSession, sail: Sail, tmp_path: Path, strategy: Strategy

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as DeltaRs
+from deltalake import write_deltalake
 from stored import rows as stored
 
 from floodmark import Stream, TimeFormat, operator
 from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.landing import quarantine
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing
@@ -243,7 +244,6 @@ def test_json_lines_and_parquet_land_alike(engine, lake, tmp_path) -> None:
     assert payload(lake, "value") == [5, 6, None]
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_value_that_only_a_conversion_makes_fit_is_set_aside(engine, lake, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     values = ('"value": "007"', '"value": true', '"unit": true', '"value": 7')
@@ -340,7 +340,6 @@ def test_a_source_may_state_its_own_watermark(engine, lake) -> None:
     assert [stamp for _, stamp, *_ in log(lake)] == [NEVER, 5000, 5000, 5000]
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T15")
 def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(engine, lake, tmp_path) -> None:
     folder = tmp_path / "in"
@@ -406,16 +405,20 @@ def test_a_source_that_seldom_has_rows_follows_the_clock_and_what_comes_then_is_
     ]
 
 
-def test_a_delta_table_lands_commit_by_commit_and_refuses_updates(engine, spark, lake, tmp_path) -> None:
+def test_a_delta_table_lands_commit_by_commit_and_refuses_updates(engine, lake, tmp_path) -> None:
     path = str(tmp_path / "table")
-    frame = "SELECT timestamp '{}' AS at, '{}' AS sensor, CAST({} AS BIGINT) AS value"
+
+    def write(n: int) -> None:
+        rows = [{"at": datetime.fromisoformat(second(n)).replace(tzinfo=UTC), "sensor": f"s{n}", "value": n}]
+        write_deltalake(path, pa.Table.from_pylist(rows), mode="append")
+
     for n in (1, 2, 3):
-        spark.sql(frame.format(second(n), f"s{n}", n)).write.format("delta").mode("append").save(path)
+        write(n)
     inbox = source(DeltaTable(path, starting_version=1), files_per_commit=1)
     assert engine.land(inbox, lake, clock=clock).commits == 2
     assert payload(lake, "sensor") == ["s2", "s3"]
-    spark.sql(frame.format(second(4), "s4", 4)).write.format("delta").mode("append").save(path)
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE sensor = 's1'")
+    write(4)
+    DeltaRs(path).delete("sensor = 's1'")
     with pytest.raises(ConnectorError, match=r"CONNECTOR-006 .*version 4, which deletes or updates rows \(DELETE\)"):
         engine.land(inbox, lake, clock=clock)
     assert payload(lake, "sensor") == ["s2", "s3", "s4"]
@@ -459,22 +462,22 @@ def test_a_source_that_no_longer_fits_its_log_is_refused_with_every_difference(e
 
 
 @pytest.mark.feature("D9")
-def test_a_nullable_column_may_be_added_and_readers_of_the_others_go_on(engine, spark, lake) -> None:
+def test_a_nullable_column_may_be_added_and_readers_of_the_others_go_on(engine, lake) -> None:
     def seen(readings: Stream[Reading]) -> Stream:
         return readings.filter("value IS NULL")
 
     before = operator(seen, inputs={"readings": source(Rows([]))})
     engine.land(source(Rows([row(1)])), lake, clock=clock)
-    run_unbounded(spark, before, lake, until_caught_up=True)
+    engine.run_unbounded(before, lake, until_caught_up=True)
 
     class Wider(Reading):
         note: str | None = None
 
     engine.land(source(Rows([row(1), {**row(2), "note": "x"}]), contract=Wider), lake, clock=clock)
     assert payload(lake, "note") == [None, "x"]
-    run_unbounded(spark, before, lake, until_caught_up=True)
-    found = spark.read.format("delta").load(lake.output("seen")).where("_kind = 0")
-    assert (found.count(), "note" in found.columns) == (2, False)
+    engine.run_unbounded(before, lake, until_caught_up=True)
+    found = DeltaRs(lake.output("seen")).to_pyarrow_table()
+    assert (found["_kind"].to_pylist().count(0), "note" in found.column_names) == (2, False)
 
 
 def test_workers_need_not_import_the_workspace(engine, lake, tmp_path, monkeypatch) -> None:

@@ -105,7 +105,6 @@ def is_low(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.feature("Z8", "Z11")
-@pytest.mark.engines("spark", "embedded")
 def test_rows_are_set_aside_or_counted_before_they_land_as_a_plain_loop_finds(
     engine: Computing, tmp_path: Path
 ) -> None:

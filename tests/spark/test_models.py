@@ -17,6 +17,7 @@ from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.feature("M2")
 def test_models_of_keys_predict_as_they_do_alone_through_a_restart() -> None:
@@ -26,6 +27,7 @@ def test_models_of_keys_predict_as_they_do_alone_through_a_restart() -> None:
     assert made == looped("line", rows)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.feature("M1")
 def test_a_fitted_model_takes_over_at_its_event_time(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def test_every_table_of_the_embedded_engine_is_sparks(on_sail: Lake, bounded: La
         assert theirs or output.side, "an output without rows shows nothing"
 
 
-@pytest.mark.parametrize("operator", DIVIDED, ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "operator", [DIVIDED[0], *(pytest.param(o, marks=pytest.mark.soak) for o in DIVIDED[1:])], ids=lambda o: o.name
+)
 def test_one_engine_goes_on_where_the_other_one_has_begun(
     spark: SparkSession, embedded: Computing, landed: Lake, bounded: Lake, tmp_path: Path, operator: Operator
 ) -> None:

@@ -33,8 +33,13 @@ def test_rows_are_set_aside_as_on_the_embedded_engine(spark: SparkSession, code:
     assert Run("spark", mode)(code, ODD) == Run("memory", "bounded")(code, ODD)
 
 
-@pytest.mark.feature("Z8")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("bounded", marks=pytest.mark.soak),
+        pytest.param("unbounded", marks=pytest.mark.feature("Z8")),
+    ],
+)
 def test_a_run_stops_before_it_commits(spark: SparkSession, mode: str) -> None:
     del spark
     with pytest.raises(ExecutionError, match="EXECUTION-090") as stopped:

@@ -209,7 +209,6 @@ def results(lake: Lake) -> list[dict[str, object]]:
     return table.sort_by([("last", "ascending"), ("shop", "ascending")]).to_pylist()
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("Z9")
 def test_an_interval_of_a_global_window_is_one_group_by_of_its_rows(engine: Computing, tmp_path: Path) -> None:
     lake, rows, drawn = Lake(str(tmp_path)), sales(72), random.Random(3)

@@ -23,8 +23,14 @@ from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 
 
-@pytest.mark.feature("K10")
-@pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED], ids=lambda code: code.name)
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(WATCHED, marks=pytest.mark.feature("K10")),
+        *(pytest.param(code, marks=pytest.mark.soak) for code in (VISITS, ONCE, PAIRED)),
+    ],
+    ids=lambda code: code.name,
+)
 def test_portions_of_a_few_rows_are_the_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Operator
 ) -> None:

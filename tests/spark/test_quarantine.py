@@ -72,7 +72,6 @@ def test_show_counts_by_reason_without_the_values_found(engine, lake, tmp_path) 
     assert [(entry.file, entry.position) for entry in found.newest] == [("a.csv", 2), ("a.csv", 4)]
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_replay_lands_what_the_contract_takes_now_once(engine, lake, tmp_path) -> None:
     files = inbox(tmp_path)
     engine.land(source(files), lake, clock=clock)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.soak
 @pytest.mark.feature("D7")
 def test_a_stream_goes_on_elsewhere_from_a_carried_savepoint(spark: SparkSession, tmp_path: Path) -> None:
     home, there, log = Lake(str(tmp_path / "home")), Lake(str(tmp_path / "there")), disorder(WINDOWED, 5, 120)

@@ -90,10 +90,11 @@ def test_a_stream_of_stages_goes_on_after_stops_and_goes_back_to_its_savepoint(
     assert result.rows.keys() <= {output.table for output in code.outputs}
 
 
+@pytest.mark.soak
 @pytest.mark.feature("Z22")
 @pytest.mark.parametrize(
     "code",
-    [BUSIEST, *(pytest.param(code, marks=pytest.mark.soak) for code in (PEAKS, FOLLOWED))],
+    [BUSIEST, PEAKS, FOLLOWED],
     ids=lambda code: code.name,
 )
 def test_a_stream_of_stages_goes_over_to_the_other_engine_and_back(

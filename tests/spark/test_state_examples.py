@@ -295,6 +295,7 @@ def rolled(readings: fm.Stream[Reading]) -> fm.Stream:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.feature("X4")
 def test_rolling_aggregates_follow_every_row_and_end_alike(spark: SparkSession, tmp_path: Path) -> None:
     """Both take the first of equals; the table of last values has the last of each key."""
@@ -395,6 +396,7 @@ def joined(
     return stream, tuple(rows(case.outputs(), "city", "number", "measured") for case in (stream, batch)), hour
 
 
+@pytest.mark.soak
 @pytest.mark.feature("J1", "J2", "Z3")
 def test_an_interval_join_gives_the_pairs_of_its_definition_and_keeps_what_may_still_match(
     spark: SparkSession, tmp_path: Path

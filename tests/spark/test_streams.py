@@ -109,7 +109,6 @@ def failing(row: Any) -> Any:
     raise ValueError(row)
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_stream_that_failed_at_its_first_micro_batch_begins_again_under_mended_code(
     engine: Computing, lake: Lake
 ) -> None:

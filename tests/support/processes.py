@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
+
+import forked
 
 from floodmark.core import crash
 
@@ -26,7 +27,7 @@ def paths() -> str:
 def killed_at(point: str, *command: str) -> bool:
     """Run a program of Python that is killed at a point (``name:hit`` of ``floodmark.core.crash``); whether it came there, else it has succeeded."""
     environment = {**os.environ, crash.VARIABLE: point}
-    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, *command], env=environment)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
 

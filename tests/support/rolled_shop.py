@@ -57,8 +57,8 @@ class Shop:
         """Let a supervisor be at work, which looks at rollouts or leaves that to the test."""
         home = str(self.folder / ".floodmark" / "control")
         arguments = ["-m", "floodmark.cli.main", "supervise"] if looks else [control_process(), home, self.url]
-        environment = {**os.environ, "PYTHONPATH": paths()}
-        self.supervisor = subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=environment)
+        environment = {**os.environ, "PYTHONPATH": paths(), **forked.starting_forks()}
+        self.supervisor = forked.begin([sys.executable, *arguments], cwd=self.folder, env=environment)
 
     def unsupervised(self) -> None:
         """SIGKILL to it and to the looks it has begun; its lease, and the turns of actions, are over at once."""

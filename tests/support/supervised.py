@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import forked
 import psutil
+import pytest
 
+from floodmark.control.processes import supervisor as supervisor_module
 from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state.records import Driver
@@ -32,6 +36,25 @@ def fleet_of(root: Path, code: str, lake: str = "") -> Fleet:
     return Fleet(workspace=workspace, root=root, say=lambda _: None)
 
 
+def _forked(
+    command: Sequence[str], *, log: Path, folder: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """As ``background.begin``, with variables before the program."""
+    program = command.index(sys.executable)
+    variables = dict(word.split("=", 1) for word in command[:program])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return forked.begin(
+            command[program:],
+            cwd=folder,
+            env={**environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 @contextmanager
 def supervisors(fleet: Fleet, streams: Sequence[str]) -> Iterator[Callable[..., Supervisor]]:
     """Makes supervisors, each with a holder and the point at which the first process of a stream dies; whatever they started for these streams is gone behind the block."""
@@ -40,11 +63,13 @@ def supervisors(fleet: Fleet, streams: Sequence[str]) -> Iterator[Callable[..., 
         def command(driver: Driver) -> list[str]:
             dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
             module = "floodmark.control.processes.driver"
-            return ["env", *dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
+            return [*dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
 
         return Supervisor(store=fleet.store, home=fleet.home, holder=holder, command=command, say=lambda _: None)
 
-    yield supervisor
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(supervisor_module, "begin", _forked)
+        yield supervisor
     for driver in [driver for name in streams for driver in fleet.store.drivers(fleet.stream(name))]:
         if driver.pid is not None and psutil.pid_exists(driver.pid):
             with suppress(ProcessLookupError):  # streams may share one

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from processes import failure, paths
 
@@ -31,9 +31,7 @@ OPERATIONS = {
 def read(folder: Path, commits: int) -> dict[str, tuple[int, int]]:
     """Operation -> bytes that it reads, and how often it asks for some."""
     command = [sys.executable, str(PROGRAM), str(folder), str(commits), *sorted(OPERATIONS)]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths()}, capture_output=True, text=True, check=False
-    )
+    done = forked.run(command, env=os.environ | {"PYTHONPATH": paths()})
     assert done.returncode == 0, failure(done.stderr)
     reads: dict[str, tuple[int, int]] = json.loads(done.stdout)
     return reads

@@ -60,7 +60,7 @@ def stream(folder: Path) -> subprocess.Popen[bytes]:
 
 def children() -> set[int]:
     """Processes that servers of this process have forked."""
-    servers = [one for one in psutil.Process().children() if any("forked_verbs.py" in word for word in one.cmdline())]
+    servers = [one for one in psutil.Process().children() if any("forked.py" in word for word in one.cmdline())]
     return {child.pid for server in servers for child in server.children()}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import psutil
 import pytest
 from deltalake import DeltaTable
@@ -146,7 +146,7 @@ def test_two_at_once_take_turns(store: Store, tmp_path: Path) -> None:
     lake = several(tmp_path / "lake")
     deploy(store, lake.root)
     command = [sys.executable, "-m", "floodmark.control.processes.upkeep", str(tmp_path / "control"), "{}"]
-    both = [subprocess.Popen(command, env={**os.environ, CONTROL: store.url}) for _ in range(2)]
+    both = [forked.begin(command, env={**os.environ, CONTROL: store.url}) for _ in range(2)]
     assert [one.wait(120) for one in both] == [0, 0]
     assert sum(note["detail"]["done"]["merged"] for note in store.notes()) == 10
     assert totals(lake) == {"a": 10, "b": 2}
