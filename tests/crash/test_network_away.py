@@ -92,14 +92,15 @@ def batch(fleet: Fleet) -> int:
     return -1 if driver is None or driver.batch is None else driver.batch
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.feature("Z15", "O3")
 @pytest.mark.parametrize(
     ("away", "seconds"),
     [
         pytest.param(hanging, 9, id="hangs"),
-        pytest.param(hanging, 60, id="hangs for a minute", marks=pytest.mark.soak),
-        pytest.param(refusing, 60, id="refuses for a minute", marks=pytest.mark.soak),
+        pytest.param(hanging, 60, id="hangs for a minute"),
+        pytest.param(refusing, 60, id="refuses for a minute"),
     ],
 )
 def test_a_bucket_and_a_store_that_are_away_under_load_lose_no_row_though_a_process_is_killed(
