@@ -21,6 +21,7 @@ from floodmark.compiler.lineage import lineage
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.time import to_ms
 from floodmark.lake.stream.answers import RecordedAnswers
+from floodmark.lake.stream.lookups import answers_of as looked_up
 from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.requests import Question, asked
 from floodmark.testing import IN_MEMORY
@@ -426,6 +427,6 @@ def test_odd_values_are_one_question_each_and_come_back_as_they_were(tmp_path):
     rows_in = pa.Table.from_pylist(values, schema=arrow_schema(step.parent.schema))
     for _ in range(2):
         store = RecordedAnswers((str(tmp_path),), answer_schema(step))
-        mapped = called(step, rows_in, [0] * 5, [to_ms(START)] * 5, store)
+        mapped = called(step, rows_in, [0] * 5, [to_ms(START)] * 5, store, looked_up)
         assert str(mapped.rows.to_pylist()) == str(rows_in.drop_columns(["at"]).to_pylist())
     assert len(calls) == 5
