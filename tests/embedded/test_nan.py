@@ -12,8 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 from pydantic import BaseModel
 
 import floodmark as fm
+from floodmark.cli.asking.question import Question
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, from_ms
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import last_values
 from floodmark.lake.table.ranges import without_floats
@@ -135,3 +137,24 @@ def test_last_values_tell_no_ranges_of_floats(embedded: Computing, tmp_path: Pat
             file = pq.ParquetFile(name)
             place = file.schema_arrow.names.index("least")
             assert not file.metadata.row_group(0).column(place).is_stats_set
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT w, MAX(v) AS most, MIN(v) AS least FROM readings GROUP BY w", [(1.5, math.nan, 2.5)]),
+        ("SELECT MAX(v) AS most, COUNT(*) AS n FROM readings ORDER BY n LIMIT 1", [(math.nan, 5)]),
+        ("SELECT MAX(v) AS most FROM readings WHERE w > 2", [(None,)]),
+        ("SELECT w FROM readings WHERE v = (SELECT MIN(v) FROM readings) LIMIT 1", [(1.5,)]),
+    ],
+)
+def test_extremes_of_a_question_take_nan_for_the_greatest_number(
+    sail: Sail, tmp_path: Path, sql: str, expected: list[tuple[object, ...]]
+) -> None:
+    """As Spark and DuckDB do, though the plan of Sail itself takes it for none."""
+    lake = Lake(str(tmp_path))
+    written(great, lake.input(great.inputs[0]))
+    readings = fm.Source("readings", contract=Measured, connector=fm.Files(str(tmp_path)), watermark=fm.Ascending())
+    sail.begin()
+    rows = Question(sql, fm.Workspace(sources=[readings], operators=[great]), lake, sail, "0 s").answer().to_pylist()
+    assert [repr(tuple(row.values())) for row in rows] == [repr(row) for row in expected]

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.errors import CapabilityError, ExecutionError, FloodmarkError
+from floodmark.core.errors import CapabilityError, DefinitionError, ExecutionError, FloodmarkError
 from floodmark.core.scratch import Scratch
 from floodmark.spec.values.schema import MARKER, ROW
 
@@ -72,13 +72,31 @@ class Question:
         """The rows of one plan of the embedded engine; of what its own grammar does not read, such as QUALIFY, those of an operator whose results change."""
         from floodmark.engines.embedded.bounded.query import query
 
+        tables = self._tables()
+        if self._has_extremes_of_floats(tables):
+            operator = None
+            with suppress(DefinitionError, CapabilityError):  # what is no operator, the engine alone can answer
+                operator = self._operator(f"{head.rstrip().rstrip(';')}\nEMIT CHANGES")
+            if operator is not None and (rows := self._bounded(operator, tail)).num_rows:
+                return rows  # if there are none, the engine says what aggregates of no rows are
         try:
-            return query(self.sail, self.text, self._tables())
+            return query(self.sail, self.text, tables)
         except ExecutionError as failure:
             if failure.code != "EXECUTION-080":
                 raise
             operator = self._changing(head, failure)
         return self._bounded(operator, tail)
+
+    def _has_extremes_of_floats(self, tables: Mapping[str, Table]) -> bool:
+        """Whether a statement with MIN or MAX reads a table with floats. Sail takes NaN for none of them there, Spark for the greatest."""
+        from sqlglot import exp
+
+        from floodmark.core.types import parse
+        from floodmark.sql.text import parsed
+
+        kinds = (parse(kind) for table in tables.values() for kind in table.schema.types.values())
+        _, tree = parsed(self.text, "statement")
+        return tree.find(exp.Max, exp.Min) is not None and any(kind.is_floating for kind in kinds)
 
     def _changing(self, head: str, failure: ExecutionError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
@@ -169,7 +187,7 @@ class Question:
 
     def _tables(self) -> dict[str, Table]:
         """The tables that the statement names. Of results that are revised the last values, under the name of their table too."""
-        from floodmark.core.errors import DefinitionError, closest
+        from floodmark.core.errors import closest
         from floodmark.engines.embedded.bounded.query import Table
         from floodmark.sql.refusals import check_query
         from floodmark.sql.statement import tables_of
