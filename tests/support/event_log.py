@@ -22,7 +22,7 @@ class Task:
 
     Args:
         stage: its id.
-        index: of the task in the stage.
+        partition: of the stage's rows. The index of a task is no name of it: the tasks of a later attempt at a stage are those alone that lack an outcome.
         executor: id.
         began: ms since 1970.
         ended: ms since 1970.
@@ -30,7 +30,7 @@ class Task:
     """
 
     stage: int
-    index: int
+    partition: int
     executor: str
     began: int
     ended: int
@@ -55,7 +55,7 @@ class Application:
         outcomes: dict[tuple[int, int], set[str]] = {}
         repeated = set[int]()
         for task in self.tasks:
-            before = outcomes.setdefault((task.stage, task.index), set())
+            before = outcomes.setdefault((task.stage, task.partition), set())
             if before:
                 repeated.add(task.stage)
                 assert before <= self.lost, f"{task} is computed again, though executor {before} has its outcome"
@@ -112,7 +112,7 @@ def _task(event: dict[str, Any]) -> Task:
     info = event["Task Info"]
     return Task(
         event["Stage ID"],
-        info["Index"],
+        info["Partition ID"],
         info["Executor ID"],
         info["Launch Time"],
         info["Finish Time"],
