@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import forked
 import pytest
 from forget_process import STREAMS, forgotten, source, write
 
-from floodmark.control.processes.engine import Computing
+from floodmark.control.processes.engine import Computing, OnEmbedded
 from floodmark.core import crash
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
+from floodmark.spec.graph.operator import Operator
+from floodmark.spec.workspace import Settings
 
 from .test_forgetting import KEY, PROCESS, check, holding, prepared, rows
 
@@ -24,28 +29,41 @@ if TYPE_CHECKING:
     from s3_server import Proxy, Server
 
 
-@pytest.mark.soak
-@pytest.mark.engines("embedded")
-def test_a_person_is_gone_from_all_objects_and_streams_resume(
-    engine: Computing, tmp_path: Path, s3: Server, s3_proxy: Proxy
-) -> None:
+class OnBucket(OnEmbedded):
+    """With a server that knows the store: one that tests share has begun before it was there."""
+
+    server: ClassVar[Sail]
+
+    def sail(self, *operators: Operator) -> Sail:
+        del operators
+        return self.server
+
+
+@pytest.fixture
+def on_bucket(s3_proxy: Proxy) -> Iterator[Computing]:
     del s3_proxy
-    lake, inbox = prepared(engine, tmp_path, 2, Lake(f"{s3.bucket()}/lake"))
+    OnBucket.server = Sail(memory=300)
+    yield OnBucket(Settings(memory=300), lambda _: nullcontext())
+    OnBucket.server.close()
+
+
+@pytest.mark.soak
+def test_a_person_is_gone_from_all_objects_and_streams_resume(on_bucket: Computing, tmp_path: Path, s3: Server) -> None:
+    lake, inbox = prepared(on_bucket, tmp_path, 2, Lake(f"{s3.bucket()}/lake"))
     kinds = {name.split("/")[0 if name.startswith(("logs", "outputs")) else 1] for name in holding(lake)}
     assert kinds == {"logs", "outputs", "operators", "savepoints"}
-    made = forgotten(lake, inbox, [KEY], engine)
+    made = forgotten(lake, inbox, [KEY], on_bucket)
     assert made.searched.holding == ()
     roll_back(lake, savepoints.find(lake, made.made[1]))
     write(inbox, 2)
-    engine.land(source(inbox), lake)
+    on_bucket.land(source(inbox), lake)
     for code in STREAMS:
-        engine.run_unbounded(code, lake, until_caught_up=True)
+        on_bucket.run_unbounded(code, lake, until_caught_up=True)
     left = rows(lake.log("visits"))
-    forgotten(lake, inbox, [KEY], engine)
-    check(engine, lake, left, tmp_path)
+    forgotten(lake, inbox, [KEY], on_bucket)
+    check(on_bucket, lake, left, tmp_path)
 
 
-@pytest.mark.engines("embedded")
 @pytest.mark.parametrize(
     "point",
     [
@@ -53,13 +71,10 @@ def test_a_person_is_gone_from_all_objects_and_streams_resume(
         for point in crash.POINTS["forget"]
     ],
 )
-def test_after_a_kill_the_same_command_finishes(
-    engine: Computing, tmp_path: Path, s3: Server, s3_proxy: Proxy, point: str
-) -> None:
-    del s3_proxy
-    lake, inbox = prepared(engine, tmp_path, 2, Lake(f"{s3.bucket()}/lake"))
+def test_after_a_kill_the_same_command_finishes(on_bucket: Computing, tmp_path: Path, s3: Server, point: str) -> None:
+    lake, inbox = prepared(on_bucket, tmp_path, 2, Lake(f"{s3.bucket()}/lake"))
     log = rows(lake.log("visits"))
     ended = forked.run([sys.executable, PROCESS, lake.root, str(inbox), KEY], env={**os.environ, crash.VARIABLE: point})
     assert ended.returncode == -signal.SIGKILL, (point, ended.stderr)
-    assert forgotten(lake, inbox, [KEY], engine).rows["visits"] == 4
-    check(engine, lake, log, tmp_path)
+    assert forgotten(lake, inbox, [KEY], on_bucket).rows["visits"] == 4
+    check(on_bucket, lake, log, tmp_path)
