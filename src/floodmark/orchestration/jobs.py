@@ -91,13 +91,14 @@ def whose(names: Any, says: str = "Operator of the stream.") -> Any:
     )
 
 
-def choices(names: Any) -> dg.StaticPartitionsDefinition:
-    """The operators as partitions of a job, which the launchpad shows as a list to choose from.
+def choices(names: Any) -> dg.StaticPartitionsDefinition | None:
+    """The operators as partitions of a job, which the launchpad shows as a list to choose from. None if there is one, which the config names.
 
     Args:
         names: enum of the operators' names.
     """
-    return dg.StaticPartitionsDefinition([one.value for one in names])
+    every = [one.value for one in names]
+    return dg.StaticPartitionsDefinition(every) if len(every) > 1 else None
 
 
 def operator_of(context: dg.OpExecutionContext, config: Any, job: str) -> str:
