@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import kafka_topic
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from deltalake import DeltaTable
 from following import following
 from kafka_topic import BASE, BOUND, Bare, Click, land, message, no_sail, source
@@ -25,6 +26,7 @@ from floodmark.engines.landing.lander import reader_of
 from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
     from kafka_broker import Broker
 
 
@@ -284,3 +286,22 @@ def test_a_secret_that_is_missing_is_told(broker: Broker, tmp_path: Path) -> Non
     )
     with pytest.raises(ConnectorError, match="CONNECTOR-235.*NO_SUCH_PASSWORD"):
         land(secretive, tmp_path)
+
+
+def test_a_topic_that_the_broker_lists_and_cannot_describe_yet_is_waited_for(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one is for a moment after it was made."""
+    topic, asked, real = broker.topic(1), list[str](), kafka.ask
+
+    def ask(admin: AdminClient, settings: Kafka, since: int | None) -> object:
+        asked.append(settings.topic)
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return real(admin, settings, since)
+
+    monkeypatch.setattr(kafka, "ask", ask)
+    broker.put(topic, [(0, message(1))])
+    land(source(broker.servers, topic), tmp_path)
+    assert numbers(tmp_path) == [1]
+    assert len(asked) >= 3

@@ -14,9 +14,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -251,13 +252,34 @@ class Broker:
         return Producer({"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0, **config})
 
     def put(self, topic: str, messages: Iterable[tuple[int, bytes | None]], **fields: object) -> None:
-        """Send messages, each with its partition; further fields as of ``Producer.produce``."""
-        if self._producer is None:
-            self._producer = self.producer()
-        for partition, value in messages:
-            self._producer.produce(topic, value, partition=partition, **fields)
-            self._producer.poll(0)
-        assert self._producer.flush(60) == 0
+        """Send messages, each with its partition; further fields as of ``Producer.produce``. Waits for a partition that the broker has yet to tell of."""
+        new = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+        unsent, until = list(messages), time.monotonic() + 60
+        failed: list[tuple[tuple[int, bytes | None], KafkaError]] = []
+        while unsent:
+            failed.clear()
+            if self._producer is None:
+                self._producer = self.producer()
+            for message in unsent:
+                told = partial(_failed, failed, message)
+                self._producer.produce(topic, message[1], partition=message[0], on_delivery=told, **fields)
+                self._producer.poll(0)
+            assert self._producer.flush(60) == 0
+            assert all(error.code() in new and time.monotonic() < until for _, error in failed), failed
+            unsent = [message for message, _ in failed]
+            if unsent:
+                time.sleep(0.1)
+                self._producer = None
+
+
+def _failed(
+    failed: list[tuple[tuple[int, bytes | None], KafkaError]],
+    message: tuple[int, bytes | None],
+    error: KafkaError | None,
+    _: object,
+) -> None:
+    if error is not None:
+        failed.append((message, error))
 
 
 @contextmanager

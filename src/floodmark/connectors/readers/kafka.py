@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,6 @@ from floodmark.spec.rows.source import Source
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
-    from confluent_kafka.admin import AdminClient
 
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
@@ -237,13 +236,14 @@ class KafkaReader(Reader):
             try:
                 return ask(admin, self.settings, since)
             except kafka.KafkaException as error:
-                if error.args[0].code() in unknown:
-                    raise self._no_topic(admin) from error
+                code, soon = error.args[0].code(), time.monotonic() < until
+                if code in unknown:
+                    topics = admin.list_topics(timeout=ASK_SECONDS).topics
+                    if self.settings.topic not in topics or not soon:
+                        raise self._no_topic(topics) from error
                 admin.poll(0)  # tells what it has seen
                 why = seen.last or str(error.args[0].str())
-                if (
-                    error.args[0].code() in electing and time.monotonic() < until
-                ):  # is over soon, as for a topic that is new
+                if code in {*electing, *unknown} and soon:  # is over soon, as for a topic that is new
                     time.sleep(_POLL_SECONDS)
                     continue
             self.wait(why, pause)
@@ -258,9 +258,9 @@ class KafkaReader(Reader):
         if not waits(f"the brokers {self.settings.servers} do not answer ({why})", seconds):
             raise _no_answer(self.where, self.settings, why)
 
-    def _no_topic(self, admin: AdminClient) -> ConnectorError:
-        topics = [name for name in admin.list_topics(timeout=ASK_SECONDS).topics if not name.startswith("__")]
-        fix = f"{closest(self.settings.topic, topics)}Make the topic, or correct its name in Kafka(...)."
+    def _no_topic(self, topics: Iterable[str]) -> ConnectorError:
+        others = [name for name in topics if not name.startswith("__") and name != self.settings.topic]
+        fix = f"{closest(self.settings.topic, others)}Make the topic, or correct its name in Kafka(...)."
         got = f"none on {self.settings.servers}"
         return ConnectorError(self.where, "a topic of this name", got, fix, code="CONNECTOR-231")
 
