@@ -276,7 +276,11 @@ def _serve(address: str) -> tuple[dict[str, Any], list[int]] | None:
             return None
         if listener in ready:
             connection, _ = listener.accept()
-            asked, files = _asked(connection)
+            try:
+                asked, files = _asked(connection)
+            except (OSError, EOFError):  # who asks was killed meanwhile
+                connection.close()
+                continue
             pid = os.fork()
             if pid == 0:
                 listener.close()
@@ -285,7 +289,8 @@ def _serve(address: str) -> tuple[dict[str, Any], list[int]] | None:
                 return asked, files
             for file in files:
                 os.close(file)
-            connection.sendall(f"{pid}\n".encode())
+            with suppress(OSError):  # as above
+                connection.sendall(f"{pid}\n".encode())
             running[os.pidfd_open(pid)] = pid, connection
             if asked["tied"]:
                 tied.add(connection)
@@ -294,7 +299,12 @@ def _serve(address: str) -> tuple[dict[str, Any], list[int]] | None:
 def _asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     text, files, _, _ = socket.recv_fds(connection, 1 << 16, _FILES)
     while not text.endswith(b"\n"):
-        text += connection.recv(1 << 16)
+        part = connection.recv(1 << 16)
+        if not part:
+            for file in files:
+                os.close(file)
+            raise EOFError
+        text += part
     asked: dict[str, Any] = json.loads(text)
     return asked, files
 

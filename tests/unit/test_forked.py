@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -111,3 +112,16 @@ def test_anything_else_is_the_python_of_the_tests() -> None:
     shown = "import sys; print(sys.executable, sys.argv, sys.flags.isolated)"
     done = subprocess.run([forked.python(), "-c", shown, "a"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sys.executable} ['-c', 'a'] 0\n"
+
+
+def test_who_is_killed_while_asking_takes_nobody_along() -> None:
+    """Before it has asked, in the middle, and before it has the answer."""
+    assert forked.run([sys.executable, "-c", ""]).returncode == 0
+    command = {"command": ["-c", ""], "env": dict(os.environ), "cwd": os.getcwd(), "session": False, "tied": False}  # noqa: PTH109
+    text = json.dumps(command).encode() + b"\n"
+    for part in (b"", text[:40], text):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(forked._folder() / "server"))
+            if part:
+                socket.send_fds(asking, [part], [0, 1, 2])
+    assert forked.run([sys.executable, "-c", "print(3)"]).stdout == "3\n"
