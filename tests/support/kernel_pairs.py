@@ -90,6 +90,14 @@ def advanced(kernel_types: Sequence[Any], stage: Any, parts: Sequence[tuple[pa.R
     return emitted
 
 
+def check_turns(kernel_type: Any, by_row: Any, stage: Any, parts: Sequence[tuple[pa.RecordBatch, int]]) -> None:
+    """A kernel gives what the one by row does, and either reads what the other has kept."""
+    expected = advanced([by_row], stage, parts)
+    assert advanced([kernel_type], stage, parts) == expected
+    assert advanced([kernel_type, by_row], stage, parts) == expected
+    assert advanced([by_row, kernel_type], stage, parts) == expected
+
+
 def stored(store: MemoryStore) -> Any:
     """The entries of a store and what it keeps beside them."""
     entries = KeyGroup.open(MemoryStore(dict(store.chunks), store.head))

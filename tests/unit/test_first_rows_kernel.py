@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kernel_pairs import Event, advanced, cut, rows_of, together
+from kernel_pairs import Event, check_turns, cut, rows_of, together
 
 import floodmark as fm
 from floodmark.core.time import Interval
@@ -49,10 +49,7 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(by, clip, by_time):
         stage = ProcessStage(stage_of(operator).step, by_time, clip, recorded=True)
         assert type(kernel_of(stage, MemoryStore())) is FirstRowsKernel
         parts = list(cut(rows_of(stage, rng), rng))
-        by_row = advanced([TopKernel], stage, parts)
-        assert advanced([FirstRowsKernel], stage, parts) == by_row
-        assert advanced([FirstRowsKernel, TopKernel], stage, parts) == by_row
-        assert advanced([TopKernel, FirstRowsKernel], stage, parts) == by_row
+        check_turns(FirstRowsKernel, TopKernel, stage, parts)
 
 
 @pytest.mark.feature("Q1")

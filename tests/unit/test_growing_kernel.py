@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kernel_pairs import POOLS, Event, advanced, cut, rows_of, together
+from kernel_pairs import POOLS, Event, advanced, check_turns, cut, rows_of, together
 
 import floodmark as fm
 from floodmark.core.errors import FloodmarkError
@@ -78,10 +78,7 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(keys, clip, by_time):
         stage = ElementStage(stage_of(build(chosen, *keys)).step, by_time, clip)
         assert type(kernel_of(stage, MemoryStore())) is GrowingKernel
         parts = list(cut(rows_of(stage, rng), rng))
-        by_row = advanced([RecordWindowKernel], stage, parts)
-        assert advanced([GrowingKernel], stage, parts) == by_row
-        assert advanced([GrowingKernel, RecordWindowKernel], stage, parts) == by_row
-        assert advanced([RecordWindowKernel, GrowingKernel], stage, parts) == by_row
+        check_turns(GrowingKernel, RecordWindowKernel, stage, parts)
 
 
 @pytest.mark.feature("Q1")

@@ -76,7 +76,7 @@ class Question:
         if self._has_extremes_of_floats(tables):
             operator = None
             with suppress(DefinitionError, CapabilityError):  # what is no operator, the engine alone can answer
-                operator = self._operator(f"{head.rstrip().rstrip(';')}\nEMIT CHANGES")
+                operator = self._operator(_changing(head))
             if operator is not None and (rows := self._bounded(operator, tail)).num_rows:
                 return rows  # if there are none, the engine says what aggregates of no rows are
         try:
@@ -100,9 +100,8 @@ class Question:
 
     def _changing(self, head: str, failure: ExecutionError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
-        plain = head.rstrip().rstrip(";")
         refusal: FloodmarkError = failure
-        for text in (f"{plain}\nEMIT CHANGES", plain):
+        for text in (_changing(head), _ended(head)):
             try:
                 return self._operator(text)
             except FloodmarkError as error:
@@ -213,6 +212,15 @@ class Question:
                 )
             read[table.name] = known[table.name]
         return read
+
+
+def _ended(text: str) -> str:
+    return text.rstrip().rstrip(";")
+
+
+def _changing(text: str) -> str:
+    """A statement as one whose results change."""
+    return f"{_ended(text)}\nEMIT CHANGES"
 
 
 def _sorted(text: str) -> tuple[str, str]:

@@ -501,6 +501,13 @@ class KeyedKernel(ABC):
         clip = self.stage.clip
         return clip is None or clip.interval.start <= time < clip.interval.end
 
+    def _with_columns(self, general: pa.Table, tables: Sequence[pa.Table]) -> pa.Table:
+        """Results that were made row by row, and those that were made in columns, in the order in which they were emitted."""
+        if not tables:
+            return general
+        results = self._cut(pa.concat_tables(tables))
+        return pa.concat_tables([results, general]).sort_by("_order") if general.num_rows else results
+
     def _cut(self, results: pa.Table) -> pa.Table:
         return results if self.stage.clip is None else inside(results, results["_event_time"], self.stage.clip.interval)
 

@@ -190,10 +190,9 @@ def instant_of(partitions: Partitions | None, text: str, where: str) -> int:
     """
     if partitions is None:
         return parse_instant(text, where)
-    if partitions.end is not None and "..." not in text:
-        moment = parse_instant(_iso(text) or text, where, partitions.timezone)
-        if moment == end(partitions):
-            return moment
+    closed = partitions.end is not None and "..." not in text
+    if closed and (moment := _moment(partitions, text, where)) == end(partitions):
+        return moment
     return named(partitions, text, where).start
 
 
@@ -207,8 +206,12 @@ def beginning(partitions: Partitions | None, text: str | None, where: str) -> in
     return None if partitions is not None and instant == first(partitions) else instant
 
 
+def _moment(partitions: Partitions, text: str, where: str) -> int:
+    return parse_instant(_iso(text) or text, where, partitions.timezone)
+
+
 def _beginning(partitions: Partitions, text: str, where: str) -> Interval:
-    moment = parse_instant(_iso(text) or text, where, partitions.timezone)
+    moment = _moment(partitions, text, where)
     if _begins(partitions, moment) and first(partitions) <= moment < end(partitions):
         return partitions.around(moment)
     last = "open" if partitions.end is None else partitions.end

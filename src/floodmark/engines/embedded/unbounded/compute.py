@@ -276,11 +276,8 @@ class Compute:
         due, rows = self._due(progress), tables.get("rows")
         if isinstance(stage, ProcessStage) and stage.step.broadcast is not None:
             rows = self._spread(stage, rows)
-            due |= (
-                {self.state.stand_in(stage.step.groups)}
-                if self.state.stand_in_is_due(stage.step.groups, progress)
-                else set()
-            )
+            if self.state.stand_in_is_due(stage.step.groups, progress):
+                due.add(self.state.stand_in(stage.step.groups))
         rows = None if rows is None else rows.take(pc.sort_indices(rows["group"]))
         counts = {} if rows is None else _counts(rows["group"])
         groups = {*counts, *due}

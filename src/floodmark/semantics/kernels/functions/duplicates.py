@@ -207,11 +207,7 @@ class DeduplicateKernel(ProcessKernel):
         return [*super()._lists(), self.columns]
 
     def _results(self) -> pa.Table:
-        general = super()._results()
-        if not self.columns:
-            return general
-        results = self._cut(pa.concat_tables(self.columns))
-        return pa.concat_tables([results, general]).sort_by("_order") if general.num_rows else results
+        return self._with_columns(super()._results(), self.columns)
 
 
 def _places(owners: Numbers) -> dict[int, list[int]]:

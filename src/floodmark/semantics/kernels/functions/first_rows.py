@@ -151,11 +151,8 @@ class FirstRowsKernel(TopKernel):
         return [*super()._lists(), self.changes]
 
     def _results(self) -> pa.Table:
-        general = super()._results()
-        tables = [self._cut(self._changed(changes)) for changes in self.changes if changes.events]
-        if not tables:
-            return general
-        return pa.concat_tables([*tables, general]).sort_by("_order") if general.num_rows else pa.concat_tables(tables)
+        tables = [self._changed(changes) for changes in self.changes if changes.events]
+        return self._with_columns(super()._results(), tables)
 
     def _changed(self, changes: _Changes) -> pa.Table:
         """What becomes of the first rows, in order: where one is gone its retraction, then what takes its number."""
