@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from floodmark.core import background
 from floodmark.core.errors import LifecycleError
-from floodmark.lake.folder.locks import CATCHING_UP, exclusive
+from floodmark.lake.folder.locks import CATCHING_UP, exclusive, held_by, holder
 from floodmark.lake.folder.paths import Lake
 
 
@@ -41,3 +45,34 @@ def test_a_run_that_need_not_wait_says_nothing(tmp_path: Path):
     with exclusive(Lake(str(tmp_path)), "operators", "sales", "run", 0.1, on_wait=lines.append):
         pass
     assert lines == []
+
+
+def test_a_lock_that_is_released_while_another_process_reads_who_holds_it(tmp_path: Path):
+    """Its holder's file goes at any moment: between a look whether it is there and the reading, too."""
+    lake, ended = Lake(str(tmp_path)), threading.Event()
+
+    def hold() -> None:
+        while not ended.is_set():
+            with suppress(LifecycleError), exclusive(lake, "savepoints", "sales", "savepoint"):
+                pass
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        try:
+            for _ in range(3_000):
+                holder(lake, "savepoints", "sales")
+                held_by(lake, "savepoints", "sales")
+        finally:
+            ended.set()
+        holding.result()
+
+
+def test_the_end_of_a_log_is_read_while_it_is_written_truncated_or_removed(tmp_path: Path):
+    log = tmp_path / "driver.log"
+    assert background.tail(log, 10) == ("", 0)
+    log.write_bytes("first\nzweitens ü\n".encode())
+    assert background.tail(log, 4) == (" ü\n", 18)
+    assert background.tail(log, 2) == ("\ufffd\n", 18)
+    assert background.tail(log, 4, since=6) == ("zweitens ü\n", 18)
+    log.write_bytes(b"new\n")
+    assert background.tail(log, 4, since=18) == ("", 4)

@@ -1,4 +1,4 @@
-"""Processes in the background: they go on when the process that has begun them ends."""
+"""Processes in the background, which go on when the process that has begun them ends, and their logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def begin(
         OSError: it cannot be started, or its log cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    truncated = largest is not None and log.exists() and log.stat().st_size > largest
+    truncated = largest is not None and tail(log, 0)[1] > largest
     with log.open("wb" if truncated else "ab") as output:
         return subprocess.Popen(
             command,
@@ -35,6 +35,26 @@ def begin(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def tail(log: Path, largest: int, *, since: int | None = None) -> tuple[str, int]:
+    """The end of a log. Another process may write, truncate or remove the log at any time.
+
+    Args:
+        log: file of the log.
+        largest: size of the part that is read where ``since`` is None, bytes.
+        since: byte at which the part begins that is read.
+
+    Returns:
+        (text, in UTF-8, with a substitute for what is not; size of the file, bytes); ``("", 0)`` if there is no file.
+    """
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - largest) if since is None else since)
+            return file.read(max(0, size - file.tell())).decode("utf-8", "replace"), size
+    except FileNotFoundError:
+        return "", 0
 
 
 def with_package(package: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from floodmark.core import background
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import describe
 from floodmark.lake.restore import savepoints
@@ -175,8 +176,9 @@ def _verdict(seen: Seen, streams: Streams, repository: str = "") -> tuple[bool, 
     if driver is not None:
         about |= {"version": driver.version, "driver": f"{driver.epoch}", "log": dg.MetadataValue.path(driver.log)}
     logged = {"failed": seen.observed.newest_crash, "crashed": seen.observed.newest_crash}.get(health.condition, driver)
-    if health.level == "error" and logged is not None and (tail := _tail(logged.log)):
-        about["end of its log"] = dg.MetadataValue.md(f"```\n{tail}\n```")
+    end = "" if health.level != "error" or logged is None else background.tail(Path(logged.log), _TAIL_BYTES)[0].strip()
+    if end:
+        about["end of its log"] = dg.MetadataValue.md(f"```\n{end}\n```")
     if (page := page_of(streams.fleet(print).store, seen.observed.deployment.stream)) is not None:
         about["page"] = dg.MetadataValue.url(page)
     about |= links(repository, seen.observed.deployment)
@@ -221,13 +223,3 @@ def _numbers(seen: Seen, streams: Streams) -> dict[str, Any]:
     if (page := page_of(store, stream.stream)) is not None:
         about["page"] = dg.MetadataValue.url(page)
     return about
-
-
-def _tail(log: str) -> str:
-    """The end of a log; empty if it is not on this machine."""
-    path = Path(log)
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        return file.read().decode("utf-8", "replace").strip()

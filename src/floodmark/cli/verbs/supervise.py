@@ -16,7 +16,7 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.cli.shell.store import fleet, known, serving_options, supervisor
-from floodmark.core import machine
+from floodmark.core import background, machine
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import iso
 
@@ -139,12 +139,12 @@ def logs(invocation: Invocation, stream: str, *, follow: bool) -> None:
     if driver is None:
         raise _silent(streams, name)
     console.note(f"{driver.log} of {driver.version}: {describe_driver(driver, streams.store.now())}")
-    text, size = _tail(Path(driver.log), None)
+    text, size = background.tail(Path(driver.log), _TAIL_BYTES)
     console.say(text.rstrip())
     if follow:
         with stopping(console, "this") as ended:
             while not ended.wait(_POLL_SECONDS):
-                text, size = _tail(Path(driver.log), size)
+                text, size = background.tail(Path(driver.log), _TAIL_BYTES, since=size)
                 if text:
                     console.say(text.rstrip())
     console.document({"lake": opened.lake, "log": driver.log, "state": driver.state, "text": text})
@@ -220,13 +220,3 @@ def _stop(streams: Fleet, names: Sequence[str], wait: float) -> list[str]:
     for name, driver in streams.stop(known, wait).items():
         streams.say(f"{name}: {'not running' if driver is None else describe_driver(driver)}")
     return known
-
-
-def _tail(path: Path, since: int | None) -> tuple[str, int]:
-    """(text of a file from byte ``since`` on, by default its last 64,000 bytes; size of the file in bytes)."""
-    if not path.exists():
-        return "", 0
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        stream.seek(max(0, size - _TAIL_BYTES) if since is None else since)
-        return stream.read().decode("utf-8", "replace"), size

@@ -9,6 +9,7 @@ from pathlib import Path
 from floodmark.control.state.presence import is_here, lives
 from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import Store
+from floodmark.core import background
 
 HEALTHY_SECONDS, LONGEST_ALONE_SECONDS = 60.0, 1800.0
 """Least and greatest time that a stream runs alone after its process has died, before it shares one again."""
@@ -56,9 +57,7 @@ def append_tail(store: Store, driver: Driver) -> None:
     """Append what a shared process has written last, such as why it ended, to the log of one of its streams."""
     if driver.shares is None:
         return
-    with suppress(OSError), process_log(store.first(driver)).open("rb") as process:
-        process.seek(0, 2)
-        process.seek(max(0, process.tell() - _TAIL_BYTES))
-        tail = process.read()
-        with Path(driver.log).open("ab") as log:
-            log.write(tail)
+    with suppress(OSError):
+        text, _ = background.tail(process_log(store.first(driver)), _TAIL_BYTES)
+        with Path(driver.log).open("a", encoding="utf-8") as log:
+            log.write(text)

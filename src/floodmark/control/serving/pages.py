@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from floodmark.control.state.store import Store
 from floodmark.control.streams.vitals import Vitals
+from floodmark.core import background
 from floodmark.core.errors import FloodmarkError, printable
 from floodmark.core.time import END, NEVER, describe, describe_roughly
 from floodmark.lake.folder.paths import Lake
@@ -334,12 +335,7 @@ def _clock(at: float) -> str:
 
 def _tail(path: str) -> str:
     """The last lines of a log; empty if there is none."""
-    file = Path(path)
-    if not file.is_file():
-        return ""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
-        return printable(stream.read().decode("utf-8", "replace"))
+    return printable(background.tail(Path(path), _TAIL_BYTES)[0])
 
 
 def _text(text: str) -> Cell:

@@ -134,7 +134,11 @@ def holder(lake: Lake, folder: str, name: str, file: str = "lock") -> int | None
 
 def _holder(file: Path) -> tuple[str, str]:
     """(process id, role) of the holder of a lock."""
-    pid, _, role = (file.read_text() if file.exists() else "").partition(" ")
+    try:
+        text = file.read_text()
+    except FileNotFoundError:  # it has none, or has just released the lock
+        text = ""
+    pid, _, role = text.partition(" ")
     return pid or "unknown", role or "writer"
 
 

@@ -49,4 +49,5 @@ def put_back(path: str, names: Collection[str]) -> None:
         file = Path(path, name)
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            os.link(folder / name, file)
+            with suppress(FileExistsError):  # another process restores it too
+                os.link(folder / name, file)

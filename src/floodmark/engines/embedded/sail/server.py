@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from floodmark.core import background
 from floodmark.core.errors import ExecutionError, SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
@@ -27,6 +28,7 @@ INSTALL = f"pip install pysail=={SAIL} pyspark-client==4.2.0"
 _PACKAGES = ("pysail", "grpcio", "grpcio-status", "googleapis-common-protos")
 _PROGRAM = Path(__file__).with_name("child.py")
 _LOG = "server.log"
+_TAIL_BYTES = 4_000
 _SECONDS_TO_END = 10
 _SESSION_SECONDS = 10 * 365 * 24 * 3600
 """Idle seconds after which Sail ends a session. By default 15 minutes, which would end the session of a stream without new rows."""
@@ -106,7 +108,7 @@ def lost(how: str, log: Path) -> ExecutionError:
         how: such as "ended with signal 9 while it was used".
         log: of the server; its last line is part of the message.
     """
-    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+    lines = background.tail(log, _TAIL_BYTES)[0].strip().splitlines()
     got = f"one that {how}" + (f": {lines[-1][:500]}" if lines else "")
     fix = (
         "Nothing is lost or there twice; run it again. If it ends again, give it memory (signal 9 is often the system's answer to too "
