@@ -129,3 +129,16 @@ def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started
     told = program(shop, "logs", OPERATOR)
     assert "BatchInfo" in told.stdout
     assert "ERROR" not in told.stdout, "a stream that is stopped stops what it has begun at a boundary too"
+
+
+def test_a_supervisor_whose_workspace_is_moved_ends_with_the_reason(
+    shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[str]]
+) -> None:
+    process, moved, end = supervisor(), shop.with_name("moved"), time.monotonic() + 300
+    while store.holder("supervisor") is None and time.monotonic() < end:
+        time.sleep(0.02)
+    shop.rename(moved)
+    text = process.communicate(timeout=300)[0]
+    moved.rename(shop)
+    assert process.returncode == 1
+    assert text.splitlines()[-4].startswith("LIFECYCLE-305 supervisor"), text

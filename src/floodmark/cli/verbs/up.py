@@ -92,7 +92,7 @@ def up(
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     with (
         stopping(console, "Dagster and the streams have stopped") as stop,
-        _supervising(opened, console, metrics_host, metrics_port, wanted=supervise),
+        _supervising(opened, console, metrics_host, metrics_port, stop, wanted=supervise),
         _running(command, root, environment, log) as process,
     ):
         session.record(home, process.pid, f"http://{host}:{port}")
@@ -121,11 +121,14 @@ def up(
 
 @contextmanager
 def _supervising(
-    opened: LoadedWorkspace, console: Console, host: str, port: int | None, *, wanted: bool
+    opened: LoadedWorkspace, console: Console, host: str, port: int | None, stop: threading.Event, *, wanted: bool
 ) -> Iterator[None]:
     """Run a supervisor in a thread, and serve pages and metrics of streams, if ``wanted``.
 
-    The supervisor waits while another one is at work; its streams stop when the context ends.
+    The supervisor waits while another one is at work; its streams stop when the context ends. If it fails, it sets ``stop``.
+
+    Raises:
+        LifecycleError: LIFECYCLE-305, the folder of packages and logs was removed.
     """
     if not wanted:
         yield
@@ -136,7 +139,16 @@ def _supervising(
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:
         console.note(f"streams: supervised by {streams.store.holder(LEASE)} already; when that one ends, here")
-    thread = threading.Thread(target=supervisor(opened, streams, console.note).stand_by, args=(over,))
+    own, failures = supervisor(opened, streams, console.note), list[FloodmarkError]()
+
+    def run() -> None:
+        try:
+            own.stand_by(over)
+        except FloodmarkError as error:
+            failures.append(error)
+            stop.set()
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         with serving(streams.store, host, port, console.note):
@@ -144,6 +156,8 @@ def _supervising(
     finally:
         over.set()
         thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _say_streams(opened: LoadedWorkspace, url: str, console: Console) -> None:

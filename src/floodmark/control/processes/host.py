@@ -118,9 +118,9 @@ class Host:
     def _take(self) -> None:
         """Begin the streams that were added. If the process ends, refuse these, and stop all others."""
         if self._ends:
-            self.store.close_process(os.getpid())
             for stream in self._streams.values():
-                stream.stop.set()
+                stream.stop.set()  # first, as the store may be gone
+            self.store.close_process(os.getpid())
         for driver in self.store.assigned(os.getpid(), self.first.id):
             if driver.id not in self._streams and self._ends:
                 self.store.end(driver.id, "stopped", "its process ends")

@@ -23,7 +23,7 @@ from floodmark.control.processes import placement
 from floodmark.control.processes.holding import Holding
 from floodmark.control.processes.looks import Looks
 from floodmark.control.processes.periodic import Periodic
-from floodmark.control.state.presence import is_gone, is_here, is_paused, lives
+from floodmark.control.state.presence import OpenFolder, is_gone, is_here, is_paused, lives
 from floodmark.control.state.records import COMMITS, GONE, Deployment, Driver, StreamId
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
@@ -59,6 +59,9 @@ FINAL = (
     "CAPABILITY-035",
 )
 """Codes of failures that a restart cannot fix; a crash's reason begins with its code."""
+
+_HOMELESS = "LIFECYCLE-305"
+"""Code of the error that the folder of packages and logs was removed."""
 
 DEFAULT = Restart.exponential()
 """Strategy of streams that declare none."""
@@ -126,46 +129,88 @@ class Supervisor:
             leave: True to leave the drivers running; False to stop them first, so that the next supervisor restarts them.
 
         Raises:
-            LifecycleError: LIFECYCLE-052, another supervisor is running.
+            LifecycleError: LIFECYCLE-052, another supervisor is running; LIFECYCLE-305, the folder of packages and logs was removed.
         """
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             other = self.store.holder(LEASE)
             fix = f"One is enough. If it is gone, wait {LEASE_SECONDS:.0f} s, and try again."
             raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
-        reported = ""
-        while not stop.is_set():
-            self._turned = time.monotonic()
-            try:
-                self.tick()
-                reported = ""
-            except FloodmarkError as error:  # the store is unreachable: running drivers continue
-                if reported != str(error):
-                    self.say(reported := str(error))
-            stop.wait(POLL_SECONDS)
-        if self.upkeep is not None:
-            self.upkeep.end()
+        try:
+            self._watch(stop)
+        finally:
+            if self.upkeep is not None:
+                self.upkeep.end()
         with suppress(FloodmarkError):
             while not leave and self._stop_all():
                 time.sleep(POLL_SECONDS)
             self.store.release(LEASE, self.holder)
 
     def stand_by(self, stop: threading.Event) -> None:
-        """Wait until no other supervisor is running, then supervise until ``stop``. The drivers stop with this supervisor."""
+        """Wait until no other supervisor is running, then supervise until ``stop``. The drivers stop with this supervisor.
+
+        Raises:
+            LifecycleError: LIFECYCLE-305, the folder of packages and logs was removed.
+        """
         reported = ""
-        while not stop.is_set():
-            self._turned = time.monotonic()
-            try:
-                self._begin_look()
-                other = self.store.holder(LEASE)
-                self._looked = (
-                    time.time()
-                )  # who stands by hears of drivers too: their silence counts from the death of their host
-                if other is None:
-                    self.run(stop, leave=False)
-            except FloodmarkError as error:  # the store is unreachable, or another supervisor was faster
-                if reported != str(error):
-                    self.say(reported := str(error))
-            stop.wait(POLL_SECONDS)
+        with OpenFolder(self.home) as home:
+            while not stop.is_set():
+                self._turned = time.monotonic()
+                try:
+                    self._begin_look()
+                    other = self.store.holder(LEASE)
+                    self._looked = (
+                        time.time()
+                    )  # who stands by hears of drivers too: their silence counts from the death of their host
+                    if other is None:
+                        self.run(stop, leave=False)
+                except FloodmarkError as error:  # the store is unreachable, or another supervisor was faster
+                    if error.code == _HOMELESS:
+                        raise
+                    if not home.is_gone and reported != str(error):
+                        self.say(reported := str(error))
+                self._check_home(home)
+                stop.wait(POLL_SECONDS)
+
+    def _watch(self, stop: threading.Event) -> None:
+        """Look at the streams again and again until ``stop``.
+
+        Raises:
+            LifecycleError: LIFECYCLE-305.
+        """
+        reported = ""
+        with OpenFolder(self.home) as home:
+            while not stop.is_set():
+                self._turned = time.monotonic()
+                self._check_home(home)
+                try:
+                    self.tick()
+                    reported = ""
+                except FloodmarkError as error:  # the store is unreachable: running drivers continue
+                    if not home.is_gone and reported != str(error):
+                        self.say(reported := str(error))
+                stop.wait(POLL_SECONDS)
+
+    def _check_home(self, home: OpenFolder) -> None:
+        """Check that the folder of packages and logs exists. If it was removed, stop the drivers on this machine: no later supervisor will know of them.
+
+        Raises:
+            LifecycleError: LIFECYCLE-305, the folder was removed.
+        """
+        if not home.is_gone:
+            return
+        drivers = []
+        for pid, born in {*self._alive, *((pid, None) for pid in self._children)}:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if born is None or abs(process.create_time() - born) < 1:
+                    drivers.append(process)
+        for process in drivers:
+            _terminate(process.pid)
+        for process in psutil.wait_procs(drivers, GRACE_SECONDS)[1]:
+            _kill_group(process.pid)
+        fix = "Its streams have been stopped. In the workspace, wherever it is now: floodmark supervise"
+        expected = f"folder {self.home}, with the packages and logs of its workspace"
+        raise LifecycleError("supervisor", expected, "removed or moved while it ran", fix, code="LIFECYCLE-305")
 
     def is_stuck(self) -> bool:
         """True if the loop of this supervisor has not turned for longer than a look takes."""
