@@ -195,6 +195,8 @@ def _install(chosen: PackageSet) -> None:
     AT_WORK.touch()
     try:
         _install_with(_uv(), chosen.extras)
+        if chosen.extras == "dev":
+            _compile()
     except SetupStoppedError:
         if (
             not is_new and not _is_full()
@@ -211,10 +213,18 @@ def _install_with(uv: str | Path | None, extras: str) -> None:
     if uv is None:
         _run("packages", [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", *what])
         return
-    # many processes of tests read compiled code beside each other; a demo compiles what it imports
-    compiled = ["--compile-bytecode"] if extras == "dev" else []
-    options = ["--python", PYTHON, "--build-constraints", "requirements.lock", *compiled]
+    options = ["--python", PYTHON, "--build-constraints", "requirements.lock"]
     _run("packages", [uv, "pip", "install", *options, *what], environment=_of_pip())
+
+
+def _compile() -> None:
+    """Compile all packages, also those of an earlier set: tests start many processes, and none of them does it where PYTHONDONTWRITEBYTECODE is set.
+
+    A demo compiles what it imports. uv would compile what it installs now, and pip does so.
+    """
+    command = [PYTHON, "-m", "compileall", "-q", "-j", "0", "-x", r"[/\\]tests?[/\\]", str(VENV / "lib")]
+    # some files are no Python of this release, such as templates, and stay as they are: that is no failure
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def _airflow() -> None:

@@ -86,6 +86,15 @@ def test_a_set_is_installed_once(clone: Clone) -> None:
     assert not any("setup.jars" in command or "java" in command for command in clone.commands)
 
 
+def test_the_packages_of_tests_are_compiled_also_those_that_a_demo_has_installed(clone: Clone) -> None:
+    bootstrap.main("base")
+    assert not any("compile" in command for command in clone.commands)
+    bootstrap.main("dev")
+    assert clone.installs() == [".[demo]", ".[dev]"]
+    assert clone.commands[-1].startswith(f"{clone.venv}/bin/python -m compileall ")
+    assert clone.commands[-1].endswith(f"{clone.venv}/lib")
+
+
 def test_a_set_is_complete_with_one_that_includes_it(clone: Clone) -> None:
     bootstrap.main("dagster")
     bootstrap.main("base")
