@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from sql_tables import TABLES, entries_of, flights, oracle, plain, weather
 
@@ -95,3 +97,13 @@ def test_a_form_whose_results_change_answers_as_duckdb_does_in_both_modes(sql: s
 @pytest.mark.parametrize("sql", FINAL)
 def test_a_form_with_final_results_answers_as_duckdb_does_in_both_modes(sql: str) -> None:
     _answered(sql, FINAL[sql] or sql, 3)
+
+
+@pytest.mark.parametrize(
+    "sql", [*(f"{sql} EMIT CHANGES" for sql in {**DISTINCT, **GROUPS, **OVER, **JOINS, **LIMITS}), *FINAL]
+)
+def test_a_statement_whose_names_all_stand_in_backticks_is_the_same_statement(sql: str) -> None:
+    """Of keys, windows, orders, joins and aliases alike; names are in lower case here, words of SQL are not, and behind a function's name stands a bracket."""
+    quoted = re.sub(r"('[^']*')|\b([a-z_][a-z_0-9]*)\b(?!\s*\(|')", lambda m: m[1] or f"`{m[2]}`", sql)
+    assert quoted.count("`") >= 4
+    assert sql_operator("stated", quoted, inputs=TABLES).version == sql_operator("stated", sql, inputs=TABLES).version

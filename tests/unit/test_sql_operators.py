@@ -350,6 +350,24 @@ def test_event_time_and_the_clock_are_columns_of_every_table() -> None:
     assert {one.stateful.time for one in clocked if one.stateful} == {"processing"}
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT "origin" FROM flights',
+        "SELECT flight FROM flights WHERE \"Origin\" > 'E'",
+        "SELECT origin, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(\"scheduled\"), INTERVAL '1' HOUR)) GROUP BY origin, window_start",
+        'SELECT origin, SUM(delay) AS s FROM flights GROUP BY "origin" EMIT CHANGES',
+    ],
+)
+def test_a_name_of_a_column_in_double_quotes_is_neither_taken_for_the_column_nor_for_a_string(sql: str) -> None:
+    """Elsewhere it is the one or the other, and no error would show it."""
+    said = refusal(sql)
+    assert re.match(r"DEFINITION-400 .*line 1, column \d+: .*Write `\w+` for the column, '\w+' for the string", said), (
+        said
+    )
+    assert stated('SELECT flight FROM flights WHERE origin = "EWR"').outputs[0].schema.names == ("flight",)
+
+
 def test_names_that_are_words_and_names_of_other_alphabets_are_columns() -> None:
     chosen = stated("SELECT `order`, größe AS `Größe` FROM odd WHERE größe > 1")
     assert chosen.outputs[0].schema.names == ("order", "Größe")

@@ -30,12 +30,12 @@ def sql_operators(folder: str | Path, *modules: ModuleType, **tables: Readable) 
         tables: table of a statement -> what it is, as the ``inputs`` of ``sql_operator``.
 
     Raises:
-        DefinitionError: DEFINITION-397 no folder, or no file in it; DEFINITION-398 files that read each other in a circle; and those of
+        DefinitionError: DEFINITION-397 no folder, or one with neither a file of SQL nor other operators (``__init__.py``); DEFINITION-398 files that read each other in a circle; and those of
             ``sql_operator``.
     """
     path = Path(folder)
     files = sorted(path.glob("*.sql")) if path.is_dir() else []
-    if not files:
+    if not files and not (path / "__init__.py").is_file():
         fix = "Write a SELECT into a file of that folder, such as hourly.sql; or correct the folder's path: Path(__file__).parent."
         got = "no folder" if not path.is_dir() else "none"
         raise DefinitionError(

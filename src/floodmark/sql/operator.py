@@ -72,7 +72,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     from floodmark.sql.insertion import inserted, named
     from floodmark.sql.joining.lookups import relation_of_lookup
     from floodmark.sql.measures import own_aggregates
-    from floodmark.sql.refusals import check_statement
+    from floodmark.sql.refusals import check_quotes, check_statement
     from floodmark.sql.rows.inputs import relation_of
     from floodmark.sql.statement import Statement, tables_of
     from floodmark.sql.text import parsed
@@ -113,6 +113,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
     def body(*streams: Stream) -> Stream:
         tables = {i.name: relation_of(i, bindings[i.name], stream) for i, stream in zip(read, streams, strict=True)}
         tables |= {table: relation_of_lookup(table, lookup, name) for table, lookup in lookups.items()}
+        check_quotes(text, [column.name for relation in tables.values() for column in relation.names])
         with own_aggregates(options.functions):
             try:
                 stream = statement.stream(tables)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
@@ -83,6 +84,25 @@ def check_statement(text: Text, node: exp.Expr) -> None:
     if isinstance(node, (exp.Select, exp.SetOperation, exp.Subquery)):
         return
     raise unsayable(text, text.tokens[0].start, text.tokens[0].text.upper(), _fix_of(node))
+
+
+def check_quotes(text: Text, columns: Iterable[str]) -> None:
+    """Refuse a string in double quotes that has the name of a column: Spark reads it as a string, DuckDB, Trino and PostgreSQL as the column.
+
+    Args:
+        text: of the statement.
+        columns: names of the columns of the tables that it reads.
+
+    Raises:
+        DefinitionError: DEFINITION-400.
+    """
+    known = {column.lower() for column in (*columns, "window_start", "window_end", "window_time")}
+    for token in text.tokens:
+        if token.token_type == TokenType.STRING and text.sql[token.start] == '"' and token.text.lower() in known:
+            fix = f"Write `{token.text}` for the column, '{token.text}' for the string: what stands in double quotes is a string, as in Spark."
+            raise DefinitionError(
+                text.at(token.start), "a column or a string", f'"{token.text}"', fix, code="DEFINITION-400"
+            )
 
 
 def check_query(text: Text, node: exp.Expr) -> None:

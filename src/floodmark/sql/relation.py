@@ -217,7 +217,7 @@ class Relation:
                 raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
             if DEFAULT in node.meta:
                 return f"coalesce({name.text}, {node.meta[DEFAULT]})"
-            if last is node.parts[0] and name.text == itself(last.name):
+            if last is node.parts[0] and name.text == itself(last.name) and not _in_needless_quotes(last, name.text):
                 return None
             behind = "".join(f".{itself(part.name)}" for part in node.parts[node.parts.index(last) + 1 :])
             return f"{name.text}{behind}"
@@ -236,6 +236,11 @@ class Relation:
             if len(column.parts) == 1 and not _matching(self.names, column.name):
                 return text.at(column)
         return text.at(node)
+
+
+def _in_needless_quotes(written: exp.Expr, text: str) -> bool:
+    """Whether a name stands in backticks that it does not need: without them it is the expression that it is elsewhere in the statement."""
+    return bool(written.args.get("quoted")) and not text.startswith("`")
 
 
 def _matching(names: Iterable[Name], wanted: str) -> list[Name]:

@@ -55,6 +55,7 @@ class Question:
         """The rows of the statement over the rows there are now."""
         from floodmark.engines.embedded.bounded.query import query
 
+        self._check_quotes()
         head, tail = _sorted(self.text)
         if self._reads_last_values():
             return query(self.sail, self.text, self._tables())
@@ -187,19 +188,11 @@ class Question:
     def _tables(self) -> dict[str, Table]:
         """The tables that the statement names. Of results that are revised the last values, under the name of their table too."""
         from floodmark.core.errors import closest
-        from floodmark.engines.embedded.bounded.query import Table
         from floodmark.sql.refusals import check_query
         from floodmark.sql.statement import tables_of
         from floodmark.sql.text import parsed
 
-        known: dict[str, Table] = {s.name: Table(self.lake.log(s.name), s.schema) for s in self.workspace.sources}
-        for operator in self.workspace.operators:
-            for output in operator.outputs:
-                last = output.current
-                path = self.lake.read(last.table if last else output.table)
-                known[output.table] = Table(path, output.schema, stamped=last is None)
-                if last is not None:
-                    known[last.table] = known[output.table]
+        known = self._known()
         text, tree = parsed(self.text, "statement")
         check_query(text, tree)
         read: dict[str, Table] = {}
@@ -212,6 +205,31 @@ class Question:
                 )
             read[table.name] = known[table.name]
         return read
+
+    def _check_quotes(self) -> None:
+        """Refuse names of columns in double quotes, also in the parts that the engine reads."""
+        from floodmark.sql.refusals import check_quotes
+        from floodmark.sql.statement import tables_of
+        from floodmark.sql.text import parsed
+
+        known = self._known()
+        text, tree = parsed(self.text, "statement")
+        read = [known[table.name] for table in tables_of(tree) if table.name in known]
+        check_quotes(text, [column for table in read for column in table.schema.types])
+
+    def _known(self) -> dict[str, Table]:
+        """All tables of the lake by name."""
+        from floodmark.engines.embedded.bounded.query import Table
+
+        known: dict[str, Table] = {s.name: Table(self.lake.log(s.name), s.schema) for s in self.workspace.sources}
+        for operator in self.workspace.operators:
+            for output in operator.outputs:
+                last = output.current
+                path = self.lake.read(last.table if last else output.table)
+                known[output.table] = Table(path, output.schema, stamped=last is None)
+                if last is not None:
+                    known[last.table] = known[output.table]
+        return known
 
 
 def _ended(text: str) -> str:
