@@ -55,7 +55,7 @@ def test_the_versions_and_formats_are_those_of_the_code() -> None:
         (version,) = set(re.findall(rf'"{name}==([\d.]+)"', project))
         assert f"| {label} | {version}" in TEXT, label
     assert f"with Delta {re.findall(r'delta-spark==([0-9.]+)', project)[0]}" in TEXT
-    assert f"| savepoints | format {savepoint.FORMAT};" in TEXT
+    assert f"| savepoints | format {savepoint.PLAIN}, and {savepoint.STANDING} " in TEXT
     assert f"| canonical savepoints | format {canonical._FORMAT};" in TEXT
     assert f"The version is {re.findall(r'^version = .([0-9.]+)', project, re.MULTILINE)[0]}." in TEXT
 

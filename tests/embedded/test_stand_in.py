@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from events import disorder
 from ruled import KEYS, ROWS, RULED, spread
-from streams import check
+from streams import WINDOWED, check
 
+from floodmark.core.errors import StateError
 from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.state import canonical, segment
+from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.canonical import unfold
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
@@ -19,7 +23,10 @@ from floodmark.engines.embedded.unbounded import compute
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.frames.compile import stage_rows
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lifecycle import savepoint
 from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
@@ -91,3 +98,49 @@ def test_state_in_which_every_key_group_has_its_own_goes_on(
     run_unbounded(sail, code, lake, until_caught_up=True)
     check(lake, code, log)
     assert set(_state(lake).groups()) == set(range(50))
+
+
+@pytest.mark.feature("K10", "V5")
+def test_state_with_a_group_for_others_is_refused_by_releases_that_do_not_know_it(
+    sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log, code = Lake(str(tmp_path / "lake")), spread(RULED, 9), RULED.grouped(MOST_KEY_GROUPS)
+    _started_anew(sail, lake, log, [0], MOST_KEY_GROUPS)
+    made, batch = savepoints.create(RULED.name, lake), _state(lake).batch
+    assert batch is not None
+    folder = Path(Timeline.current(lake, RULED.name).folder(CHECKPOINT))
+    fronts = {name: (folder / name).read_bytes()[:8] for name in (*batch.segments, f"batches/{batch.number}")}
+    assert fronts[f"batches/{batch.number}"] not in {b"FMSTATE1", b"FMSTATE2"}  # what a release before has looked for
+    exported = savepoints.opened(canonical.export(made, str(tmp_path / "out")))
+    assert (made.manifest.format, exported.manifest.format) == (2, 1)
+    with monkeypatch.context() as before:
+        before.setattr(segment, "STANDING", 2)
+        before.setattr(savepoint, "STANDING", 1)
+        with pytest.raises(StateError, match=r"STATE-001 file .*: expected format 2 or older, got format 3"):
+            run_unbounded(sail, code, lake, until_caught_up=True)
+        with pytest.raises(StateError, match=r"STATE-020 .*: expected format 1 or older, got format 2"):
+            savepoints.find(lake, made.manifest.id)
+    roll_back(lake, savepoints.find(lake, made.manifest.id))
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    check(lake, RULED, log)
+
+
+@pytest.mark.feature("K10", "V5")
+def test_state_without_a_group_for_others_is_what_releases_before_read(sail: Sail, tmp_path: Path) -> None:
+    lake, log = Lake(str(tmp_path / "lake")), disorder(WINDOWED, 5, 120)
+    land(lake, WINDOWED, log)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    made = savepoints.create(WINDOWED.name, lake)
+    assert '"format": 1,' in made.manifest.as_json()
+    files = [path for path in Path(made.path, CHECKPOINT).glob("*/*") if path.parent.name in {"batches", "merged"}]
+    assert {path.read_bytes()[:8] for path in files} == {b"FMSTATE2"}
+
+
+def test_a_stand_in_that_is_removed_leaves_the_format_of_before(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / CHECKPOINT))
+    checkpoint.begin()
+    for number, value in enumerate((b"rules", None, b"index", b"index")):
+        state = State(checkpoint)
+        state.write_index(-4 if number < 2 else 3, value, None)
+        state.commit(Batch(number=number, progress=0, reached={}, clock=0, positions=(), owed=(), segments=()))
+    assert [checkpoint.manifest_format(number) for number in range(4)] == [2, 2, 1, 1]

@@ -364,10 +364,8 @@ def test_a_chunk_may_have_any_number_and_is_not_the_index(tmp_path: Path) -> Non
     assert (again.get(-1), again.index()) == (b"rows that wait", b"index")
 
 
-def test_the_index_in_a_file_of_the_first_format_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_MAGIC", b"FMSTATE1")
-    segment.write(str(tmp_path), "0", {}, {(3, -1): b"index", (3, 7): b"chunk"})
-    monkeypatch.undo()
+def test_the_index_in_a_file_of_the_first_format_is_found(tmp_path: Path) -> None:
+    segment.write(str(tmp_path), "0", {}, {(3, -1): b"index", (3, 7): b"chunk"}, least=1)
     found = segment.read(str(tmp_path), "0").entries
     assert set(found) == {(3, segment.INDEX), (3, 7)}
     assert segment.value(str(tmp_path), found[3, segment.INDEX]) == b"index"  # type: ignore[arg-type]

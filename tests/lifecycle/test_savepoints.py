@@ -305,7 +305,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(engine: Comput
     manifest = Path(made.path) / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(text.replace('"format": 1', '"format": 9'))
-    with pytest.raises(StateError, match=r"STATE-020 .*format 1 or older, got format 9"):
+    with pytest.raises(StateError, match=r"STATE-020 .*format 2 or older, got format 9"):
         savepoints.find(lake, made.manifest.id)
     manifest.write_text(text[:-5])
     with pytest.raises(StateError, match="STATE-021"):

@@ -72,8 +72,8 @@ def test_whatever_has_become_of_a_manifest_it_is_read_or_refused(data):
 
 
 def test_of_a_newer_format_it_says_so():
-    newer = MANIFEST.as_json().replace('"format": 1', '"format": 2')
-    with pytest.raises(StateError, match="STATE-020 here: expected format 1 or older, got format 2"):
+    newer = MANIFEST.as_json().replace('"format": 1', '"format": 3')
+    with pytest.raises(StateError, match="STATE-020 here: expected format 2 or older, got format 3"):
         Manifest.parse(newer.encode(), "here")
 
 

@@ -18,8 +18,8 @@ from floodmark.core.errors import StateError
 from floodmark.core.time import describe
 from floodmark.lifecycle.plan import Deployed
 
-FORMAT = 1
-"""Format of the manifests written now; older formats are read, newer formats are refused."""
+PLAIN, STANDING = 1, 2
+"""Formats of manifests: in the second, a group of the state stands for others, which releases that read only the first do not know."""
 MANIFEST = "manifest.json"
 MARKS = "marks.json"
 """The file whose presence marks a canonical savepoint: the content of a checkpoint's logs, without state."""
@@ -77,6 +77,7 @@ class Manifest:
         why: the user's note.
         files: path in the savepoint -> size and digest.
         shared: the paths whose content lies among the shared files of the operator's savepoints, in a bucket.
+        format: ``PLAIN`` or ``STANDING``; newer formats are refused.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Manifest:
     why: str
     files: Mapping[str, File]
     shared: tuple[str, ...] = ()
+    format: int = PLAIN
 
     @property
     def deployed(self) -> Deployed:
@@ -117,7 +119,7 @@ class Manifest:
         fields = asdict(self)
         if not self.shared:
             fields.pop("shared")
-        return json.dumps({"format": FORMAT, **fields}, indent=1)
+        return json.dumps({"format": fields.pop("format"), **fields}, indent=1)
 
     @staticmethod
     def parse(text: bytes, where: str) -> Manifest:
@@ -128,12 +130,12 @@ class Manifest:
         """
         try:
             document = json.loads(text)
-            written = int(document.pop("format"))
+            written = document["format"] = int(document["format"])
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise broken(where, f"'{MANIFEST}' that cannot be read: {error}") from error
-        if written > FORMAT:
+        if written > STANDING:
             fix = "Use the floodmark that wrote it, or a newer one: pip install --upgrade floodmark"
-            raise StateError(where, f"format {FORMAT} or older", f"format {written}", fix, code="STATE-020")
+            raise StateError(where, f"format {STANDING} or older", f"format {written}", fix, code="STATE-020")
         try:
             return _manifests().validate_python(document)
         except ValidationError as error:

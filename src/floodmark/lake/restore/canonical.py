@@ -22,7 +22,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.checkpoint import Checkpoint, Position, checkpoint_at
 from floodmark.lake.stream.identity import IDENTITY
 from floodmark.lake.stream.timeline import CHECKPOINT
-from floodmark.lifecycle.savepoint import MANIFEST, MARKS, Manifest, broken
+from floodmark.lifecycle.savepoint import MANIFEST, MARKS, PLAIN, Manifest, broken
 
 STATE = "state"
 """Folder of the state rows; absent if the stream has no state."""
@@ -102,7 +102,7 @@ def export(savepoint: Savepoint, target: str, unfold: Unfold) -> str:
     }
     write(f"{folder}/{MARKS}", json.dumps(document, indent=1).encode())
     remove(unfolded)
-    whole = replace(manifest, files=savepoints.digests(folder), shared=())
+    whole = replace(manifest, files=savepoints.digests(folder), shared=(), format=PLAIN)
     write(f"{folder}/{MANIFEST}", whole.as_json().encode())
     return folder
 

@@ -136,6 +136,7 @@ def create(
             why=why,
             files=digests(draft.path) | together,
             shared=tuple(together),
+            format=copied.manifest_format(last),
         )
         crash.point("savepoint.before_manifest")
         write(f"{draft.path}/{MANIFEST}", manifest.as_json().encode())

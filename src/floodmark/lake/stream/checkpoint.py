@@ -117,6 +117,10 @@ class Checkpoint(Protocol):
         """What wrote the state of a micro-batch: versions of packages and of Python, and the number of state partitions."""
         ...
 
+    def manifest_format(self, batch: int) -> int:
+        """The format of the manifest of a savepoint of this state: every release that reads such manifests reads the state."""
+        ...
+
 
 def engine_of(path: str) -> str:
     """Name of the engine of the checkpoint in a folder; ``spark`` without an engine file.

@@ -91,7 +91,7 @@ def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) ->
         old = segment.read(folder, file_of(batch))
         recorded = Batch.from_json(old.header)
         moved = tuple(positions.get(number, place) for number, place in enumerate(recorded.positions))
-        segment.copy(folder, file_of(batch), replace(recorded, positions=moved).as_json(), [old])
+        segment.copy(folder, file_of(batch), replace(recorded, positions=moved).as_json(), [old], old.format)
         files.replace(checkpoint, folder, file_of(batch))
 
 

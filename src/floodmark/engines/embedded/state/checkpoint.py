@@ -23,7 +23,7 @@ from floodmark.lake.folder.copies import copy, files_of
 from floodmark.lake.folder.storage import exists, open_hashed, remove, write
 from floodmark.lake.folder.storage import files as file_names
 from floodmark.lake.stream.checkpoint import ENGINE, Position
-from floodmark.lifecycle.savepoint import File, broken
+from floodmark.lifecycle.savepoint import PLAIN, STANDING, File, broken
 
 NAME: Final = "embedded"
 KEPT = 100
@@ -91,12 +91,7 @@ class Checkpoint:
 
     def batch(self, number: int) -> Batch | None:
         """The record of a micro-batch; None if the micro-batch is not retained."""
-        try:
-            if bucket.is_bucket(self.path) and number >= 0:
-                return Batch.from_json(segment.header(self.path, file_of(number)))
-            opened = segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
-        except FileNotFoundError:
-            return None
+        opened = self._opened(number)
         return None if opened is None else Batch.from_json(opened.header)
 
     def batches(self, numbers: Sequence[int]) -> list[Batch | None]:
@@ -181,6 +176,11 @@ class Checkpoint:
         versions = {package: package_version(package) for package in _PACKAGES}
         return {"engine": NAME, **versions, "python": platform.python_version()}
 
+    def manifest_format(self, batch: int) -> int:
+        """The format of a manifest of this state: the state is read by the releases that read the manifest."""
+        opened = self._opened(batch)
+        return STANDING if opened is not None and opened.format == segment.STANDING else PLAIN
+
     def begin(self) -> None:
         """Create the folders of the checkpoint and the note that this engine owns it; a repeated call changes nothing."""
         for folder in ("batches", "commits", "merged") if not bucket.is_bucket(self.path) else ():
@@ -208,6 +208,15 @@ class Checkpoint:
         for name in (*gone, *(f"commits/{mark}" for mark in marks)):
             remove(f"{self.path}/{name}")
         return gone
+
+    def _opened(self, number: int) -> segment.Segment | None:
+        """The file of a micro-batch without its directory; None if the micro-batch is not retained."""
+        try:
+            if bucket.is_bucket(self.path) and number >= 0:
+                return segment.header(self.path, file_of(number))
+            return segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
+        except FileNotFoundError:
+            return None
 
 
 def _numbers(folder: str) -> list[int]:

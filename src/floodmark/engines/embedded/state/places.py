@@ -20,6 +20,8 @@ class Places:
 
     weights: Counter[int] = field(init=False, default_factory=Counter)
     """Key group -> bytes of its values."""
+    stand_ins: set[int] = field(init=False, default_factory=set)
+    """Groups with values that stand for others: those below 0."""
     _groups: dict[int, dict[int, int]] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -55,6 +57,9 @@ class Places:
                 self.weights[group] += length
             elif not numbers:
                 del self._groups[group]
+        listed = segment.directory[:, 0]
+        touched = set(listed[listed < 0].tolist())
+        self.stand_ins = self.stand_ins - touched | touched & self._groups.keys()
 
     def live(self, segment: Segment, *, removed: bool) -> Iterator[bool]:
         """For each row of a file, whether the row is the current one of its key.

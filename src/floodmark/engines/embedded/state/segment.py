@@ -2,7 +2,8 @@
 
 ``FMSTATE2``, the length of the header, the header as JSON, the directory, the values. The directory has a row per value: key group, number
 of the chunk (the least 64-bit number for the index of the group), offset in the values, length (-1 if the chunk is removed).
-In ``FMSTATE1`` the index has the number -1; no chunk in such a file has that number.
+In ``FMSTATE1`` the index has the number -1; no chunk in such a file has that number. ``FMSTATE3`` is a file of a state in which a group below
+0 stands for others (``store.stand_in``), so that a release that does not read such groups refuses the file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from floodmark.core.errors import StateError
 from floodmark.lake.folder import bucket
 from floodmark.lake.folder.storage import sync
 from floodmark.lake.stream.checkpoint import garbage
@@ -30,7 +32,9 @@ REMOVED = -1
 _ROWS = 8_192
 """Rows of a directory that are converted to Python's numbers at a time."""
 _NONE = np.zeros((0, 4), dtype="<i8")
-_MAGIC, _FIRST_MAGIC = b"FMSTATE2", b"FMSTATE1"
+_MAGIC = b"FMSTATE"
+_FIRST, FORMAT, STANDING = 1, 2, 3
+"""Formats of files: before the number of an index was changed; of now; with groups that stand for others."""
 _FRONT_BYTES = 1 << 16
 """Bytes of a file in a bucket that are read at first for its header."""
 _FRONT = struct.Struct("<8sIIQ")
@@ -62,6 +66,7 @@ class Segment:
         directory: a row per value: key group, number of the chunk, offset in the values, length.
         begin: of the values, in the file.
         size: bytes of the file.
+        format: ``FORMAT`` or ``STANDING``.
     """
 
     file: str
@@ -69,6 +74,7 @@ class Segment:
     directory: np.ndarray
     begin: int
     size: int
+    format: int = FORMAT
 
     @property
     def entries(self) -> dict[Key, Place | None]:
@@ -93,7 +99,9 @@ class Segment:
         return replace(self, directory=self.directory[wanted])
 
 
-def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None]) -> Segment:
+def write(
+    root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None], least: int = FORMAT
+) -> Segment:
     """Write a file atomically and durably.
 
     Args:
@@ -101,14 +109,15 @@ def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, 
         file: relative to the checkpoint.
         header: JSON.
         values: key -> value; None for a removed value.
+        least: format of the file. A file with a value of a group below 0 has ``STANDING`` anyway.
     """
     directory = np.zeros((len(values), 4), dtype="<i8")
     for row, ((group, number), value) in enumerate(values.items()):
         directory[row] = group, number, 0, REMOVED if value is None else len(value)
-    return _written(root, file, header, directory, (value for value in values.values() if value))
+    return _written(root, file, header, directory, (value for value in values.values() if value), least)
 
 
-def copy(root: str, file: str, header: Mapping[str, Any], parts: Sequence[Segment]) -> Segment:
+def copy(root: str, file: str, header: Mapping[str, Any], parts: Sequence[Segment], least: int = FORMAT) -> Segment:
     """Write the values of several files into one file, value by value, so that they may be larger than memory.
 
     Args:
@@ -116,17 +125,19 @@ def copy(root: str, file: str, header: Mapping[str, Any], parts: Sequence[Segmen
         file: relative to the checkpoint; it may replace one of ``parts``.
         header: JSON.
         parts: files.
+        least: as of ``write``.
 
     Raises:
         StateError: STATE-036, a file has been cut.
     """
     directory = np.concatenate([part.directory for part in parts])
-    return _written(root, file, header, directory, (value for part in parts for value in _values(root, part)))
+    return _written(root, file, header, directory, (value for part in parts for value in _values(root, part)), least)
 
 
 def _written(
-    root: str, file: str, header: Mapping[str, Any], directory: np.ndarray, values: Iterable[bytes]
+    root: str, file: str, header: Mapping[str, Any], directory: np.ndarray, values: Iterable[bytes], least: int
 ) -> Segment:
+    version = STANDING if (directory[:, 0] < 0).any() else least
     lengths = directory[:, 3].clip(min=0)
     directory[:, 2] = lengths.cumsum() - lengths
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -134,7 +145,7 @@ def _written(
     path = Path(root, file)
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as stream:
-        stream.write(_FRONT.pack(_MAGIC, len(text), checksum, len(directory)) + text)
+        stream.write(_FRONT.pack(b"%b%d" % (_MAGIC, version), len(text), checksum, len(directory)) + text)
         stream.write(directory.data)
         stream.writelines(values)
         stream.flush()
@@ -142,7 +153,7 @@ def _written(
     draft.replace(path)
     sync(path.parent)
     begin = _FRONT.size + len(text) + directory.nbytes
-    return Segment(file, dict(header), directory, begin, begin + int(lengths.sum()))
+    return Segment(file, dict(header), directory, begin, begin + int(lengths.sum()), version)
 
 
 def read(root: str, file: str, *, header_only: bool = False) -> Segment:
@@ -150,19 +161,18 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        StateError: STATE-036, the file is damaged.
+        StateError: STATE-001 a newer release has written the file, STATE-036 the file is damaged.
     """
     path = Path(root, file)
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         start = stream.read(_FRONT.size)
-        if len(start) < _FRONT.size or not start.startswith((_MAGIC, _FIRST_MAGIC)):
-            raise garbage(root, file, start)
+        version = _format(root, file, start)
         _, length, checksum, count = _FRONT.unpack(start)
         text = stream.read(length)
         if header_only:
             try:
-                return Segment(file, json.loads(text), _NONE, 0, size)
+                return Segment(file, json.loads(text), _NONE, 0, size, version)
             except ValueError:
                 raise garbage(root, file, text) from None
         listed = stream.read(count * 32)
@@ -172,28 +182,27 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
         raise garbage(root, file, start + text)
     if size != begin + int(directory[:, 3].clip(min=0).sum()):
         raise garbage(root, file, start + text)
-    if start.startswith(_FIRST_MAGIC):
+    if version == _FIRST:
         directory = directory.copy()
         directory[directory[:, 1] == _FIRST_INDEX, 1] = INDEX
-    return Segment(file, json.loads(text), directory, begin, size)
+    return Segment(file, json.loads(text), directory, begin, size, max(version, FORMAT))
 
 
-def header(root: str, file: str) -> dict[str, Any]:
-    """The header of a file in a bucket, by one request if the header is not very long.
+def header(root: str, file: str) -> Segment:
+    """A file in a bucket without its directory, by one request if its header is not very long.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        StateError: STATE-036, the file is damaged.
+        StateError: STATE-001 a newer release has written the file, STATE-036 the file is damaged.
     """
     location = f"{root}/{file}"
     content = bucket.read_range(location, 0, _FRONT_BYTES)
-    if len(content) < _FRONT.size or not content.startswith((_MAGIC, _FIRST_MAGIC)):
-        raise garbage(root, file, content)
+    version = _format(root, file, content)
     length = int(_FRONT.unpack(content[: _FRONT.size])[1])
     if _FRONT.size + length > len(content):
         content = bucket.read_range(location, 0, _FRONT.size + length)
     try:
-        return dict(json.loads(content[_FRONT.size : _FRONT.size + length]))
+        return Segment(file, json.loads(content[_FRONT.size : _FRONT.size + length]), _NONE, 0, 0, version)
     except ValueError:
         raise garbage(root, file, content) from None
 
@@ -221,3 +230,20 @@ def _read(root: str, at: Place, descriptor: int) -> bytes:
     if len(content) < at.length:
         raise garbage(root, at.file, content)
     return content
+
+
+def _format(root: str, file: str, start: bytes) -> int:
+    """The format of a file, from its first bytes.
+
+    Raises:
+        StateError: STATE-001 a newer release has written the file, STATE-036 the file is damaged.
+    """
+    digit = start[len(_MAGIC) : len(_MAGIC) + 1]
+    if len(start) < _FRONT.size or not start.startswith(_MAGIC) or not digit.isdigit():
+        raise garbage(root, file, start)
+    if int(digit) > STANDING:
+        fix = "Use the floodmark that wrote it, or a newer one: pip install --upgrade floodmark"
+        raise StateError(
+            f"file {root}/{file}", f"format {STANDING} or older", f"format {int(digit)}", fix, code="STATE-001"
+        )
+    return int(digit)

@@ -174,7 +174,8 @@ class State:
         )
         crash.point("embedded.before_state")
         header = whole.as_json() | self._owner()
-        written = segment.write(self._folder, file_of(batch.number), header, self._changes)
+        least = segment.STANDING if self._places.stand_ins else segment.FORMAT
+        written = segment.write(self._folder, file_of(batch.number), header, self._changes, least)
         files.create(self.checkpoint.path, self._folder, file_of(batch.number))
         crash.point("embedded.after_state")
         self._take(written)

@@ -22,7 +22,7 @@ from floodmark.lake.stream import plans
 from floodmark.lake.stream.carrier import progress_of
 from floodmark.lake.stream.checkpoint import Position, garbage
 from floodmark.lake.stream.timeline import Timeline
-from floodmark.lifecycle.savepoint import File, broken
+from floodmark.lifecycle.savepoint import PLAIN, File, broken
 
 HERE = "floodmark-checkpoint:"
 """Replaces, in a savepoint, the one absolute path that Spark keeps in a checkpoint."""
@@ -365,6 +365,10 @@ class Checkpoint:
         """The software that wrote the state of a micro-batch: versions of packages and of Python, number of state partitions."""
         versions = {package: package_version(package) for package in _PACKAGES}
         return versions | {"python": platform.python_version(), "state partitions": str(self.partitions(batch))}
+
+    def manifest_format(self, batch: int) -> int:  # noqa: ARG002 - the same for all micro-batches
+        """The format of the manifest of a savepoint of this state."""
+        return PLAIN
 
 
 def checkpoint_of(timeline: Timeline) -> Checkpoint:
