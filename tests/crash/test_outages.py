@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,32 @@ FELT = 5
 """Requests to the object store that the shortest outage meets."""
 
 
+@contextmanager
+def hanging_up(proxy: Proxy) -> Iterator[Callable[[], bool]]:
+    """Connections to the object store end without an answer; whether requests have met that."""
+    proxy.plan(Plan(fault="away"))
+    yield lambda: proxy.faults()["away"] >= FELT
+    proxy.plan()
+
+
+@contextmanager
+def hanging(proxy: Proxy) -> Iterator[Callable[[], bool]]:
+    """Requests to the object store are taken, and nobody answers, nor says how many they are."""
+    os.kill(proxy.pid, signal.SIGSTOP)
+    yield lambda: True
+    os.kill(proxy.pid, signal.SIGCONT)
+
+
 @pytest.mark.feature("Z15")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("count", "seconds"), [(3_000, 0), pytest.param(300_000, 60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("count", "seconds", "away"),
+    [
+        (3_000, 0, hanging_up),
+        pytest.param(300_000, 60, hanging_up, marks=pytest.mark.soak),
+        pytest.param(300_000, 60, hanging, marks=pytest.mark.soak),
+    ],
+)
 def test_nothing_is_lost_or_twice_where_all_stores_are_away(
     broker: Broker,
     s3: Server,
@@ -40,6 +64,7 @@ def test_nothing_is_lost_or_twice_where_all_stores_are_away(
     monkeypatch: pytest.MonkeyPatch,
     count: int,
     seconds: int,
+    away: Callable[[Proxy], AbstractContextManager[Callable[[], bool]]],
 ) -> None:
     """A driver is killed meanwhile, and nobody can say so. Without seconds the outage lasts until requests have met it."""
     topic, sink, step = broker.topic(PARTITIONS), broker.topic(3), LONG_MS // count
@@ -57,16 +82,15 @@ def test_nothing_is_lost_or_twice_where_all_stores_are_away(
             pids = [pipeline.running(name).pid for name in STREAMS]
             sending = threading.Thread(target=pipeline.put, args=(range(count // 3, count), step, PARTITIONS))
             sending.start()
-            s3_proxy.plan(Plan(fault="away"))
-            broker.kill()
-            store.close()
-            began = time.monotonic()
-            assert pids[1] is not None
-            os.kill(pids[1], signal.SIGKILL)
-            until(lambda: s3_proxy.faults()["away"] >= FELT and time.monotonic() - began >= seconds, "requests")
-            store.enter_context(serving(data))
-            broker.start()
-            s3_proxy.plan()
+            with away(s3_proxy) as felt:
+                broker.kill()
+                store.close()
+                began = time.monotonic()
+                assert pids[1] is not None
+                os.kill(pids[1], signal.SIGKILL)
+                until(lambda: felt() and time.monotonic() - began >= seconds, "requests")
+                store.enter_context(serving(data))
+                broker.start()
             sending.join()
             pipeline.close_windows(PARTITIONS)
             until(lambda: len(landed(fleet)) >= count, "all messages in the log")
