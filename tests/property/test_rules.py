@@ -38,6 +38,7 @@ from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.embedded.memory import run as engine
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.kernels import columnar, revisions
+from floodmark.semantics.kernels.arrivals import Waiting
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.panes import RecordWindowKernel
 from floodmark.semantics.time.assignment import Lateness, classify_lateness
@@ -320,20 +321,18 @@ def as_they_arrive(patch: Patch) -> None:
 
 def judged_as_stamped(patch: Patch) -> None:
     """Rows sorted by effective time are judged by the stamp they came with, not by their place."""
-    ordered = RecordWindowKernel._ordered
+    ordered = Waiting.ordered
 
-    def broken(self: RecordWindowKernel, parts: Any, progress: int) -> Any:
-        stamps = {}
-        for part in parts:
-            stamps |= dict(zip(part["s"].to_pylist(), part["w"].to_pylist(), strict=True))
-        arrivals = ordered(self, parts, progress)
+    def broken(self: Waiting, rows: pa.Table | None, progress: int) -> Any:
+        stamps = {} if rows is None else dict(zip(rows["s"].to_pylist(), rows["w"].to_pylist(), strict=True))
+        arrivals, spans = ordered(self, rows, progress)
         table = arrivals.table
         if table.num_rows:
             own = [stamps.get(s, w) for s, w in zip(table["s"].to_pylist(), table["w"].to_pylist(), strict=True)]
             arrivals.table = table.set_column(table.column_names.index("w"), "w", pa.array(own, pa.int64()))
-        return arrivals
+        return arrivals, spans
 
-    patch.setattr(RecordWindowKernel, "_ordered", broken)
+    patch.setattr(Waiting, "ordered", broken)
 
 
 def ticks_after_rows(patch: Patch) -> None:

@@ -1,9 +1,15 @@
-"""Rows of key groups in the order in which a kernel that goes row by row processes them."""
+"""Rows of key groups in the order in which a kernel that goes row by row processes them.
+
+Where arrival has no order, rows wait until progress reaches their effective time, and come sorted by it: those of several key groups are sorted
+at once. A key group keeps its waiting rows in chunks, which its index names: ``held``, number of a chunk -> the earliest effective time in it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -12,8 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.semantics.encoding.columns import python_values
+from floodmark.semantics.encoding.columns import arrow_type, decode, encode, python_values
+from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
+from floodmark.semantics.state.index import TOGETHER
+from floodmark.semantics.state.store import Store
+from floodmark.spec.values.schema import RETRACTION, Schema
+
+GROUP = "group"
+Spans = dict[int, tuple[int, int]]
+"""Key group -> the first of its rows, and the one after its last."""
 
 
 class Arrivals:
@@ -79,3 +93,174 @@ def plain_keys(values: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_floating(values.type):
         key_values = [math.nan if v is not None and math.isnan(v) else v for v in key_values]
     return key_values
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The waiting rows of some key groups.
+
+    Args:
+        stage: that processes them.
+        stores: key group -> its store.
+        extras: key group -> what its index has beside its entries; changed here.
+        rank: sort key of a row as a whole among rows of one event time.
+        sequences: (rows) -> what orders them within that rank, before their values.
+    """
+
+    stage: ElementStage | ProcessStage
+    stores: Mapping[int, Store]
+    extras: Mapping[int, dict[str, Any]]
+    rank: Callable[[Any], tuple[Any, ...]]
+    sequences: Callable[[pa.Table], Sequence[int]]
+
+    def ordered(self, rows: pa.Table | None, progress: int) -> tuple[Arrivals, Spans]:
+        """The rows to process now, in their order, and where those of each key group are. Rows that wait for progress are put into the stores.
+
+        Args:
+            rows: that have come, with the column ``group``; None for none.
+            progress: all rows on time up to here are in.
+        """
+        due = [
+            (group, [number for number, first in extra.get("held", {}).items() if first <= progress])
+            for group, extra in self.extras.items()
+        ]
+        parts = [] if rows is None or not rows.num_rows else [rows]
+        parts += self._released([(group, number) for group, numbers in due for number in numbers])
+        if not parts:
+            return Arrivals(self.stage, pa.table({}), []), {}
+        # rows that an older version stored may differ in nullability
+        table = pa.concat_tables(parts, promote_options="permissive")
+        ready = pc.less_equal(_effective(table), progress)
+        self._hold(table.filter(pc.invert(ready)))
+        return self._sorted(table.filter(ready))
+
+    def _sorted(self, table: pa.Table) -> tuple[Arrivals, Spans]:
+        effective = _effective(table)
+        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
+        times, groups = effective.to_pylist(), table[GROUP].to_pylist()
+        inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
+        instants = list(zip(groups, times, inputs, table["t"].to_pylist(), strict=True))
+        table, shared = table.drop_columns([GROUP]), Counter(instants)
+        crowded = [at for at, instant in enumerate(instants) if shared[instant] > 1]  # rows are compared there alone
+        rows, gone = dict(zip(crowded, _whole(table.take(pa.array(crowded, pa.int64()))), strict=True)), set[int]()
+        sequences = self.sequences(table)
+        ranks: dict[int, tuple[Any, ...]] = {
+            at: (*self.rank(row.get("row")), sequences[at], order_key(row)) for at, row in rows.items()
+        }
+        if RETRACTION in table["kind"].to_pylist():
+            gone = _undone(rows, instants)
+        order = sorted(
+            (i for i in range(table.num_rows) if i not in gone), key=lambda i: (instants[i], ranks.get(i, ()))
+        )
+        arrivals = Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
+        return arrivals, _spans([groups[i] for i in order])
+
+    def _hold(self, rows: pa.Table) -> None:
+        """Put waiting rows into the stores, merged with the newest small chunks of their key groups, so that chunks are of falling size."""
+        sizes = Counter[int](rows[GROUP].to_pylist())
+        while small := list(self._small(sizes)):
+            parts = self._released(small)
+            rows = pa.concat_tables([*parts, rows], promote_options="permissive")
+            for part in parts:
+                sizes.update(part[GROUP].to_pylist())
+        rows = rows.take(pc.sort_indices(rows[GROUP])).combine_chunks()
+        times, spans = _effective(rows).to_numpy(), _spans(rows[GROUP].to_pylist())
+        rows = rows.drop_columns([GROUP])
+        for group, (start, stop) in spans.items():
+            extra = self.extras[group]
+            number = extra["next"] = extra.get("next", 0) - 1
+            self.stores[group].put(number, encode({"rows": rows.slice(start, stop - start)}))
+            extra["held"][number] = int(times[start:stop].min())
+            extra.setdefault("sizes", {})[number] = stop - start
+
+    def _small(self, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """(key group, number) of the newest chunk of each key group with new rows, if it is small beside them.
+
+        Args:
+            sizes: key group -> its new rows.
+        """
+        for group, size in sizes.items():
+            extra = self.extras[group]
+            if extra["held"]:
+                newest = min(extra["held"])
+                before = extra.get("sizes", {}).get(newest, 0)  # older versions did not write sizes
+                if before < 2 * size and before + size <= TOGETHER:
+                    yield group, newest
+
+    def _released(self, chunks: Sequence[tuple[int, int]]) -> list[pa.Table]:
+        """Remove chunks, by key group and number, from the stores; their rows, one table for each schema."""
+        by_schema: dict[pa.Schema, list[tuple[int, pa.Table]]] = {}
+        for group, number in chunks:
+            rows, extra = decode(self.stores[group].get(number))["rows"], self.extras[group]
+            by_schema.setdefault(rows.schema, []).append((group, rows))
+            self.stores[group].remove(number)
+            del extra["held"][number]
+            extra.get("sizes", {}).pop(number, None)
+        return [
+            with_group(
+                _as_now(pa.concat_tables([rows for _, rows in parts]), self.stage.step.parent.schema),
+                np.repeat([group for group, _ in parts], [rows.num_rows for _, rows in parts]),
+            )
+            for parts in by_schema.values()
+        ]
+
+
+def with_group(rows: pa.Table, groups: Any) -> pa.Table:
+    """Rows with their key groups as a column."""
+    return rows.append_column(GROUP, pa.array(groups, pa.int32()))
+
+
+def _effective(rows: pa.Table) -> pa.ChunkedArray:
+    """The effective time of each row."""
+    return pc.max_element_wise(rows["t"], pc.add(rows["w"], 1))
+
+
+def _spans(groups: Sequence[int]) -> Spans:
+    """Where the rows of each key group are, among rows that are sorted by it."""
+    numbers = np.array(groups, dtype=np.int64)
+    bounds = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1], True]).tolist() if groups else []
+    return {groups[start]: (start, stop) for start, stop in pairwise(bounds)}
+
+
+def _whole(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as they are compared: all but the order in which they came."""
+    names = [name for name in table.column_names if name not in {"s", "side"}]
+    columns = [python_values(table[name]) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _undone(rows: Mapping[int, Mapping[str, Any]], instants: Sequence[tuple[int, ...]]) -> set[int]:
+    """The positions of rows that are retracted at their own instant, and of these retractions.
+
+    Where arrival has no order, nothing else says that such a row comes before its retraction.
+
+    Args:
+        rows: position -> row, those that share their instant with others.
+        instants: of each position.
+    """
+    waiting: dict[tuple[Any, ...], list[int]] = {}
+    positions = set[int]()
+    for position, row in rows.items():
+        content = instants[position], repr([value for name, value in row.items() if name not in {"w", "kind"}])
+        opposite = waiting.get((row["kind"] != RETRACTION, content))
+        if opposite:
+            positions |= {position, opposite.pop()}
+        else:
+            waiting.setdefault((row["kind"] == RETRACTION, content), []).append(position)
+    return positions
+
+
+def _as_now(held: pa.Table, schema: Schema) -> pa.Table:
+    """Waiting rows of an older version with the current columns; a column that the older version did not read is null."""
+    if "row" not in held.column_names:
+        return held
+    rows = held["row"].combine_chunks()
+    known = {rows.type.field(position).name for position in range(rows.type.num_fields)}
+    if known == set(schema.names):
+        return held
+    parts = [
+        pc.struct_field(rows, c.name) if c.name in known else pa.nulls(len(rows), arrow_type(c.type))
+        for c in schema.columns
+    ]
+    row = pa.StructArray.from_arrays(parts, names=list(schema.names), mask=pc.is_null(rows))
+    return held.set_column(held.column_names.index("row"), "row", row)

@@ -11,20 +11,19 @@ from __future__ import annotations
 import copy
 import gc
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.encoding.columns import arrow_type, decode, encode, fitted, inside, python_values
-from floodmark.semantics.encoding.order import order_key
-from floodmark.semantics.kernels.arrivals import Arrivals, divided
+from floodmark.semantics.encoding.columns import fitted, inside
+from floodmark.semantics.kernels.arrivals import Arrivals, Waiting, divided, with_group
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
@@ -32,10 +31,8 @@ from floodmark.semantics.kernels.repeats import Recording, Repeats
 from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
-from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.metric import Part, merge
-from floodmark.spec.values.schema import RETRACTION, Schema
 
 
 class KeyState(Protocol):
@@ -147,8 +144,7 @@ class KeyedKernel(ABC):
         with self._undisturbed():
             self._restart()
             self.reached = reached
-            self._open(self.store)
-            arrivals = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
+            arrivals = self._arrivals(self.store, [part["rows"] for part in packed if "rows" in part], progress)
             deadline, tick = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
             side = self._side(arrivals)
             return self._emission([side] if side is not None else [], self._metrics(), deadline, tick)
@@ -173,35 +169,37 @@ class KeyedKernel(ABC):
             )
             by_time = self.stage.by_time
             rows, spans = divided(rows, by_time=by_time) if rows is not None and rows.num_rows else (pa.table({}), {})
-            shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans and not by_time else [])
             alike, repeats = self._alike(rows, spans, stores), Repeats()
-            for group, store in stores.items():
+            opened = self._opened_all(stores, alike)
+            for group, same in alike.items():
+                if group in opened:
+                    continue
                 start, stop = spans.get(group, (0, 0))
-                same = alike.get(group)
-                if same is not None and (turn := repeats.repeated(store, same)) is not None:
+                if (turn := repeats.repeated(stores[group], same)) is not None:
                     waits[group] = turn
                     continue
-                recording = store if same is None else Recording(store)
+                recording = Recording(stores[group])
                 before = self.units, len(self.failures), len(sides)
-                self._open(recording)
-                empty = not self.entries.directory.size
-                if by_time:
-                    arrivals = self._ordered([rows.slice(start, stop - start)] if stop else [], progress)
-                    waits[group] = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
-                    side = self._side(arrivals)
-                    sides += [] if side is None else [side]
-                else:
-                    waits[group] = self._turn(shared, start, stop, progress, ticks)
+                arrivals = self._arrivals(recording, [rows.slice(start, stop - start)] if stop else [], progress)
+                waits[group] = self._turn(arrivals, 0, len(arrivals.places), progress, ticks)
+                side = self._side(arrivals)
+                sides += [] if side is None else [side]
                 metrics.append(self._metrics())
                 self._separate()
-                if (
-                    same is not None
-                    and empty
-                    and before == (self.units, len(self.failures), len(sides))
-                    and not metrics[-1]
-                ):
-                    assert isinstance(recording, Recording)
+                if before == (self.units, len(self.failures), len(sides)) and not metrics[-1]:
                     repeats.keep(recording, same, waits[group])
+            if by_time:
+                groups = np.repeat([*spans], [stop - start for start, stop in spans.values()])
+                own = with_group(rows, groups).filter(pa.array(np.isin(groups, [*opened]))) if spans else None
+                extras = {group: entries.extra for group, entries in opened.items() if entries is not None}
+                shared, spans = self._waiting(stores, extras).ordered(own, progress)
+            else:
+                shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans else [])
+            for group, entries in opened.items():
+                self._open(stores[group], entries)
+                waits[group] = self._turn(shared, *spans.get(group, (0, 0)), progress, ticks)
+                metrics.append(self._metrics())
+                self._separate()
             side = self._side(shared)
             sides += [] if side is None else [side]
             return Turns(self._emission(sides, merge(metrics), None, None), waits)
@@ -214,6 +212,21 @@ class KeyedKernel(ABC):
     ) -> dict[int, tuple[int, ...]]:
         """(rows, key group -> bounds of its rows, key groups) -> key group that has broadcast rows alone, or none -> their sequences."""
         return {}
+
+    def _opened_all(
+        self, stores: Mapping[int, Store], alike: Mapping[int, tuple[int, ...]]
+    ) -> dict[int, KeyGroup | None]:
+        """The state of the key groups that are computed one by one: all but those without keys whose turns may be the same."""
+        opened = dict[int, KeyGroup | None]()
+        for group, store in stores.items():
+            if not self.stage.by_time and group not in alike:
+                opened[group] = None  # opened when it is computed
+                continue
+            self.store = store
+            entries = self._opened_entries()
+            if group not in alike or entries.directory.size:
+                opened[group] = entries
+        return opened
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
@@ -233,10 +246,10 @@ class KeyedKernel(ABC):
         for items in self._lists():
             items.clear()
 
-    def _open(self, store: Store) -> None:
-        """Open the state of a key group."""
+    def _open(self, store: Store, entries: KeyGroup | None = None) -> None:
+        """Open the state of a key group; ``entries`` if they are opened already."""
         self.store, self.now = store, Now(NEVER, NEVER)
-        self.entries = self._opened_entries()
+        self.entries = self._opened_entries(entries)
         self._begin()
         self.now.clock = self.entries.extra.get("clock", NEVER)
         self.keys: dict[tuple[Any, ...], Any] = {}
@@ -291,9 +304,9 @@ class KeyedKernel(ABC):
         side = pa.concat_tables(sides, promote_options="permissive") if sides else None
         return Emission(self._results(), self.late, deadline, tick, self.dropped, side, failed, self._sides(), metrics)
 
-    def _opened_entries(self) -> KeyGroup:
-        """The state of the group."""
-        return KeyGroup.open(self.store)
+    def _opened_entries(self, entries: KeyGroup | None = None) -> KeyGroup:
+        """The state of the group; ``entries`` if they are opened already."""
+        return KeyGroup.open(self.store) if entries is None else entries
 
     def _begin(self) -> None:  # noqa: B027 - most have nothing to do
         """The group's entries are open."""
@@ -309,71 +322,27 @@ class KeyedKernel(ABC):
         """Metric -> what is observed of it."""
         return {}
 
-    def _ordered(self, parts: list[pa.Table], progress: int) -> Arrivals:
-        """The rows of a key group to process now, in order. Rows that wait for progress are put into the store."""
-        nothing = Arrivals(self.stage, pa.table({}), [])
-        if not self.stage.by_time:
-            if not parts:
-                return nothing
-            table = pa.concat_tables(parts)
-            table = table.take(pc.sort_indices(table["s"]))
-            return Arrivals(self.stage, table, table["s"].to_pylist())
-        held: dict[int, int] = self.entries.extra.setdefault("held", {})
-        parts += [self._released(number) for number in [n for n, first in held.items() if first <= progress]]
+    def _arrivals(self, store: Store, parts: list[pa.Table], progress: int) -> Arrivals:
+        """Open a key group; its rows to process now, in order. Rows that wait for progress are put into the store."""
+        self.store = store
+        entries = self._opened_entries()
+        if self.stage.by_time:
+            rows = pa.concat_tables(parts) if parts else None
+            rows = None if rows is None else with_group(rows, [0] * rows.num_rows)
+            arrivals, _ = self._waiting({0: store}, {0: entries.extra}).ordered(rows, progress)
+            self._open(store, entries)
+            return arrivals
+        self._open(store, entries)
         if not parts:
-            return nothing
-        # rows that an older version stored may differ in nullability
-        table = pa.concat_tables(parts, promote_options="permissive")
-        effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
-        ready = pc.less_equal(effective, progress)
-        waiting = table.filter(pc.invert(ready))
-        if waiting.num_rows:
-            self._hold(waiting, pc.min(effective.filter(pc.invert(ready))).as_py())
-        table, effective = table.filter(ready), effective.filter(ready)
-        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
-        times = effective.to_pylist()
-        inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
-        instants = list(zip(times, inputs, table["t"].to_pylist(), strict=True))
-        shared = Counter(instants)
-        crowded = [at for at, instant in enumerate(instants) if shared[instant] > 1]  # rows are compared there alone
-        rows, gone = dict(zip(crowded, _whole(table.take(pa.array(crowded, pa.int64()))), strict=True)), set[int]()
-        sequences = self._sequences(table)
-        ranks: dict[int, tuple[Any, ...]] = {
-            at: (*self._rank(row.get("row")), sequences[at], order_key(row)) for at, row in rows.items()
-        }
-        if RETRACTION in table["kind"].to_pylist():
-            gone = _undone(rows, instants)
-        order = sorted(
-            (i for i in range(table.num_rows) if i not in gone), key=lambda i: (instants[i], ranks.get(i, ()))
-        )
-        return Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
+            return Arrivals(self.stage, pa.table({}), [])
+        table = pa.concat_tables(parts)
+        table = table.take(pc.sort_indices(table["s"]))
+        return Arrivals(self.stage, table, table["s"].to_pylist())
 
-    def _hold(self, rows: pa.Table, first: int) -> None:
-        """Put waiting rows into the store, merged with the newest small chunks, so that chunks are of falling size.
-
-        Args:
-            rows: that wait.
-            first: their earliest effective time.
-        """
-        extra = self.entries.extra
-        held, sizes = extra["held"], extra.setdefault("sizes", {})
-        while held and (size := sizes.get(newest := min(held), 0)) < 2 * rows.num_rows:
-            if size + rows.num_rows > TOGETHER:
-                break
-            first = min(first, held[newest])
-            rows = pa.concat_tables([self._released(newest), rows], promote_options="permissive")
-        number = extra["next"] = extra.get("next", 0) - 1
-        self.store.put(number, encode({"rows": rows.combine_chunks()}))
-        held[number], sizes[number] = first, rows.num_rows
-
-    def _released(self, number: int) -> pa.Table:
-        """Remove a chunk of waiting rows from the store; its rows."""
-        rows = _as_now(decode(self.store.get(number))["rows"], self.stage.step.parent.schema)
-        self.store.remove(number)
-        extra = self.entries.extra
-        del extra["held"][number]
-        extra.get("sizes", {}).pop(number, None)  # older versions did not write sizes
-        return rows
+    def _waiting(self, stores: Mapping[int, Store], extras: Mapping[int, dict[str, Any]]) -> Waiting:
+        for extra in extras.values():
+            extra.setdefault("held", {})
+        return Waiting(self.stage, stores, extras, self._rank, self._sequences)
 
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""
@@ -510,50 +479,6 @@ class KeyedKernel(ABC):
 
     def _cut(self, results: pa.Table) -> pa.Table:
         return results if self.stage.clip is None else inside(results, results["_event_time"], self.stage.clip.interval)
-
-
-def _whole(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows as they are compared: all but the order in which they came."""
-    names = [name for name in table.column_names if name not in {"s", "side"}]
-    columns = [python_values(table[name]) for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _undone(rows: Mapping[int, Mapping[str, Any]], instants: Sequence[tuple[int, ...]]) -> set[int]:
-    """The positions of rows that are retracted at their own instant, and of these retractions.
-
-    Where arrival has no order, nothing else says that such a row comes before its retraction.
-
-    Args:
-        rows: position -> row, those that share their instant with others.
-        instants: of each position.
-    """
-    waiting: dict[tuple[Any, ...], list[int]] = {}
-    positions = set[int]()
-    for position, row in rows.items():
-        content = instants[position], repr([value for name, value in row.items() if name not in {"w", "kind"}])
-        opposite = waiting.get((row["kind"] != RETRACTION, content))
-        if opposite:
-            positions |= {position, opposite.pop()}
-        else:
-            waiting.setdefault((row["kind"] == RETRACTION, content), []).append(position)
-    return positions
-
-
-def _as_now(held: pa.Table, schema: Schema) -> pa.Table:
-    """Waiting rows of an older version with the current columns; a column that the older version did not read is null."""
-    if "row" not in held.column_names:
-        return held
-    rows = held["row"].combine_chunks()
-    known = {rows.type.field(position).name for position in range(rows.type.num_fields)}
-    if known == set(schema.names):
-        return held
-    parts = [
-        pc.struct_field(rows, c.name) if c.name in known else pa.nulls(len(rows), arrow_type(c.type))
-        for c in schema.columns
-    ]
-    row = pa.StructArray.from_arrays(parts, names=list(schema.names), mask=pc.is_null(rows))
-    return held.set_column(held.column_names.index("row"), "row", row)
 
 
 def column(values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -51,9 +51,9 @@ class DeduplicateKernel(ProcessKernel):
         assert isinstance(function, Deduplicate)
         self.within = function.within
 
-    def _opened_entries(self) -> KeyGroup:
+    def _opened_entries(self, entries: KeyGroup | None = None) -> KeyGroup:
         """The marks, in place of entries: whoever asks them what is due finds nothing to do, as they free themselves."""
-        self.marks = marks_of(self.store)
+        self.marks = marks_of(self.store) if entries is None else cast("Marks", entries)
         return cast("KeyGroup", self.marks)
 
     def _begin(self) -> None:
