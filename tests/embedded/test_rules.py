@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-import random
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from example_workspaces import START, Row, chained, disordered, example, shown
+from example_workspaces import START, chained, example, shown
+from machine_rules import ALERT, HOUR, machines
 
 import floodmark as fm
 from floodmark.core.errors import DefinitionError
 from floodmark.testing import Case
 
-HOUR = timedelta(hours=1)
-
-
-def ruled(readings: list[Row], rules: list[Row]) -> dict[tuple[str, str], list[tuple[Row, Row]]]:
-    """(machine, rule) -> its readings, each with the rule as it was then."""
-    judged: dict[tuple[str, str], list[tuple[Row, Row]]] = {}
-    for row in sorted(readings, key=lambda row: row["at"]):
-        valid: dict[str, Row] = {}
-        for rule in sorted(rules, key=lambda rule: rule["at"]):
-            if rule["at"] <= row["at"]:
-                valid[rule["rule"]] = rule
-        for name, rule in valid.items():
-            if rule["active"] and rule["kind"] == row["kind"]:
-                judged.setdefault((row["machine"], name), []).append((row, rule))
-    return judged
-
-
-def alerts(own: list[tuple[Row, Row]]) -> list[tuple[Any, ...]]:
-    """The first rows in a row that are enough, from each row on that is in no alert."""
-    found, start = [], 0
-    while start < len(own):
-        for end in range(start, len(own)):
-            row, rule = own[end]
-            if row["value"] <= rule["threshold"] or row["at"] - own[start][0]["at"] >= HOUR:
-                break
-            if end > start and end - start >= rule["times"] - 1:
-                found.append((own[start][0]["at"], row["at"], row["value"], rule["threshold"]))
-                start = end
-                break
-        start += 1
-    return found
-
 
 @pytest.mark.feature("C4", "X5", "Y12")
 def test_a_rule_counts_from_its_event_time_on_and_until_it_is_ended(tmp_path: Path) -> None:
-    draw, readings, rules = random.Random(48), list[Row](), list[Row]()
-    for n in range(500):
-        at = START + n * timedelta(minutes=2) + timedelta(milliseconds=n)
-        row = {
-            "at": at,
-            "machine": draw.choice("pq"),
-            "kind": draw.choice(["heat", "noise"]),
-            "value": draw.uniform(0, 100),
-        }
-        readings.append(row)
-        if n % 40 == 0:
-            rule = {
-                "rule": draw.choice(["hot", "loud"]),
-                "threshold": draw.choice([20.0, 50.0]),
-                "times": draw.choice([2, 3, 4]),
-            }
-            kind = "heat" if rule["rule"] == "hot" else "noise"
-            rules.append({"at": at, "kind": kind, "active": draw.random() < 0.8, **rule})
-    judged = ruled(readings, rules)
-    expected = [(machine, rule, *alert) for (machine, rule), own in judged.items() for alert in alerts(own)]
-    assert len(expected) > 20
-    assert len({alert[-1] for alert in expected}) == 2
-    module = example("rules")
-    rows = {"readings": disordered(readings, 9, draw), "rules": rules}
-    for tables in chained([module.faults], rows, tmp_path):
-        assert shown(tables["faults"], "machine", "rule", "since", "until", "value", "threshold") == sorted(
-            expected, key=str
-        )
+    rows, due = machines(500, 48)
+    assert len(due) > 20
+    assert len({alert[-1] for alert in due}) == 2
+    for tables in chained([example("rules").faults], rows, tmp_path):
+        assert shown(tables["faults"], *ALERT) == due
 
 
 def test_rows_without_a_rule_are_dropped_and_those_of_several_rules_come_once_for_each() -> None:

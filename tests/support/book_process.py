@@ -1,4 +1,4 @@
-"""The books' streams in a process of its own, which a test may kill: book_process.py LAKE OPERATOR ENGINE."""
+"""Streams of the books and of ``examples/rules`` in a process of their own, which a test may kill: book_process.py LAKE OPERATOR ENGINE."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+
+from example_workspaces import example
 
 import floodmark as fm
 from floodmark.control.processes import engine as engines
@@ -163,6 +165,7 @@ OPERATORS = {
         together,
         sessions,
         replace(shown_early, isolation="read_uncommitted"),
+        example("rules").faults,
     )
 }
 
