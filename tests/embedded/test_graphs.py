@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from graphs_process import LINKS, linked
+from graphs_process import LINKS, linked, ranked
 
 from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, FloodmarkError
-from floodmark.engines.embedded.sail.session import on_sail, shared
+from floodmark.engines.embedded.sail.session import Sail, on_sail, shared
 from floodmark.engines.frames.expressions import expr
 from floodmark.graphs import generators
 from floodmark.graphs.algorithms import connected_components, degrees, page_rank, shortest_paths
@@ -185,6 +185,28 @@ def test_a_killed_run_resumes_behind_its_last_superstep(lake, point):
         "superstep.after_done:4": 3,
         "superstep.before_done:1": None,
     }.get(point, done.supersteps)
+
+
+@pytest.mark.feature("I1", "I3")
+@pytest.mark.parametrize(
+    ("point", "resumed"),
+    [("superstep.before_done:3", 1), pytest.param("superstep.after_result", 4, marks=pytest.mark.soak)],
+)
+def test_a_killed_run_in_a_bucket_resumes_behind_its_last_superstep(s3, s3_proxy, point, resumed):
+    lake, edges = Lake(f"{s3.bucket()}/lake"), drawn(4)[:40]
+    graph_of(lake, edges)
+    command = [sys.executable, graphs_process.__file__, lake.root, "1e-3"]
+    killed = forked.run(command, env={**os.environ, crash.VARIABLE: point})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    write_deltalake(lake.log(LINKS), pa.table({"a": [0], "b": [139], "w": [1.0]}), mode="append")  # lands meanwhile
+    sail = Sail(memory=300)
+    done = on_sail(sail, lambda connection: ranked(connection.spark, lake, 1e-3))
+    sail.close()
+    rows = DeltaTable(done.result).to_pyarrow_table().to_pylist()
+    expected = nx.pagerank(oracle(edges), tol=1e-3)
+    assert {row["id"]: row["rank"] for row in rows} == pytest.approx(expected, abs=1e-12)
+    assert done.resumed == resumed
+    assert folders(f"{lake.root}/graphs/ranks") == ["result"]
 
 
 def test_an_edge_to_nowhere_is_refused_or_dropped(lake):

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from events import START
-from fitted import MONTH, expected_delays, fitted, flights
+from fitted import FEATURES, MONTH, expected_delays, fitted, flights, of_spark
 from learned import learning, looped
+from pipelines import CASES, kinds
+from pipelines import FEATURES as PIPELINE_FEATURES
+from pipelines import rows as pipeline_rows
+from pyspark.ml.feature import VectorAssembler
+from pyspark.sql import SparkSession
 
+from floodmark import models
+from floodmark.core.errors import DefinitionError, StateError
+from floodmark.lake.folder.copies import files_of
 from floodmark.lake.folder.paths import Lake
+from floodmark.models.spark import library
 from floodmark.models.versions import row_of
-from floodmark.testing import Run
+from floodmark.testing import IN_MEMORY, Run
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
+
+PREDICTIONS: dict[str, list[Any]] = json.loads((CASES / "predictions.json").read_text("utf-8"))
 
 
 @pytest.mark.soak
@@ -30,15 +43,60 @@ def test_models_of_keys_predict_as_they_do_alone_through_a_restart() -> None:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.feature("M1")
-def test_a_fitted_model_takes_over_at_its_event_time(tmp_path: Path) -> None:
-    rows, log = flights(60), Log(expected_delays.inputs[0].schema)
-    log.rows(rows, "at", 0)
-    log.end()
-    land(Lake(str(tmp_path)), expected_delays, log)
-    version = fitted(str(tmp_path))
+@pytest.mark.parametrize("kind", ["scikit-learn", "Spark ML"])
+def test_a_fitted_model_takes_over_at_its_event_time(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    rows, root = flights(60), landed(tmp_path)
+    version = fitted(root, estimator=of_spark(*FEATURES) if kind == "Spark ML" else None)
     inputs = {"flights": rows, "models": [row_of(version)]}
-    results = Run("spark", "unbounded")(expected_delays, inputs, event_time="at")[""]
-    start = min(row["at"] for row in rows)
+    check(Run("spark", "unbounded")(expected_delays, inputs, event_time="at")[""])
+
+
+@pytest.mark.spark
+@pytest.mark.feature("M1")
+def test_a_pipeline_of_spark_is_fitted_once_and_applied_without_java(spark: SparkSession, tmp_path: Path) -> None:
+    root = landed(tmp_path)
+    version = fitted(root, estimator=of_spark(*FEATURES))
+    assert version.metrics["r2"] > 0.999
+    assert version.estimator == f"LinearRegression, pyspark {spark.version}"
+    assert fitted(root, estimator=of_spark(*FEATURES)) == version, "names that Spark draws are no part of it"
+    inputs = {"flights": flights(60), "models": [row_of(version)]}
+    check(IN_MEMORY[1](expected_delays, inputs, event_time="at")[""])
+    assert list(files_of(Lake(root).internal("fitting"))) == []
+    for wrong, error, code in (
+        (of_spark("wind", "rain"), DefinitionError, "DEFINITION-446.*rain"),
+        (of_spark("wind", "delay"), StateError, "STATE-079.*column 'delay', which is none of its features"),
+        (version, DefinitionError, "DEFINITION-444"),
+        (VectorAssembler(inputCols=["wind"], outputCol="x"), DefinitionError, "DEFINITION-447"),
+    ):
+        with pytest.raises(error, match=code):
+            fitted(root, estimator=wrong)
+    assert models.versions(Lake(root), "delay") == (version,)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize("name", sorted(PREDICTIONS))
+def test_pipelines_of_each_kind_predict_what_is_recorded(spark: SparkSession, lake: Lake, name: str) -> None:
+    pipeline, target = kinds()[name]
+    table = pipeline_rows().select([*PIPELINE_FEATURES, target])
+    predictions = library(name).fit(pipeline, table, 150, PIPELINE_FEATURES, target, lake).predictions
+    assert predictions == [one if isinstance(one, str) else pytest.approx(one) for one in PREDICTIONS[name]]
+
+
+def landed(folder: Path) -> str:
+    """A lake with the log of flights."""
+    log = Log(expected_delays.inputs[0].schema)
+    log.rows(flights(60), "at", 0)
+    log.end()
+    land(Lake(str(folder)), expected_delays, log)
+    return str(folder)
+
+
+def check(results: list[dict[str, Any]]) -> None:
+    """No prediction in the first month, that of its model afterwards."""
+    start = min(row["at"] for row in results)
+    assert len(results) == 60
     for row in results:
         known = row["wind"] + 20 * row["evening"] if row["at"] >= start + MONTH else None
         assert row["model_version"] == (known and 1)

@@ -50,7 +50,18 @@ def flights(count: int, seed: int = 3) -> list[dict[str, Any]]:
 
 def fitted(root: str, month: int = 0, **settings: Any) -> models.Version:
     """The model of a month; it predicts the months after it."""
-    estimator = make_pipeline(StandardScaler(), LinearRegression())
+    estimator = settings.pop("estimator", None) or make_pipeline(StandardScaler(), LinearRegression())
     interval = (START + month * MONTH, START + (month + 1) * MONTH)
     about = {"table": "logs/flights", "features": FEATURES, "target": "delay", "interval": interval}
     return models.fit(Lake(root), "delay", estimator, **(about | settings))
+
+
+def of_spark(*read: str) -> Any:
+    """A pipeline of Spark ML that learns delays from some columns. Needs a session."""
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import StandardScaler, VectorAssembler
+    from pyspark.ml.regression import LinearRegression
+
+    joined = VectorAssembler(inputCols=list(read), outputCol="joined")
+    scaled = StandardScaler(inputCol="joined", outputCol="scaled", withMean=True)
+    return Pipeline(stages=[joined, scaled, LinearRegression(featuresCol="scaled", labelCol="delay")])

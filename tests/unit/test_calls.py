@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,38 @@ def replies(function, count: int, **settings) -> dict[int, object]:
     questions = [Question(n.to_bytes(16, "big"), {"value": n}, n) for n in range(count)]
     portions = list(asked(step_of(function, Answer, **settings), questions))
     return {question.row["value"]: reply for portion in portions for question, reply in portion}
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "cancelled, by code of its own|CancelledError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (StopIteration(), "StopIteration"),
+    ],
+)
+def test_what_would_end_the_loop_fails_its_call_alone(raised: BaseException, message: str) -> None:
+    async def ends(row):
+        if row["value"] == 1:
+            raise raised
+        return Answer(answer=row["value"])
+
+    def ends_in_a_thread(row):
+        return asyncio.run(ends(row)) if not isinstance(raised, StopIteration) else _raise(row, raised)
+
+    for function in (ends, ends_in_a_thread):
+        answered = replies(function, 3, retries=0, timeout="5 seconds", on_error="quarantine")
+        assert isinstance(answered[1], UserCodeError)
+        assert re.search(f"USER-009.*({message})", str(answered[1]))
+        assert answered[0] == [{"answer": 0}]
+        assert answered[2] == [{"answer": 2}]
+
+
+def _raise(row, raised):
+    if row["value"] == 1:
+        raise raised
+    return Answer(answer=row["value"])
 
 
 async def twice(row) -> Answer:

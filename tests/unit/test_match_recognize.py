@@ -241,6 +241,14 @@ def test_a_skip_to_a_variable_without_a_row_and_too_many_rows_stop_the_run() -> 
         results([1, 1, 1, 1, 1], pattern="A+", define={"A": "price = 1"}, measures={"n": "COUNT(*)"}, most=3)
 
 
+def test_a_search_that_tries_all_combinations_of_rows_stops_the_run_and_one_without_labels_does_not() -> None:
+    twenty = {"pattern": "A? " * 20 + "B", "measures": {"n": "COUNT(*)"}, "most": 100}
+    by_label = {"A": "price > 0 AND coalesce(SUM(A.price), 0) >= 0", "B": "price < 0"}
+    with pytest.raises(UserCodeError, match="USER-024 .*a match within 1,000 steps of its search, got more"):
+        results([1] * 30, define=by_label, **twenty)
+    assert results([1] * 30, define={"A": "price > 0", "B": "price < 0"}, **twenty) == []
+
+
 GOOD: dict[str, Any] = {"pattern": "A B", "define": {"B": "price > 1"}, "measures": {"n": "COUNT(*)"}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an open parenthesis": ({"pattern": "A (B"}, r"DEFINITION-430 .*no \) at its place"),

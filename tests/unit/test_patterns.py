@@ -16,7 +16,7 @@ from pydantic import Field
 
 import floodmark as fm
 from floodmark.compiler.explain import explain
-from floodmark.core.errors import DefinitionError, StateError, UserCodeError
+from floodmark.core.errors import DefinitionError, ExecutionError, StateError, UserCodeError
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.semantics.patterns import values
@@ -267,6 +267,12 @@ def test_a_condition_that_raises_stops_the_run_or_moves_its_row_to_the_quarantin
     case = Case(operator(pattern, on_error="quarantine")).feed("swipes", rows).end()
     case.expect([{"amounts": [0.5, 4.0]}])
     assert len(case.results("quarantine")) == 1
+
+
+def test_a_condition_without_a_value_is_named_as_one_of_the_pattern() -> None:
+    pattern = fm.begin("a").where("1 / amount > 0").within("1 hour")
+    with pytest.raises(ExecutionError, match="EXECUTION-050.*, a condition of the pattern: .*DIVIDE_BY_ZERO"):
+        Case(operator(pattern)).feed("swipes", [swipe(0, 0.0)]).end()
 
 
 def test_more_partial_matches_than_allowed_stop_the_run() -> None:

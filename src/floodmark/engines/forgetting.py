@@ -29,6 +29,7 @@ from floodmark.lake.forgetting.search import Searched, search
 from floodmark.lake.maintenance.vacuum import vacuum
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.switch import become, pending, perform, stopped
+from floodmark.lake.stream import answers
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Compute, Discard, Erase, Purge, Step, take
 from floodmark.spec.graph.operator import Operator
@@ -140,6 +141,7 @@ class _Work:
             case Purge():
                 for operator in operators.values():  # also of streams without savepoints
                     _discard(operator, lake)
+                    answers.drop_unread(lake, operator.name)
                 with _alone(self.plan), data_files(lake, "upkeep", _WAIT_SECONDS):
                     for name, path in self.plan.tables.items():
                         _purge(lake, path, name)
@@ -157,6 +159,9 @@ def _erase(plan_: Forgetting) -> None:
         for matching in plan_.sources:
             erase(plan_.lake.quarantine(matching.source), matching.refused)
             erase(plan_.lake.log(matching.source), matching.rows)
+    for operator in plan_.operators:
+        if operator.calls:
+            answers.set_aside(plan_.lake, operator.name)
 
 
 def _compute_anew(operator: Operator, lake: Lake, runs: Runs, on_batch: Callable[[BatchInfo], None] | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, LifecycleError
+from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system, files, folders, read, remove, write
@@ -71,14 +71,8 @@ class Supersteps:
             True if supersteps of the same definition are there.
 
         Raises:
-            CapabilityError: CAPABILITY-090, a lake in a bucket.
             LifecycleError: LIFECYCLE-250, an iteration of another definition has not ended.
         """
-        if not self.lake.is_local:
-            fix = 'Compute in a lake on a disk, from the tables of this one: Graph(lake=Lake("graphs"), edges="s3a://...") on Spark.'
-            raise CapabilityError(
-                f"iteration '{self.name}'", "a lake on a local disk", self.lake.root, fix, code="CAPABILITY-090"
-            )
         now = digest(definition)
         content = read(f"{self.folder}/{_RUN}")
         before = None if content is None else json.loads(content)

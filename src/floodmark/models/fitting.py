@@ -1,9 +1,8 @@
-"""Fitting: an estimator of scikit-learn over the rows of an interval of a table becomes the next version of a model."""
+"""Fitting: an estimator of scikit-learn or Spark ML over the rows of an interval of a table becomes the next version of a model."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -11,17 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from floodmark.core.errors import DefinitionError, LifecycleError, SetupError, shown
+from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import Interval, describe, from_ms, parse_instant
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
+from floodmark.models import scikit, spark
+from floodmark.models.library import Metrics
 from floodmark.models.versions import Version, publish, versions
 from floodmark.spec.keyed.fitted import opened
 from floodmark.spec.values.schema import RETRACTION, ROW
 
 Instant = str | date | datetime | int
-Metrics = Mapping[str, Callable[[Sequence[Any], Sequence[Any]], float]]
 _LEAST = 2
 """Rows that can be divided into those that train and those that measure."""
 
@@ -44,7 +44,8 @@ def fit(  # noqa: PLR0913 - settings by name
     Args:
         lake: whose table is read and whose model it becomes.
         name: of the model; its versions are the rows of ``lake/models/NAME``.
-        estimator: of scikit-learn, not fitted; a clone of it is. A ``random_state`` makes the fit repeatable.
+        estimator: of scikit-learn, or an estimator or ``Pipeline`` of ``pyspark.ml``; not fitted, a clone of it is. A ``random_state`` or ``seed``
+            makes the fit repeatable. Spark ML fits in the session that is active, and reads the columns by their names.
         table: a log, ``logs/flights``, or an output of an operator, ``outputs/expected_delays``.
         features: columns of numbers, booleans and texts; texts need an encoder in the estimator, which is given columns by their positions.
         target: column that it learns; rows in which it or a feature is null or NaN are left out and counted in no number.
@@ -58,19 +59,16 @@ def fit(  # noqa: PLR0913 - settings by name
         begun again.
 
     Raises:
-        DefinitionError: DEFINITION-444 no estimator, 445 settings out of range.
+        DefinitionError: DEFINITION-444 no estimator, 445 settings out of range, 446 Spark ML cannot fit the pipeline to these columns.
         LifecycleError: LIFECYCLE-280 the interval may still change, 281 too few rows in it, 282 and 283 no such table or column,
             284 rows that are revised.
         SetupError: SETUP-130 scikit-learn or skops is not installed.
-        StateError: STATE-075 the estimator holds types of another package.
+        StateError: STATE-075 the estimator holds types of another package, 077 and 078 a pipeline of Spark ML that is not applied without Java,
+            079 one that Spark applies in another way.
     """
     where = f"model '{name}'"
-    clone, dumps = _sklearn(where)
-    if isinstance(estimator, type) or not all(hasattr(estimator, one) for one in ("fit", "predict", "get_params")):
-        fix = "For example make_pipeline(StandardScaler(), Ridge()) of scikit-learn."
-        raise DefinitionError(
-            where, "an estimator that fits and predicts", shown(estimator), fix, code="DEFINITION-444"
-        )
+    library = spark.library(where) if spark.is_estimator(estimator) else scikit.library(where)
+    library.check(estimator)
     if not name.isidentifier() or not 0 < test_share < 1:
         fix = "A name has letters, digits and underscores; test_share lies between 0 and 1."
         raise DefinitionError(where, "settings in range", f"{name!r}, {test_share}", fix, code="DEFINITION-445")
@@ -84,20 +82,30 @@ def fit(  # noqa: PLR0913 - settings by name
         raise LifecycleError(
             where, f"{_LEAST} rows or more in {Interval(start=start, end=end)}", got, fix, code="LIFECYCLE-281"
         )
-    scores = metrics if metrics is not None else _default(estimator)
-    about = {"estimator": repr(estimator), "table": table, "features": features, "target": target, "valid": begins}
-    about |= {"interval": [start, end], "test": test_share, "metrics": sorted(scores), "release": _release(estimator)}
+    scores = metrics if metrics is not None else library.metrics(estimator)
+    about = {
+        "estimator": library.form(estimator),
+        "table": table,
+        "features": features,
+        "target": target,
+        "valid": begins,
+    }
+    about |= {
+        "interval": [start, end],
+        "test": test_share,
+        "metrics": sorted(scores),
+        "release": library.release(estimator),
+    }
     definition = digest(about | {"rows": _digest(rows)})
     with exclusive(lake, "models", name, where, wait_seconds=600):
         known = versions(lake, name)
         same = next((one for one in known if one.definition == definition), None)
         if same is not None:
             return same
-        values, labels = _matrix(rows, features), rows[target].to_pylist()
-        fitted = clone(estimator).fit(values[:split], labels[:split])
-        made = fitted.predict(values[split:])
-        measured = {title: float(score(labels[split:], made)) for title, score in scores.items()}
-        data = dumps(fitted)
+        fitted = library.fit(estimator, rows, split, features, target, lake)
+        labels = rows[target].to_pylist()[split:]
+        measured = {title: float(score(labels, fitted.predictions)) for title, score in scores.items()}
+        data = fitted.data
         sha256 = hashlib.sha256(data).hexdigest()
         opened(data, sha256, name)
         return publish(
@@ -110,22 +118,12 @@ def fit(  # noqa: PLR0913 - settings by name
                 rows=rows.num_rows,
                 features=features,
                 metrics=measured,
-                estimator=f"{type(estimator).__name__}, {_release(estimator)}",
+                estimator=f"{library.called(estimator)}, {library.release(estimator)}",
                 definition=definition,
                 data=data,
                 sha256=sha256,
             ),
         )
-
-
-def _sklearn(where: str) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
-    try:
-        from sklearn.base import clone  # noqa: PLC0415 - likewise
-        from skops.io import dumps  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        fix = "Install them: pip install 'floodmark[models]'"
-        raise SetupError(where, "scikit-learn and skops", f"no module {error.name}", fix, code="SETUP-130") from error
-    return clone, dumps
 
 
 def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], where: str) -> pa.Table:
@@ -167,32 +165,9 @@ def _known(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _matrix(rows: pa.Table, features: tuple[str, ...]) -> list[list[Any]]:
-    columns = [rows[name].to_pylist() for name in features]
-    return [list(values) for values in zip(*columns, strict=True)]
-
-
 def _digest(rows: pa.Table) -> str:
     """Of the rows themselves: one row more, or other values, are another fit."""
     whole = hashlib.sha256()
     for name in rows.column_names:
         whole.update(repr(rows[name].to_pylist()).encode())
     return whole.hexdigest()
-
-
-def _default(estimator: Any) -> Metrics:
-    from sklearn.base import is_classifier  # noqa: PLC0415 - an extra
-    from sklearn.metrics import accuracy_score, r2_score  # noqa: PLC0415 - likewise
-
-    return {"accuracy": accuracy_score} if is_classifier(estimator) else {"r2": r2_score}
-
-
-def _release(estimator: Any) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
-
-    name = type(estimator).__module__.partition(".")[0]
-    package = {"sklearn": "scikit-learn"}.get(name, name)
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:  # a class of the user's
-        return package

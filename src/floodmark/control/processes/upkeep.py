@@ -21,7 +21,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.locks import data_files
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.removal import Removed
-from floodmark.lake.maintenance.retention import DAYS, merge_marks, retire
+from floodmark.lake.maintenance.retention import DAYS, merge_marks, retire, tidy_answers
 from floodmark.lake.maintenance.upkeep import HOURS, MaintenanceResult, maintain
 from floodmark.spec.workspace import Settings
 
@@ -94,6 +94,7 @@ def keep_up(
         with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
             gone, why = retire(lake, days=days, dry_run=dry_run)
             gone += merge_marks(lake, hours=hours, dry_run=dry_run)
+            gone += tidy_answers(lake, dry_run=dry_run)
         removed, stay = removed + gone, stay + why
     if store is not None and home is not None:
         gone, why = tidy(store, home, days=days, dry_run=dry_run)

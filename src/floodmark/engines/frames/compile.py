@@ -284,7 +284,7 @@ def _milliseconds(moments: pa.Array) -> list[int | None]:
 
 def _answers(step: steps.Call) -> RecordedAnswers | None:
     """The recorded answers of a step, in the process that computes the step; None if its answers are not recorded."""
-    return recorded_at(step.folders, answer_schema(step)) if step.folders else None
+    return recorded_at(step.folders, answer_schema(step), step.keep) if step.folders else None
 
 
 def _failures(mapped: Mapped, batch: pa.RecordBatch) -> pa.Array:

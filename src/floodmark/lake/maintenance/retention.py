@@ -16,7 +16,7 @@ from floodmark.lake.folder.storage import folders
 from floodmark.lake.maintenance.removal import GOING, Removed, clear, contents, take_away
 from floodmark.lake.maintenance.vacuum import vacuum
 from floodmark.lake.restore.switch import pending
-from floodmark.lake.stream import marks, positions
+from floodmark.lake.stream import answers, marks, positions
 from floodmark.lake.stream.timeline import STARTS, TICKS, Timeline, streams
 from floodmark.lake.writing.conflicts import retried
 
@@ -89,6 +89,14 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
             if gone.files:
                 removed.append(Removed(kind=name, name=operator, files=gone.files, size=gone.size))
     return removed
+
+
+def tidy_answers(lake: Lake, *, dry_run: bool = False) -> list[Removed]:
+    """Remove recorded answers of calls that are older than they are kept, and merge the files of others. Streams may be running."""
+    done = {name: answers.tidy(lake, name, dry_run=dry_run) for name in folders(lake.internal("answers"))}
+    return [
+        Removed(kind="answers", name=name, files=one.files, size=one.size) for name, one in done.items() if one.files
+    ]
 
 
 def _starts_read(timeline: Timeline, batch: int) -> int:

@@ -17,7 +17,7 @@ from floodmark.lake.restore.readers import forked, passing
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.results import frozen
-from floodmark.lake.stream import fence, last_values, sample
+from floodmark.lake.stream import answers, fence, last_values, sample
 from floodmark.lake.stream.batch_state import check_inputs, check_output
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
@@ -228,6 +228,7 @@ def _perform_step(step: Step, timeline: Timeline, target: Lake, going: list[Move
             timeline.mark_moved(going[0])
         case Fork():
             frozen.carry(lake, target, operator)
+            answers.carry(lake, target, operator)
             fork(lake, savepoints.find(lake, going[0].savepoint), target.root)
         case Fence():
             outputs = savepoints.find(lake, going[0].savepoint).manifest.outputs

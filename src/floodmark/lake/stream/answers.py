@@ -3,7 +3,7 @@
 A folder per hour of event time is a log: files numbered from 0, each created only if nobody else has created one of its number. A writer that
 loses reads the winner's file first, so the first answer to a question is the answer to it in every process. Files of an hour are merged into
 one after a while. Answers become durable before the micro-batch whose rows they are, and belong to no timeline: a rollback, a rebuild and a
-bounded run find them.
+bounded run find them. They go with a stream that moves, and answers about rows that are forgotten go with these.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.time import iso
+from floodmark.core.time import iso, parse_instant
 from floodmark.lake.folder import bucket
+from floodmark.lake.folder.copies import copy, files_of, size_of
+from floodmark.lake.folder.copies import remove as remove_folder
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.folder.storage import files, read, remove, sync, write
+from floodmark.lake.folder.storage import exists, files, read, remove, sync, write
+from floodmark.lake.folder.storage import folders as subfolders
 from floodmark.spec.graph.operator import Operator
 
 _HOUR = 3_600_000
+_ANSWERS, _BEFORE = "answers", "answers_before"
+"""Folders of a lake: of answers, and of those from before a forgetting that is not finished."""
+_WHOLE, _DONE = "whole", "done"
+"""Names of the files that say that all answers have been copied aside, and that they are in no other folder any more."""
+_KEEP = "keep"
+"""Name of the file with the time for which answers of a step are kept, ms."""
 _MERGED, _ENTRY = "merged-", "answers-"
 _MERGED_AT = 32
 """Files of an hour from which on they are merged, once they have a quarter of the answers of the hour."""
@@ -39,17 +48,97 @@ _CACHED_BYTES = 64_000_000
 
 
 def recorded(lake: Lake, operator: Operator) -> Operator:
-    """An operator whose calls record their answers in a lake. A fork also reads those of its original."""
+    """An operator whose calls record their answers in a lake: a rebuild in the lake of its stream. A fork also reads those of its original."""
     if not operator.calls:
         return operator
-    roots = [lake.root] if lake.upstream is None else [lake.root, lake.upstream]
-    return operator.recording(tuple(Lake(root).internal("answers", operator.name) for root in roots))
+    home = _home(lake)
+    folders = [home.internal(name, operator.name) for name in (_ANSWERS, _BEFORE)]
+    if lake.upstream not in (None, home.root):
+        folders.append(Lake(lake.upstream).internal(_ANSWERS, operator.name))
+    return operator.recording(tuple(folder for n, folder in enumerate(folders) if not n or subfolders(folder)))
+
+
+def _home(lake: Lake) -> Lake:
+    """The lake that keeps the answers of a run: of a rebuild or an arm of an experiment, whose folder goes, that of the stream."""
+    upstream = None if lake.upstream is None else Lake(lake.upstream)
+    return upstream if upstream is not None and lake.root.startswith(upstream.internal("")) else lake
+
+
+def carry(lake: Lake, target: Lake, operator: str) -> None:
+    """Copy the answers of a stopped stream into the lake that it moves to. Repeatable until the stream has begun there."""
+    _copy(lake.internal(_ANSWERS, operator), target.internal(_ANSWERS, operator))
+
+
+def set_aside(lake: Lake, operator: str) -> None:
+    """Begin to forget answers: those that the next runs read stay, by ``drop_unread`` all others go. Repeatable; nothing of the operator runs."""
+    now, before = (lake.internal(name, operator) for name in (_ANSWERS, _BEFORE))
+    if exists(f"{before}/{_DONE}"):
+        return
+    if not exists(f"{before}/{_WHOLE}"):
+        _copy(now, before)
+        write(f"{before}/{_WHOLE}", b"")
+    remove_folder(now)
+    write(f"{before}/{_DONE}", b"")
+
+
+def drop_unread(lake: Lake, operator: str) -> None:
+    """End ``set_aside``: remove the answers that no run has read since. Repeatable."""
+    remove_folder(lake.internal(_BEFORE, operator))
+
+
+def _copy(source: str, target: str) -> None:
+    for name in files_of(source):
+        copy(f"{source}/{name}", f"{target}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tidied:
+    """What upkeep has made of the answers of an operator.
+
+    Args:
+        files: removed, with hours that are older than answers are kept, or merged into another one.
+        size: of the hours, bytes.
+    """
+
+    files: int = 0
+    size: int = 0
+
+
+def tidy(lake: Lake, operator: str, *, dry_run: bool = False) -> Tidied:
+    """Remove the answers of hours that are older than they are kept, as of the newest hour of the operator, and merge the files of others.
+
+    Streams may be running: their last hours are left as they are.
+    """
+    home = lake.internal(_ANSWERS, operator)
+    steps = {step: sorted(subfolders(f"{home}/{step}")) for step in subfolders(home)}
+    newest = max((hours[-1] for hours in steps.values() if hours), default="")
+    gone = size = 0
+    for step, hours in steps.items():
+        keep = read(f"{home}/{step}/{_KEEP}")
+        first = "" if keep is None or not newest else _hour(_began(newest) - int(keep))
+        for hour in hours:
+            folder = f"{home}/{step}/{hour}"
+            if hour < first:
+                gone, size = gone + len(files(folder)), size + (size_of(folder) or 0)
+                if not dry_run:
+                    remove_folder(folder)
+            elif hour < newest and len(names := files(folder)) > 1:
+                gone += len(names) - 1
+                if not dry_run:
+                    RecordedAnswers((f"{home}/{step}",), pa.schema([])).merge(folder)
+    return Tidied(gone, size)
 
 
 @cache
-def at(folders: tuple[str, ...], schema: pa.Schema) -> RecordedAnswers:
-    """The answers in some folders, once in a process."""
-    return RecordedAnswers(folders, schema)
+def at(folders: tuple[str, ...], schema: pa.Schema, keep: int = 0) -> RecordedAnswers:
+    """The answers in some folders, once in a process.
+
+    Args:
+        folders: as ``RecordedAnswers``.
+        schema: as ``RecordedAnswers``.
+        keep: event time for which upkeep leaves answers, ms; 0 for ever.
+    """
+    return RecordedAnswers(folders, schema, keep)
 
 
 @dataclass(slots=True)
@@ -76,10 +165,13 @@ class RecordedAnswers:
     Args:
         folders: the first is written, all are read.
         schema: of the answers: ``key``, ``time``, ``rows``, ``reason``.
+        keep: event time for which upkeep leaves them, ms; 0 for ever.
     """
 
     folders: tuple[str, ...]
     schema: pa.Schema
+    keep: int = 0
+    _says: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _hours: OrderedDict[str, _Hour] = field(default_factory=OrderedDict)
 
@@ -95,18 +187,38 @@ class RecordedAnswers:
         tables = [self.schema.empty_table()]
         hours = pa.array([_hour(time) for time in times])
         for hour in pc.unique(hours).to_pylist():
+            of_hour = wanted.filter(pc.equal(hours, hour))
             for folder in self.folders:
                 table = self._read(f"{folder}/{hour}").table
-                if table is not None and table.num_rows:
-                    of_hour = wanted.filter(pc.equal(hours, hour))
-                    tables.append(table.filter(pc.is_in(table["key"], of_hour)))
+                if table is None or not len(of_hour):
+                    continue
+                read_here = table.filter(pc.is_in(table["key"], of_hour))
+                of_hour = of_hour.filter(pc.invert(pc.is_in(of_hour, read_here["key"].combine_chunks())))
+                if f"/{_BEFORE}/" in folder and read_here.num_rows:
+                    read_here = self._record(f"{self.folders[0]}/{hour}", read_here)
+                tables.append(read_here)
         return pa.concat_tables(tables)
 
     def record(self, answers: pa.Table) -> pa.Table:
         """As ``Answers``."""
+        self._say()
         hours = pa.array([_hour(time) for time in answers["time"].to_pylist()])
         parts = [(hour, answers.filter(pc.equal(hours, hour))) for hour in pc.unique(hours).to_pylist()]
         return pa.concat_tables([self._record(f"{self.folders[0]}/{hour}", part) for hour, part in parts])
+
+    def merge(self, folder: str) -> None:
+        """Merge the files of an hour into one."""
+        hour = self._read(folder)
+        if hour.entries:
+            self._merge(folder, hour)
+
+    def _say(self) -> None:
+        """Write for how long answers are kept, where it is not written."""
+        path = f"{self.folders[0]}/{_KEEP}"
+        before, now = (None, None) if self._says else (read(path), str(self.keep).encode() if self.keep else None)
+        if before != now:
+            remove(path) if now is None else write(path, now)
+        self._says = True
 
     def _record(self, folder: str, answers: pa.Table) -> pa.Table:
         before = [self.schema.empty_table()]
@@ -152,7 +264,7 @@ class RecordedAnswers:
             merged = max((_number(name) for name in names if name.startswith(_MERGED)), default=-1)
             entries = sorted(number for name in names if name.startswith(_ENTRY) and (number := _number(name)) > merged)
             hour = self._hours.get(folder, _Hour())
-            if hour.upto < merged:
+            if hour.upto < merged or hour.upto > max([merged, *entries]):  # merged since, or removed
                 hour = _Hour()
             new = [f"{_MERGED}{merged:09d}.arrow"] if hour.upto < merged else []
             new += [f"{_ENTRY}{number:09d}.arrow" for number in entries if number > hour.upto]
@@ -178,6 +290,11 @@ class RecordedAnswers:
 def _hour(time: int) -> str:
     """Name of the hour of an instant: ``2013-01-01T05``."""
     return iso(time // _HOUR * _HOUR)[:13]
+
+
+def _began(hour: str) -> int:
+    """The instant at which an hour begins, ms."""
+    return parse_instant(f"{hour}:00:00Z", "hour of answers")
 
 
 def _number(name: str) -> int:

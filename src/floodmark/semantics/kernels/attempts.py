@@ -11,6 +11,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.patterns.matching import MASK
 from floodmark.spec.values.schema import Schema
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def attempts(step: steps.Step) -> tuple[Attempt, ...]:
         case steps.Project():
             kinds, schema = step.schema.types, step.parent.schema
             return tuple(
-                Attempt(step=f"column '{name}'", text=text, type=kinds[name], schema=schema)
+                Attempt(step=column_called(name), text=text, type=kinds[name], schema=schema)
                 for name, text in step.columns
                 if not is_column(text, schema)
             )
@@ -88,6 +89,11 @@ def all_attempts(operator: Operator, stage: AnyStage | None) -> tuple[Attempt, .
     if stage is not None and steps.quarantines(stage.step):
         quarantining_attempts += [attempt for _, attempt in stage_attempts(stage)]
     return tuple(quarantining_attempts)
+
+
+def column_called(column: str) -> str:
+    """A column for people: those of patterns have names that nobody wrote."""
+    return "a condition of the pattern" if column.startswith(MASK) else f"column '{column}'"
 
 
 def matching(attempts: Iterable[Attempt], failure: Mapping[str, Any]) -> Iterator[Attempt]:

@@ -181,7 +181,7 @@ class _Work:
         function, row = self.step.function, copy.deepcopy(dict(question.row))
         arguments = (row, request) if takes_request(function) else (row,)
         if _is_coroutine(function):
-            task: asyncio.Future[Any] = asyncio.ensure_future(cast("Awaitable[Any]", function(*arguments)))
+            task: asyncio.Future[Any] = asyncio.ensure_future(_guarded(cast("Awaitable[Any]", function(*arguments))))
         else:
             task = self._in_thread(function, arguments)
         done, _ = await asyncio.wait({task}, timeout=self.step.timeout / 1000)
@@ -191,6 +191,9 @@ class _Work:
             task.cancel()
             message = f"no answer within {describe_span(self.step.timeout)}"
             raise TimeoutError(message)
+        if task.cancelled():
+            message = "it was cancelled, by code of its own"
+            raise RuntimeError(message)
         return rows_of(task.result())
 
     def _forget(self, task: asyncio.Future[Any]) -> None:
@@ -223,13 +226,27 @@ class _Work:
             try:
                 value, error = rows_of(function(*arguments)), None
             except BaseException as raised:  # noqa: BLE001 - handed to the waiting coroutine
-                value, error = None, raised
+                value, error = None, _failure(raised)
             loop.call_soon_threadsafe(settle, value, error)
 
         thread = threading.Thread(target=work, daemon=True, name=self.step.name)
         self.hanging.add(thread)
         thread.start()
         return result
+
+
+async def _guarded(answer: Awaitable[Any]) -> Any:
+    """An answer; what would end the loop or the process fails the call."""
+    try:
+        return await answer
+    except (SystemExit, KeyboardInterrupt) as raised:
+        raise _failure(raised) from raised
+
+
+def _failure(raised: BaseException) -> Exception:
+    """What a future can hold."""
+    holds = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
+    return raised if holds else RuntimeError(described(raised))  # type: ignore[return-value]  # an Exception
 
 
 def failed(step: Call, error: str, row: Mapping[str, Any]) -> UserCodeError:

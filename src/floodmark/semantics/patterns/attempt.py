@@ -32,6 +32,10 @@ class Missing(Exception):  # noqa: N818 - says that the search waits
     """A row is needed that has not come."""
 
 
+class TooLong(Exception):  # noqa: N818 - made a UserCodeError by the kernel
+    """A search has taken more steps than it may."""
+
+
 Fits = Callable[[str, int, "Taken | None"], bool]
 """(label, position of a row, rows taken before it) -> whether the row fits; raises ``Missing``."""
 
@@ -46,15 +50,28 @@ class Attempt:
         fits: whether a row fits a label.
         local: whether that depends on the row and the rows around it alone: a state that has failed fails again.
         ended: (position) -> whether no row can be at that position; raises ``Missing`` if that is not known.
+        most_steps: of a search that is not local, which may try all combinations of rows.
     """
 
-    __slots__ = ("ended", "failed", "first_row", "fits", "local", "match", "matched", "program", "stack", "start")
+    __slots__ = (
+        *("ended", "failed", "first_row", "fits", "local", "match", "matched", "most_steps", "program", "stack"),
+        *("start", "steps"),
+    )
 
     def __init__(
-        self, program: Program, start: int, fits: Fits, ended: Callable[[int], bool], *, first_row: bool, local: bool
+        self,
+        program: Program,
+        start: int,
+        fits: Fits,
+        ended: Callable[[int], bool],
+        *,
+        first_row: bool,
+        local: bool,
+        most_steps: int,
     ) -> None:
         self.program, self.start, self.fits, self.ended = program, start, fits, ended
         self.first_row, self.local = first_row, local
+        self.most_steps, self.steps = most_steps, 0
         self.match: Taken | None = None
         self.matched = False
         self.failed: set[tuple[int, int, tuple[int, ...]]] = set()
@@ -74,8 +91,11 @@ class Attempt:
                 pushed = self._step(code[pc], pc, position, taken, slots)
             except Missing:
                 return "waits"
+            self.steps += 1
             if self.local:
                 self.failed.add((pc, position, slots))
+            elif self.steps > self.most_steps:
+                raise TooLong
             stack.pop()
             if pushed is None:
                 self.match, self.matched = taken, True

@@ -22,6 +22,8 @@ from floodmark.spec.patterns.syntax import anchored
 from floodmark.spec.patterns.terms import Reference, Term
 from floodmark.spec.windowing.aggregates import Builtin
 
+STEPS = 10
+"""Steps of a search over conditions that read other rows by their labels, for each row that a key may have waiting."""
 _SAME_AS = {"avg": "mean", "array_agg": "collect"}
 
 
@@ -246,6 +248,7 @@ class RowMatcher:
                     self._gone,
                     first_row=first_row,
                     local=self.recognition.local,
+                    most_steps=STEPS * self.recognition.matching.most,
                 )
             verdict = attempt.run()
             if verdict == "waits":

@@ -37,6 +37,7 @@ def call(  # noqa: PLR0913 - settings by name
     cache_for: str | timedelta,
     uid: str | None,
     version: str | None,
+    keep: str | timedelta | None,
 ) -> steps.Call:
     """The step of ``Stream.call``.
 
@@ -47,12 +48,14 @@ def call(  # noqa: PLR0913 - settings by name
     schema = _answered(asks, contract, where)
     one_of(steps.OnError, on_error, "on_error", where)
     wait, holds = span(timeout, f"{where}, timeout"), span(cache_for, f"{where}, cache_for")
+    lasts = 0 if keep is None else span(keep, f"{where}, keep")
     wrong = [f"concurrency={concurrency!r}"] if not _whole(concurrency, 1) else []
     wrong += [f"retries={retries!r}"] if not _whole(retries, 0) else []
     wrong += [f"timeout={describe_span(wait)}"] if wait <= 0 else []
     wrong += [f"cache_for={describe_span(holds)}"] if holds <= 0 else []
+    wrong += [f"keep={describe_span(lasts)}"] if keep is not None and lasts <= 0 else []
     if wrong:
-        fix = "concurrency is 1 or more, retries 0 or more, timeout and cache_for are longer than zero."
+        fix = "concurrency is 1 or more, retries 0 or more, timeout, cache_for and keep are longer than zero."
         raise unfit_setting(where, ", ".join(wrong), fix)
     columns = (cache,) if isinstance(cache, str) else tuple(cache)
     name = uid or re.sub(r"\W+", "_", getattr(asks, "__name__", type(asks).__name__)).strip("_")
@@ -70,6 +73,7 @@ def call(  # noqa: PLR0913 - settings by name
         timeout=wait,
         retries=retries,
         ordered=ordered,
+        keep=lasts,
     )
 
 

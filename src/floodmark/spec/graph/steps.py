@@ -174,6 +174,7 @@ class Call(FlatMap):
         timeout: longest wait for an answer, ms.
         retries: calls after the first one that fails.
         ordered: whether a call begins only once every row ``concurrency`` before its row has been answered.
+        keep: event time for which upkeep leaves answers, ms; 0 for ever.
         folders: where answers are recorded, then where they are read only; empty for no record. Set by ``recording``.
     """
 
@@ -186,6 +187,7 @@ class Call(FlatMap):
     timeout: int = field(default=30_000, metadata=SKIPPED)
     retries: int = field(default=3, metadata=SKIPPED)
     ordered: bool = field(default=True, metadata=SKIPPED)
+    keep: int = field(default=0, metadata=SKIPPED)
     folders: tuple[str, ...] = field(default=(), eq=False, metadata=SKIPPED)
 
     @property

@@ -194,6 +194,7 @@ class Stream(Builder, Generic[Row_co]):
         cache_for: str | timedelta = "1 day",
         uid: str | None = None,
         version: str | None = None,
+        keep: str | timedelta | None = None,
     ) -> Stream[Any]:
         """Every row becomes the answer of another system about the row: many calls at a time, each answer recorded.
 
@@ -215,6 +216,8 @@ class Stream(Builder, Generic[Row_co]):
             uid: names the answers; by default the function's name. Another ``uid`` asks about all rows again.
             version: of the function, for its answers. By default another code asks again in a rebuild; with a version, answers stay until the
                 version changes.
+            keep: event time for which ``floodmark maintain`` leaves answers, counted back from the newest; a replay of older rows asks again. None:
+                for as long as the lake.
 
         Time: rows keep the stamps of the row they come from. A micro-batch is committed, and its watermark published, once all of its rows are answered.
         State: answers, in files beside the tables of the lake; a replay, a restart, a rebuild and a bounded run read the answers of before.
@@ -231,6 +234,7 @@ class Stream(Builder, Generic[Row_co]):
             "retries": retries,
         }
         settings |= {"on_error": on_error, "cache": cache, "cache_for": cache_for, "uid": uid, "version": version}
+        settings["keep"] = keep
         return Stream(call(self.step, function, schema, where, **settings), self.operator)
 
     def lookup(

@@ -13,6 +13,7 @@ from pydantic import Field
 from floodmark.core.errors import StateError, UserCodeError
 from floodmark.core.fingerprint import form
 from floodmark.spec.keyed.learning import finite
+from floodmark.spec.keyed.pipelines import is_saved, read
 from floodmark.spec.keyed.process import Context, Row, StatefulFunction
 from floodmark.spec.keyed.state import BroadcastState
 from floodmark.spec.rows.contract import Contract, EventTime
@@ -23,13 +24,21 @@ TRUSTED = frozenset({"numpy", "scipy", "sklearn"})
 _CURRENT = "current"
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
+_AS = {"double": float, "boolean": bool} | dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int)
+"""Type of a prediction -> how it is made: a classifier of Spark ML predicts 1.0 for 1."""
+
+
 class ModelVersion(Contract):
     """A version of a fitted model: a row of the table that ``floodmark.models.fit`` appends to."""
 
     at: EventTime = Field(description="event time from which on the version predicts")
     name: str
     version: int
-    model: bytes = Field(description="the fitted estimator, as skops writes it")
+    model: bytes = Field(description="the fitted estimator, as skops or Spark ML writes it")
     sha256: str = Field(description="of these bytes")
     features: list[str]
     estimator: str = Field(description="its class and the release of its package")
@@ -74,25 +83,29 @@ class Scoring(StatefulFunction):
         features = [finite(name, row[name]) for name in self.features]
         made = opened(data, sha256, self.name).predict([features])[0]
         made = made.item() if hasattr(made, "item") else made
-        yield {**row, self.prediction: float(made) if self.type == "double" else made, "model_version": version}
+        yield {**row, self.prediction: _AS.get(self.type, _same)(made), "model_version": version}
 
 
 @lru_cache(maxsize=8)
 def opened(data: bytes, sha256: str, name: str) -> Any:
-    """The estimator of a stored model.
+    """The estimator of a stored model: of scikit-learn, or a pipeline of Spark ML.
 
     Raises:
-        StateError: STATE-070 no package, 074 not the bytes that were stored, 075 types of another package.
+        StateError: STATE-074 not the bytes that were stored, 075 types of another package, 076 no package, 077 and 078 a pipeline that is not read here.
     """
     where = f"model '{name}'"
+    if hashlib.sha256(data).hexdigest() != sha256:
+        fix = "Fit it again: floodmark.models.fit(...)."
+        raise StateError(where, f"bytes of the digest {sha256[:12]}", "others", fix, code="STATE-074")
+    return read(data, where) if is_saved(data) else _of_skops(data, where)
+
+
+def _of_skops(data: bytes, where: str) -> Any:
     try:
         from skops.io import get_untrusted_types, loads  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         fix = f"Install it where rows are processed, on each worker: pip install 'floodmark[models]' (no module {error.name})"
         raise StateError(where, "scikit-learn and skops", "none here", fix, code="STATE-076") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
-        fix = "Fit it again: floodmark.models.fit(...)."
-        raise StateError(where, f"bytes of the digest {sha256[:12]}", "others", fix, code="STATE-074")
     types = get_untrusted_types(data=data)
     foreign = [one for one in types if one.partition(".")[0] not in TRUSTED]
     if foreign:

@@ -19,7 +19,7 @@ from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason
 from floodmark.lake.stream.lookups import answers_of
 from floodmark.semantics.encoding.columns import arrow_schema
-from floodmark.semantics.kernels.attempts import Attempt, attempts
+from floodmark.semantics.kernels.attempts import Attempt, attempts, column_called
 from floodmark.semantics.kernels.calls import called
 from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside, unmet
 from floodmark.semantics.kernels.stage import AnyStage
@@ -182,7 +182,9 @@ def _schema(step: steps.Step) -> pa.Schema:
 def _columns(step: steps.Project) -> list[Attempt]:
     """An attempt for every column of a step, also for plain columns of its parent."""
     kinds, schema = step.schema.types, step.parent.schema
-    return [Attempt(step=f"column '{name}'", text=text, type=kinds[name], schema=schema) for name, text in step.columns]
+    return [
+        Attempt(step=column_called(name), text=text, type=kinds[name], schema=schema) for name, text in step.columns
+    ]
 
 
 def _renumbered(rows: pa.Table, parents: int, index: int) -> pa.Table:

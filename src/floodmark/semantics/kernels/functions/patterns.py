@@ -9,10 +9,11 @@ from floodmark.core.errors import FloodmarkError, UserCodeError, user_error
 from floodmark.core.time import END
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
+from floodmark.semantics.patterns.attempt import TooLong
 from floodmark.semantics.patterns.automaton import automaton
 from floodmark.semantics.patterns.matcher import Event, Matcher, MissingStage, Outcome, Path, TooMany
 from floodmark.semantics.patterns.measures import rows_of, tested, valued
-from floodmark.semantics.patterns.rows import Recognition, RowMatcher
+from floodmark.semantics.patterns.rows import STEPS, Recognition, RowMatcher
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
@@ -181,6 +182,11 @@ class PatternKernel(ProcessKernel):
             what = "partial matches" if isinstance(self.matching, PatternMatching) else "waiting rows"
             expected = f"at most {self.matching.most:,} {what} of a key"
             return UserCodeError(where, expected, str(error), fix, code="USER-020")
+        if isinstance(error, TooLong):
+            fix = "Leave out alternatives, compare with PREV instead of rows by their labels, shorten within, or raise most=... where the time is there."
+            expected = f"a match within {STEPS * self.matching.most:,} steps of its search"
+            got = "more: the pattern tries all combinations of rows"
+            return UserCodeError(where, expected, got, fix, code="USER-024")
         if isinstance(error, MissingStage):
             stage, fix = _continued_at(self.matching)
             return UserCodeError(where, f"a row of '{stage}' to continue at", str(error), fix, code="USER-021")

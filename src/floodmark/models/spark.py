@@ -1,0 +1,194 @@
+"""Estimators and pipelines of Spark ML: fitted by Spark, stored as Spark saves them, applied without Java by ``spec.keyed.pipelines``."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import isclose
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
+
+from floodmark.core.errors import DefinitionError, StateError, described, shown
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.storage import file_system
+from floodmark.models.library import Fitted, Metrics
+from floodmark.spec.keyed import pipelines
+
+_CLOSE = 1e-9
+"""Relative difference of two predictions that are the same: sums of floats in another order."""
+
+
+def is_estimator(estimator: Any) -> bool:
+    """True for what ``pyspark.ml`` has, or a subclass of it."""
+    kind = estimator if isinstance(estimator, type) else type(estimator)
+    return any(base.__module__.startswith("pyspark.ml.") for base in kind.__mro__)
+
+
+def library(where: str) -> SparkML:
+    """Spark ML, for a model that errors name."""
+    return SparkML(where)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkML:
+    """Spark ML, as ``Library``.
+
+    Args:
+        where: the model, for errors.
+    """
+
+    where: str
+
+    def check(self, estimator: Any) -> None:
+        """As ``Library``."""
+        from pyspark.ml.base import Estimator, Model  # noqa: PLC0415 - an extra
+
+        if not isinstance(estimator, Estimator) or isinstance(estimator, Model):
+            fix = "For example Pipeline(stages=[VectorAssembler(...), LinearRegression(labelCol=...)]) of pyspark.ml, not fitted."
+            raise DefinitionError(
+                self.where, "an estimator of pyspark.ml", shown(estimator), fix, code="DEFINITION-447"
+            )
+
+    def form(self, estimator: Any) -> Any:
+        """As ``Library``. A seed that nobody has set, which is another one in each process, is no part of it."""
+        stages, names = list(_leaves(estimator)), dict[str, str]()
+        for number, stage in enumerate(stages):
+            names[stage.uid] = f"stage{number}"
+
+        def named(value: Any) -> Any:
+            text = repr(value)
+            for uid, name in names.items():
+                text = text.replace(uid, name)
+            return text
+
+        forms = []
+        for stage in stages:
+            params = {one.name: value for one, value in stage.extractParamMap().items()}
+            if stage.hasParam("seed") and not stage.isSet(stage.getParam("seed")):
+                params.pop("seed", None)
+            forms.append([type(stage).__name__, {name: named(value) for name, value in sorted(params.items())}])
+        return forms
+
+    def called(self, estimator: Any) -> str:
+        """As ``Library``: the last stage of a pipeline."""
+        return type(list(_leaves(estimator))[-1]).__name__
+
+    def release(self, estimator: Any) -> str:  # noqa: ARG002 - the protocol's
+        """As ``Library``."""
+        return f"pyspark {version('pyspark')}"
+
+    def metrics(self, estimator: Any) -> Metrics:
+        """As ``Library``."""
+        return {"accuracy": _accuracy} if _classifies(estimator) else {"r2": _r2}
+
+    def fit(
+        self, estimator: Any, rows: pa.Table, split: int, features: tuple[str, ...], target: str, lake: Lake
+    ) -> Fitted:
+        """As ``Library``. The predictions of the rows that measure are those of Spark, and those without Java are compared with them.
+
+        Raises:
+            DefinitionError: DEFINITION-446, Spark cannot fit it to these columns.
+            StateError: STATE-077 and 078 a pipeline that is not applied here, STATE-079 other predictions than Spark's.
+        """
+        from pyspark.ml import Pipeline  # noqa: PLC0415 - an extra
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - likewise
+
+        session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        stages = estimator.getStages() if isinstance(estimator, Pipeline) else [estimator]
+        try:
+            train = session.createDataFrame(_numbers(rows.slice(0, split)))
+            fitted = Pipeline(stages=stages).fit(train)
+        except Exception as error:
+            fix = f"The pipeline reads columns {', '.join(features)} by their names and learns labelCol='{target}': VectorAssembler(inputCols=[...], outputCol='features')."
+            raise DefinitionError(
+                self.where, "a pipeline that can be fitted", described(error), fix, code="DEFINITION-446"
+            ) from error
+        data = self._saved(fitted, features, lake)
+        pipeline = pipelines.read(data, self.where)
+        measured = _numbers(rows.slice(split))
+        shown_by_spark = fitted.transform(session.createDataFrame(measured)).select(pipeline.prediction)
+        predictions = [row[0] for row in shown_by_spark.collect()]
+        self._compare(pipeline, rows.slice(split), features, predictions)
+        return Fitted(predictions, data)
+
+    def _saved(self, fitted: Any, features: tuple[str, ...], lake: Lake) -> bytes:
+        """The archive of what Spark saves of a fitted pipeline."""
+        folder = lake.internal("fitting", uuid.uuid4().hex)
+        try:
+            fitted.write().save(folder)
+            return _archive(folder, {"features": list(features)})
+        finally:
+            remove(folder)
+
+    def _compare(
+        self, pipeline: pipelines.Pipeline, rows: pa.Table, features: tuple[str, ...], predictions: Sequence[Any]
+    ) -> None:
+        columns = [rows[name].to_pylist() for name in features]
+        for row, expected in zip(zip(*columns, strict=True), predictions, strict=True):
+            try:
+                (made,) = pipeline.predict([row])
+            except (KeyError, ValueError) as error:
+                made = f"column {error}, which is none of its features" if isinstance(error, KeyError) else error
+            if made != expected and not (
+                isinstance(made, float) and isclose(made, expected, rel_tol=_CLOSE, abs_tol=_CLOSE)
+            ):
+                fix = "Name all columns that the pipeline reads as features, without the target."
+                got = f"{made} for {dict(zip(features, row, strict=True))}"
+                expected_text = f"{expected}, as Spark predicts"
+                raise StateError(self.where, expected_text, got, fix, code="STATE-079")
+
+
+def _leaves(estimator: Any) -> list[Any]:
+    """The stages of a pipeline, those of pipelines within it too; an estimator itself."""
+    from pyspark.ml import Pipeline  # noqa: PLC0415 - an extra
+
+    if not isinstance(estimator, Pipeline):
+        return [estimator]
+    return [leaf for stage in estimator.getStages() for leaf in _leaves(stage)]
+
+
+def _numbers(rows: pa.Table) -> pa.Table:
+    """Rows as Spark ML learns from: booleans are 0 and 1."""
+    fields = [pa.field(f.name, pa.int32() if pa.types.is_boolean(f.type) else f.type) for f in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _classifies(estimator: Any) -> bool:
+    from pyspark.ml.classification import Classifier  # noqa: PLC0415 - an extra
+
+    return any(isinstance(leaf, Classifier) for leaf in _leaves(estimator))
+
+
+def _accuracy(values: Sequence[object], predictions: Sequence[object]) -> float:
+    """Share of rows whose prediction is the value."""
+    return sum(a == b for a, b in zip(values, predictions, strict=True)) / len(values)
+
+
+def _r2(values: Sequence[float], predictions: Sequence[float]) -> float:
+    """Share of the variance that the predictions explain; NaN for values that are all equal."""
+    mean = sum(values) / len(values)
+    whole: float = sum((value - mean) ** 2 for value in values)
+    left: float = sum((a - b) ** 2 for a, b in zip(values, predictions, strict=True))
+    return 1 - left / whole if whole else float("nan")
+
+
+def _archive(folder: str, about: dict[str, Any]) -> bytes:
+    """The files of a folder, checksums of Hadoop's file system left out."""
+    system, base = file_system(folder)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(pipelines.ABOUT, json.dumps(about))
+        infos = system.get_file_info(FileSelector(base, recursive=True))
+        for info in sorted(infos, key=lambda info: info.path):
+            if info.type == FileType.File and not info.base_name.startswith((".", "_")):
+                with system.open_input_file(info.path) as file:
+                    archive.writestr(info.path[len(base.rstrip("/")) + 1 :], bytes(file.read()))
+    return out.getvalue()

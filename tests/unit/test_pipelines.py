@@ -1,0 +1,115 @@
+"""Pipelines of Spark ML without Java: the predictions that Spark has recorded (``tests/support/pipelines.py``)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipelines import CASES, FEATURES, rows
+
+from floodmark.core.errors import StateError
+from floodmark.spec.keyed.fitted import opened
+from floodmark.spec.keyed.pipelines import ABOUT, read, vector
+
+PREDICTIONS: dict[str, list[Any]] = json.loads((CASES / "predictions.json").read_text("utf-8"))
+
+
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize("name", sorted(PREDICTIONS))
+def test_a_pipeline_predicts_without_java_what_spark_predicts(name: str) -> None:
+    data, expected = (CASES / f"{name}.zip").read_bytes(), PREDICTIONS[name]
+    measured = rows().select(list(FEATURES)).slice(150).to_pylist()
+    made = opened(data, hashlib.sha256(data).hexdigest(), name).predict([list(row.values()) for row in measured])
+    assert len(set(expected)) > 1
+    assert made == [value if isinstance(value, str) else pytest.approx(value, rel=1e-9) for value in expected]
+
+
+@pytest.mark.feature("M1")
+def test_a_text_that_no_row_had_counts_as_one_of_its_own_or_is_an_error() -> None:
+    line = (CASES / "line.zip").read_bytes()
+    (known, unknown) = read(line, "line").predict([[1.0, False, "ä"], [1.0, False, "new"]])
+    assert known != unknown
+    strict = read(_set(line, "StringIndexer", handleInvalid="error"), "line")
+    with pytest.raises(ValueError, match="feature 'origin' is 'new', which no row had"):
+        strict.predict([[1.0, False, "new"]])
+
+
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize(
+    ("stage", "settings", "code", "got"),
+    [
+        ("StringIndexer", {"handleInvalid": "skip"}, "STATE-077", "which would lose rows"),
+        ("LogisticRegression", {"thresholds": [0.1, 0.9]}, "STATE-077", "LogisticRegression with thresholds"),
+        ("LogisticRegression", {"predictionCol": None}, "STATE-078", "LogisticRegression"),
+    ],
+)
+def test_what_is_not_applied_here_is_refused_by_its_name(
+    stage: str, settings: dict[str, Any], code: str, got: str
+) -> None:
+    with pytest.raises(StateError, match=f"{code}.*{got}"):
+        read(_set((CASES / "logistic.zip").read_bytes(), stage, **settings), "model 'm'")
+
+
+@pytest.mark.feature("M1")
+def test_zeros_that_spark_leaves_out_are_zeros() -> None:
+    sparse = {"type": 0, "size": 4, "indices": [1, 3], "values": [2.0, 3.0]}
+    assert vector(sparse) == [0.0, 2.0, 0.0, 3.0]
+    line = (CASES / "three_classes.zip").read_bytes()
+    values = [[n / 3 - 4, n % 2 == 0, "abä"[n % 3]] for n in range(60)]
+    expected = read(line, "m").predict(values)
+    for transposed in (False, True):
+        assert read(_sparse(line, transposed=transposed), "m").predict(values) == expected
+
+
+def _files(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    assert ABOUT in files
+    return out.getvalue()
+
+
+def _set(data: bytes, stage: str, **settings: Any) -> bytes:
+    """A pipeline with other settings of a stage."""
+    files = _files(data)
+    (name,) = [name for name in files if stage in name and "/metadata/" in name]
+    about = json.loads(files[name])
+    about["paramMap"] |= settings
+    return _zipped(files | {name: json.dumps(about).encode()})
+
+
+def _sparse(data: bytes, *, transposed: bool) -> bytes:
+    """A logistic regression whose matrix has each number with its position, by rows or by columns."""
+    files = _files(data)
+    (name,) = [name for name in files if "LogisticRegression" in name and name.endswith(".parquet")]
+    table = pq.read_table(pa.BufferReader(files[name]))
+    row = table.to_pylist()[0]
+    matrix = row["coefficientMatrix"]
+    high, wide, numbers = matrix["numRows"], matrix["numCols"], matrix["values"]
+    assert matrix["isTransposed"]
+    outer, inner = (high, wide) if transposed else (wide, high)
+    values = [
+        numbers[o * wide + i] if transposed else numbers[i * wide + o] for o in range(outer) for i in range(inner)
+    ]
+    row["coefficientMatrix"] = matrix | {
+        "type": 0,
+        "colPtrs": [inner * n for n in range(outer + 1)],
+        "rowIndices": [*range(inner)] * outer,
+        "values": values,
+        "isTransposed": transposed,
+    }
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([row], schema=table.schema), out)
+    return _zipped(files | {name: out.getvalue().to_pybytes()})
