@@ -19,7 +19,7 @@ def main(folder: str, suite: str, name: str, phase: str) -> None:
     program = {"flink": FLINK, "patterns": PATTERNS}[suite].program(name)
     lake, (logs, cuts) = Lake(folder), program.logs()
     for table, log in logs.items():
-        begin, end = (0, cuts[table]) if phase == "before" else (cuts[table], None)
+        begin, end = (0, cuts[table][0]) if phase == "before" else (cuts[table][0], None)
         land(lake, program.operator, log, begin, end, name=table)
     sail = Sail(memory=300)
     run_unbounded(sail, program.operator, lake, until_caught_up=True, clock=ARRIVAL[phase] + QUIET)

@@ -178,7 +178,6 @@ class Table:
         if not self.time:
             log.watermark = max(log.watermark, ARRIVAL[phase] + QUIET)
         log.move(log.watermark)
-        log.tick(ARRIVAL[phase] + QUIET)
 
     def _row(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
         kind, row = (row[0], row[1:]) if self.changes else ("+I", row)
@@ -198,7 +197,7 @@ class Table:
         last = state.pop(key, None)
         if last is not None:
             yield RETRACTION, last
-        if kind != "-D":
+        if kind in {"+I", "+U"}:
             state[key] = values
             yield ROW, values
 
@@ -284,24 +283,33 @@ class Program:
         """The statement as an operator."""
         return sql_operator(self.name.lower(), self.sql, inputs={table.input: table.bound for table in self.tables})
 
-    def logs(self) -> tuple[dict[str, Log], dict[str, int]]:
-        """(the log of each input, how many of its entries come before the savepoint)."""
+    def logs(self) -> tuple[dict[str, Log], dict[str, list[int]]]:
+        """(the log of each input, how many of its entries come before the savepoint, and before the clock of a case that says ``stops`` moves on)."""
         logs: dict[str, Log] = {}
-        cuts: dict[str, int] = {}
+        cuts: dict[str, list[int]] = {}
         schemas = {read.name: read.schema for read in self.operator.inputs}
         for table in self.tables:
             if table.input not in schemas:
                 continue
             log, state = Log(schemas[table.input]), dict[Any, dict[str, Any]]()
-            table.write(log, "before", state)
-            cuts[table.input] = len(log.entries)
-            table.write(log, "after", state)
+            cuts[table.input] = []
+            for phase in PHASES:
+                table.write(log, phase, state)
+                if phase == "after" and "stops" in self.case:
+                    log.tick(ARRIVAL[phase] + self.case["stops"])
+                    cuts[table.input].append(len(log.entries))
+                log.tick(ARRIVAL[phase] + QUIET)
+                if phase == "before":
+                    cuts[table.input].append(len(log.entries))
             log.end()
             logs[table.input] = log
         return logs, cuts
 
     def expected(self) -> list[Rows]:
-        """The rows of the sink before the savepoint and at the end; those at the end alone where a case says no more, or has no rows behind the savepoint."""
+        """The rows of the sink before the savepoint, at the moment when Flink's test stops the program if the case says one, and at the end.
+
+        Those at the end alone where a case says no more, or has no rows behind the savepoint.
+        """
         if "end" in self.case:
             return [Rows(tuple(map(plain, row)) for row in self.case["end"])]
         sink = self.case["sink"]
@@ -309,7 +317,7 @@ class Program:
         key = [list(sink["columns"]).index(name) for name in sink.get("key", ())]
         rows: list[tuple[Any, ...]] = []
         told: list[Rows] = []
-        for phase in PHASES:
+        for phase in (*PHASES, "closed") if "stops" in self.case else PHASES:
             for kind, *values in sink.get(phase, ()):
                 row = tuple(plain(_value(value, known)) for value, known in zip(values, types, strict=True))
                 if key:
@@ -323,13 +331,16 @@ class Program:
         return told if goes_on else told[-1:]
 
     def unbounded(self) -> list[Rows]:
-        """The rows before the savepoint, and at the end of a run that resumes from the savepoint."""
+        """The rows at each moment of ``expected``, of runs that resume from a savepoint."""
         logs, cuts = self.logs()
-        run = MemoryRun(self.operator)
-        before = run.batch({name: log.table(0, cuts[name]) for name, log in logs.items()})[""]
-        savepoint: Savepoint = pickle.loads(pickle.dumps(run.savepoint()))
-        after = MemoryRun(self.operator, savepoint).batch({n: log.table(cuts[n]) for n, log in logs.items()})[""]
-        return [self.net([before]), self.net([before, after])]
+        run, results, moments = MemoryRun(self.operator), list[pa.Table](), list[Rows]()
+        for number in range(1 + max(map(len, cuts.values()), default=0)):
+            bounds = {name: [0, *positions, None][number : number + 2] for name, positions in cuts.items()}
+            results.append(run.batch({name: log.table(*bounds[name]) for name, log in logs.items()})[""])
+            moments.append(self.net(results))
+            savepoint: Savepoint = pickle.loads(pickle.dumps(run.savepoint()))
+            run = MemoryRun(self.operator, savepoint)
+        return moments
 
     def bounded(self) -> Rows:
         """The rows of a bounded run over everything."""
@@ -348,11 +359,10 @@ class Program:
 
     def differences(self) -> list[str]:
         """What is not as in Flink, for people; empty if nothing is."""
-        before, after = self.unbounded()
-        expected = self.expected()
-        moments = [("at the end", after, expected[-1]), ("in the bounded run", self.bounded(), expected[-1])]
-        if len(expected) == len(PHASES):
-            moments.insert(0, ("before the savepoint", before, expected[0]))
+        unbounded, expected = self.unbounded(), self.expected()
+        names = ["before the savepoint", "where Flink stops", "at the end"] if "stops" in self.case else [*PHASES]
+        moments = list(zip(names, unbounded, expected, strict=True)) if len(expected) > 1 else []
+        moments += [("at the end", unbounded[-1], expected[-1]), ("in the bounded run", self.bounded(), expected[-1])]
         lines: list[str] = []
         for when, rows, wanted in moments:
             if rows != wanted:
