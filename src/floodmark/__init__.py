@@ -78,7 +78,7 @@ from floodmark.spec.windowing.aggregates import (
     top_n,
 )
 from floodmark.spec.windowing.evictors import KeepLast, KeepNear, KeepWithin
-from floodmark.spec.windowing.frames import dense_rank, lag, lead, rank, row_number
+from floodmark.spec.windowing.frames import dense_rank, lag, lead, nth_value, rank, row_number
 from floodmark.spec.windowing.partitions import Daily, Hourly
 from floodmark.spec.windowing.triggers import (
     AfterCount,
@@ -224,6 +224,7 @@ __all__ = [
     "min_by",
     "mode",
     "no_skip",
+    "nth_value",
     "operator",
     "operator_asset",
     "percentile",

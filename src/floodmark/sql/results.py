@@ -11,7 +11,7 @@ from sqlglot import exp
 from floodmark.core.time import span
 from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
-from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, lead, rank, row_number
+from floodmark.spec.windowing.frames import Frame, OverRow, Unit, dense_rank, lag, lead, nth_value, rank, row_number
 from floodmark.sql.functions import argument_of
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.refusals import unsayable
@@ -20,11 +20,12 @@ from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock, length
 
 _POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
-_OTHERS = (exp.NthValue,)
 _EVERYWHERE = Sorted(text="1", column="", time=False, descending=False, nulls_first=True)
 """An order in which all rows of a key are equal."""
-_FIRSTS = (exp.Lag, exp.Lead, exp.First, exp.FirstValue, exp.Last, exp.LastValue)
+_FIRSTS = (exp.Lag, exp.Lead, exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.NthValue)
 _CURRENT = "CURRENT ROW"
+_ALL = 1 << 62
+"""More rows than a key has."""
 
 Changing = Literal["never", "where needed", "always"]
 """Whether results over rows may change: never; in another order than that of event time, or over rows that are taken back; always."""
@@ -119,8 +120,13 @@ def partition_of(text: Text, node: exp.Window, relation: Relation) -> tuple[tupl
 
 def needs_later_rows(node: exp.Window) -> bool:
     """Whether the result of a row depends on rows behind it."""
+    return isinstance(node.this, (exp.Lead, exp.NthValue, *SHARES)) or _ends_elsewhere(node)
+
+
+def _ends_elsewhere(node: exp.Window) -> bool:
+    """Whether the frame of an OVER ends with another row than its own."""
     spec = node.args.get("spec")
-    return isinstance(node.this, (exp.Lead, *SHARES)) or (spec is not None and spec.args.get("end_side") == "FOLLOWING")
+    return spec is not None and spec.args.get("end") not in {None, _CURRENT}
 
 
 def results_of(text: Text, node: exp.Window, relation: Relation, changing: Changing) -> Results:
@@ -156,17 +162,16 @@ def _tiles(text: Text, node: exp.Window) -> int:
 def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     """An OVER whose frame ends behind the row as one over rows before it: in the reversed order, or without an order."""
     spec = node.args.get("spec")
-    if spec is None or spec.args.get("end_side") != "FOLLOWING" or spec.args.get("exclude"):
+    if spec is None or not _ends_elsewhere(node) or spec.args.get("exclude"):
         return node
     if changing == NEVER:
         fix = "A row would wait for later ones: say that they change its result, at the end: EMIT CHANGES. Or end the frame with the row: ROWS 10 PRECEDING."
-        raise unsayable(text, node, "a frame with rows behind the row, of results that do not change", fix)
+        raise unsayable(text, node, "a frame that does not end with the row, of results that do not change", fix)
     kind, start, end = (spec.args.get(name) for name in ("kind", "start", "end"))
     whole = start == "UNBOUNDED" and end == "UNBOUNDED"
     inner, order = node.this, node.args.get("order")
-    if not whole and start != _CURRENT:
-        fix = "Frames begin or end with the row, or are of all rows of the key: ROWS BETWEEN 10 PRECEDING AND CURRENT ROW, ROWS BETWEEN CURRENT ROW AND 10 FOLLOWING."
-        raise unsayable(text, node, "a frame with rows before and rows behind the row", fix)
+    if isinstance(inner, exp.NthValue) or (start != _CURRENT and end != "UNBOUNDED"):
+        return node
     first, last = isinstance(inner, (exp.First, exp.FirstValue)), isinstance(inner, (exp.Last, exp.LastValue))
     made = exp.Window(this=inner, partition_by=node.args.get("partition_by"), order=order)
     made.meta.update(node.meta)
@@ -179,7 +184,8 @@ def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
         turned.meta.update(inner.meta)
         made.set("this", turned)
     if not whole:
-        made.set("spec", exp.WindowSpec(kind=kind, start=end, start_side="PRECEDING", end=_CURRENT))
+        side = {"PRECEDING": "FOLLOWING", "FOLLOWING": "PRECEDING"}.get(str(spec.args.get("start_side")))
+        made.set("spec", exp.WindowSpec(kind=kind, start=end, start_side="PRECEDING", end=start, end_side=side))
     return made
 
 
@@ -199,13 +205,14 @@ def _division(text: Text, node: exp.Window, relation: Relation, changing: Changi
         f"Rows come in order of event time: ORDER BY {time}. By another order later rows change results of earlier ones: say so, at the end, "
         "by EMIT CHANGES, where the state holds all rows; or take the first n, by ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n."
     )
-    if not by and changing != NEVER and is_aggregate(node.this) and not isinstance(node.this, (*_OTHERS, *_FIRSTS)):
+    if not by and changing != NEVER and is_aggregate(node.this) and not isinstance(node.this, _FIRSTS):
         return Division(partition_of(text, node, relation), (_EVERYWHERE,))
     if not by or (len(by) != 1 and changing == NEVER):
         raise unsayable(text, node, "OVER without ORDER BY one column", fix)
-    if isinstance(node.this, exp.Lead) and changing == NEVER:
-        wait = "A row would wait for the next one: say that the next one changes its result, at the end: EMIT CHANGES."
-        raise unsayable(text, node, "LEAD of results that do not change", wait)
+    if isinstance(node.this, (exp.Lead, exp.NthValue)) and changing == NEVER:
+        wait = "A row would wait for later ones: say that they change its result, at the end: EMIT CHANGES."
+        word = "LEAD" if isinstance(node.this, exp.Lead) else "NTH_VALUE"
+        raise unsayable(text, node, f"{word} of results that do not change", wait)
     column = by[0].this
     timed = isinstance(column, exp.Column) and (
         column.name.lower() == EVENT_TIME or _is_time(relation.find(text, column))
@@ -240,8 +247,19 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
             raise unsayable(text, node, f"{word} by another number than a whole one", f"Write {word}(x, 2).")
         value = None if default is None else argument_of(text, default, relation)
         return shift(relation.scalar(text, inner.this), int(offset.this) if offset is not None else 1, value)
-    if not is_aggregate(inner) or isinstance(inner, _OTHERS):
-        fix = "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, NTILE, PERCENT_RANK, CUME_DIST, LAG, LEAD, FIRST_VALUE and LAST_VALUE."
+    if isinstance(inner, exp.NthValue):
+        n = inner.args.get("offset")
+        if not (isinstance(n, exp.Literal) and n.is_int and int(n.this) > 0):
+            raise unsayable(text, node, "NTH_VALUE of another number than a whole one from 1", "Write NTH_VALUE(x, 2).")
+        return nth_value(relation.scalar(text, inner.this), int(n.this))
+    if isinstance(inner, exp.IgnoreNulls):
+        fix = "Leave out nulls in the expression: MAX_BY(x, CASE WHEN x IS NOT NULL THEN ts END) OVER (... ROWS UNBOUNDED PRECEDING) is the last value so far."
+        raise unsayable(text, node, "IGNORE NULLS", fix)
+    if not is_aggregate(inner):
+        fix = (
+            "There are the aggregates of GROUP BY, ROW_NUMBER, RANK, DENSE_RANK, NTILE, PERCENT_RANK, CUME_DIST, LAG, LEAD, FIRST_VALUE, LAST_VALUE "
+            "and NTH_VALUE."
+        )
         raise unsayable(text, node, f"{inner.key.upper()} over rows", fix)
     return measure(text, inner, relation)
 
@@ -251,23 +269,46 @@ def _frame(text: Text, node: exp.Window, *, timed: bool) -> Frame:
     spec = node.args.get("spec")
     if spec is None:
         return Frame()
-    kind, start, side = spec.args.get("kind"), spec.args.get("start"), spec.args.get("start_side")
-    end = spec.args.get("end")
-    fix = "Frames end or begin with the row: ROWS 10 PRECEDING, RANGE INTERVAL '1' HOUR PRECEDING, ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW."
-    if end not in {None, _CURRENT} or spec.args.get("exclude"):
-        raise unsayable(text, node, "a frame with rows behind or without the row", fix)
+    kind, start, end = spec.args.get("kind"), spec.args.get("start"), spec.args.get("end")
+    fix = (
+        "Write ROWS 10 PRECEDING, RANGE INTERVAL '1' HOUR PRECEDING, ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW; with EMIT CHANGES also "
+        "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING."
+    )
+    if spec.args.get("exclude"):
+        raise unsayable(text, node, "a frame without the row", fix)
     if kind not in {"ROWS", "RANGE"}:
         raise unsayable(text, node, f"{kind} as a frame", fix)
-    if start == _CURRENT:
-        return Frame("rows", 0) if kind == "ROWS" else Frame("range", 0)
-    if side != "PRECEDING":
-        raise unsayable(text, node, "a frame that begins behind the row", fix)
-    if start == "UNBOUNDED":
-        return Frame("rows" if kind == "ROWS" else "range")
+    if start == "UNBOUNDED" and spec.args.get("start_side") != "PRECEDING":
+        raise unsayable(text, node, "a frame that begins behind all rows", fix)
+    unit, preceding = ("rows" if kind == "ROWS" else "range"), None
+    if start != "UNBOUNDED":
+        unit, preceding = _distance(text, node, start, kind, fix, timed=timed)
+        preceding = preceding if spec.args.get("start_side") != "FOLLOWING" else -preceding
+    if end in {None, _CURRENT}:
+        if preceding is not None and preceding < 0:
+            raise unsayable(text, node, "a frame that ends before it begins", fix)
+        return Frame(unit, preceding)
+    if end == "UNBOUNDED" and (kind == "ROWS" or start == "UNBOUNDED"):  # of NTH_VALUE; aggregates go the other way round
+        return Frame("rows", preceding, _ALL)
+    end_unit, following = _distance(text, node, end, kind, fix, timed=timed)
+    following = following if spec.args.get("end_side") == "FOLLOWING" else -following
+    if preceding is not None and following < -preceding:
+        raise unsayable(text, node, "a frame that ends before it begins", fix)
+    units = {end_unit, unit if preceding else end_unit}
+    if len(units) > 1:
+        raise unsayable(text, node, "a frame of a number and a length of time", fix)
+    return Frame(end_unit if following else unit, preceding, following)
+
+
+def _distance(text: Text, node: exp.Window, bound: Any, kind: str, fix: str, *, timed: bool) -> tuple[Unit, int]:
+    """(unit of a bound of a frame, how far it is from the row)."""
+    if bound == _CURRENT:
+        return ("rows" if kind == "ROWS" else "range"), 0
+    number = int(bound.this) if isinstance(bound, exp.Literal) and bound.is_int else None
     if kind == "ROWS":
-        if not isinstance(start, exp.Literal) or not start.is_int:
+        if number is None:
             raise unsayable(text, node, "another number of rows than a whole one", fix)
-        return Frame("rows", int(start.this))
-    if isinstance(start, exp.Literal) and start.is_int and not timed:
-        return Frame("values", int(start.this))
-    return Frame("range", span(length(text, start), text.at(node)))
+        return "rows", number
+    if number is not None and not timed:
+        return "values", number
+    return "range", span(length(text, bound), text.at(node))

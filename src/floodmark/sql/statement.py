@@ -19,6 +19,7 @@ from floodmark.sql.columns import Columns, Layers, column_node, is_bound
 from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
 from floodmark.sql.grouping import Grouping
+from floodmark.sql.joining.constants import single_row
 from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.subqueries import with_aggregates
 from floodmark.sql.measures import is_aggregate
@@ -71,6 +72,8 @@ class Statement:
             DefinitionError: DEFINITION-380 to 399, and those of the steps.
             CapabilityError: those of the steps.
         """
+        if self.emit == CHANGES:
+            self.from_.single_row = single_row(tables.values())
         relation = self._rows(tables)
         walked = list(steps.walk(relation.stream.step))
         if self.ttl and not any(map(_holds_rows, walked)) and not any(map(_lives, walked)):
@@ -171,11 +174,7 @@ class Statement:
     def _behind_where(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, list[Item], bool]:
         """The rows behind WHERE and QUALIFY, the columns of SELECT over them, and whether they are the first ones of a numbering."""
         text, qualify = self.text, node.args.get("qualify")
-        if node.args.get("from_") is None:
-            raise unsayable(
-                text, node, "a SELECT without FROM", "Name the table whose rows are read: SELECT ... FROM t."
-            )
-        relation, conditions = self.from_.rows(node, tables, self.emit)
+        relation, conditions = self._from(node, tables)
         if self.options.functions:
             relation, conditions = with_results(self.text, node, relation, conditions, self.options)
         where, firsts = firsts_of(text, node, conditions, relation)
@@ -194,6 +193,19 @@ class Statement:
         if qualify is not None:
             items = [(name, _numbered_item(value, relation, firsts.ranked.name)) for name, value in items]
         return relation, items, True
+
+    def _from(self, node: exp.Select, tables: Tables) -> tuple[Relation, list[exp.Expr]]:
+        """The rows of FROM, and the conditions of WHERE; a single row of no columns without FROM."""
+        if node.args.get("from_") is not None:
+            return self.from_.rows(node, tables, self.emit)
+        if self.from_.single_row is None:
+            fix = (
+                "Name the table whose rows are read: SELECT ... FROM t. Beside a table, as in UNION ALL or a join, a row of constants is there from the "
+                "table's first row on where the statement ends with EMIT CHANGES."
+            )
+            raise unsayable(self.text, node, "a SELECT without FROM", fix)
+        where = node.args.get("where")
+        return self.from_.single_row, [where.this] if where is not None else []
 
     def _changing(self, relation: Relation, emit: str) -> Changing:
         """Whether results over these rows may change."""

@@ -40,6 +40,7 @@ class Overs(Processes):
         *,
         rows: int | Literal["all"] | None = None,
         within: str | timedelta | int | None = None,
+        following: str | timedelta | int = 0,
         order: str | Sequence[str] | None = None,
         late: steps.Late = "drop",
         on_error: steps.OnError = "stop",
@@ -54,11 +55,13 @@ class Overs(Processes):
             rows: of that many rows before it and the row itself; ``"all"``: of all rows up to it.
             within: of the rows whose event time is at most so far before its own, and of all rows of its own event time. Without ``rows`` and
                 ``within``: of all rows up to its event time. A whole number: of the rows whose number in ``order`` is at most so much less.
+            following: with ``order``, also of rows behind the row: that many with ``rows``; those at most so far behind with ``within``. Less than
+                zero: the frame ends so far before the row.
             order: columns of another order than that of event time, as of ``top``: ``"price DESC"``. Results then change with later rows.
             late: what happens to late rows: ``"drop"`` counts them, ``"side_output"`` writes them to ``<operator>__late``.
             on_error: what happens to a row for which an expression fails: as of ``filter``.
             uid: names the state of this step; by default the operator's name.
-            measures: aggregates, and ``lag``, ``row_number``, ``rank``, ``dense_rank``; with ``order`` also ``lead``.
+            measures: aggregates, and ``lag``, ``row_number``, ``rank``, ``dense_rank``; with ``order`` also ``lead`` and ``nth_value``.
 
         Shape: the keys, the other columns, then one column per measure; a row for each row on time.
         Time: a row is emitted once progress reaches its event time, with its own event time; its result is final. A late row has no place
@@ -78,7 +81,7 @@ class Overs(Processes):
         """
         keyed = keyed_stream(self)
         where = keyed.stream.at_step("over")
-        frame = _frame(rows, within, where)
+        frame = _with_rows_behind(_frame(rows, within, where), following, where)
         settings: dict[str, Any] = {"order": order, "late": late, "on_error": on_error, "uid": uid}
         return over_rows(keyed, [Measure(name, of, frame) for name, of in measures.items()], **settings)
 
@@ -107,9 +110,10 @@ def over_rows(
     types = {
         text: known_type(text, stream.schema, f"{where}, column '{m.name}'") for m in measures for text in texts(m.of)
     }
-    if order is None and any(isinstance(m.of, Position) and m.of.function == "lead" for m in measures):
+    if order is None and any(map(_waits, measures)):
         fix = 'Give order="ts": results of a row then change when the row behind it comes.'
-        raise unfit_setting(where, "lead in order of event time, of which a row would wait for the next one", fix)
+        got = "lead, nth_value or following in order of event time, of which a row would wait for the next one"
+        raise unfit_setting(where, got, fix)
     parent, columns = _computed(stream, types, on_error)
     schema = stream.schema
     head, others = [schema[key] for key in keyed.keys], [c for c in schema.columns if c.name not in keyed.keys]
@@ -133,7 +137,8 @@ def _order(
         raise unfit_setting(where, "an order without columns", fix)
     if late == "side_output":
         raise unfit_setting(where, 'late="side_output" with an order', "Leave it out: late rows count like others.")
-    units = {m.frame.unit for m in measures if m.frame.preceding is not None and m.frame != Frame("range", 0)}
+    units = {m.frame.unit for m in measures if m.frame.following or m.frame.preceding}
+    units |= {"values" for m in measures if m.frame == Frame("values", 0)}
     kind = parse(schema.types[by[0].column]) if len(by) == 1 else None
     if "values" in units and not (kind is not None and (kind.is_integer or kind.name == "decimal")):
         fix = "Order by one column of whole numbers or of decimals; or count rows: rows=10, ROWS 10 PRECEDING."
@@ -182,10 +187,29 @@ def _frame(rows: object, within: str | timedelta | int | None, where: str) -> Fr
     return Frame("rows", rows)
 
 
+def _with_rows_behind(frame: Frame, following: object, where: str) -> Frame:
+    """A frame that ends behind the row, or before it."""
+    if following == 0:
+        return frame
+    if frame.unit == "range" and frame.preceding is not None and isinstance(following, (str, timedelta)):
+        return evolve(frame, following=span(following, f"{where}, following"))
+    whole = isinstance(following, int) and not isinstance(following, bool)
+    if not whole or frame.unit == "range":
+        fix = 'Write over(rows=2, following=2, ...), over(within="1 hour", following="1 hour", ...), or whole numbers of the order for both.'
+        raise unfit_setting(where, f"following={following!r}", fix)
+    return evolve(frame, following=following)
+
+
+def _waits(measure: Measure) -> bool:
+    """Whether the result of a row depends on rows that are not before it."""
+    of = measure.of
+    return bool(measure.frame.following) or (isinstance(of, Position) and of.function in {"lead", "nth_value"})
+
+
 def _plain(measure: Measure, schema: Schema, where: str) -> Measure:
     """The measure as it is told apart from others: positions know no frame, a whole number as default is of the type of its expression."""
     of = measure.of
-    if not isinstance(of, Position):
+    if not isinstance(of, Position) or of.function == "nth_value":
         return measure
     if of.default is not None:
         kind, default = (known_type(text, schema, where) for text in (of.expression or "", of.default))
@@ -200,10 +224,10 @@ def _type(of: object, schema: Schema, where: str) -> str:
         if isinstance(of, Aggregate) or of is not None:
             return result_type(of, schema, where)
         raise unfit_setting(where, "None", 'Write total=sum("price").')
-    if of.function not in {"lag", "lead"}:
+    if of.function not in {"lag", "lead", "nth_value"}:
         return "bigint"
     kind = known_type(of.expression or "", schema, where)
-    if not isinstance(of.n, int) or of.n < 0:
+    if not isinstance(of.n, int) or of.n < (of.function == "nth_value"):
         fix = 'lag("price", 1) is the price of the row before, lead("price", 1) that of the row behind.'
         raise unfit_setting(where, f"{of.function} of {of.n!r} rows", fix)
     default = None if of.default is None else known_type(of.default, schema, f"{where}, default")

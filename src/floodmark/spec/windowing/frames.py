@@ -1,4 +1,4 @@
-"""Frames: the rows before each row that a result over it is of; and results of a row's position among them."""
+"""Frames: the rows around each row that a result over it is of; and results of a row's position among them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,27 @@ Unit = Literal["rows", "range", "values"]
 
 @frozen
 class Frame(Declared):
-    """The rows of a key up to a row, in order of event time.
+    """The rows of a key up to a row, in order of event time; in another order also those behind it.
 
     Args:
         unit: ``"rows"`` counts rows; ``"range"`` goes by event time, so that rows of one event time have one result; ``"values"`` by the number in an
             order by one number.
-        preceding: rows before the row, ms before its event time, or by how much a number is less, all inclusive; None for all rows.
+        preceding: rows before the row, ms before its event time, or by how much a number is less, all inclusive; None for all rows. Less than zero:
+            the frame begins behind the row.
+        following: the same behind the row, of an order whose results change. Less than zero: the frame ends before the row.
     """
 
     unit: Unit = "range"
     preceding: int | None = None
+    following: int = field(default=0, metadata=OMITTED)
 
     def describe(self) -> str:
         """For people."""
+        if self.following:
+            ends = [None if self.preceding is None else -self.preceding, self.following if self.following < 1 << 62 else None]
+            word = {"rows": "rows", "values": "in value", "range": "ms"}[self.unit]
+            first, last = ("all" if end is None else f"{end:+} {word}" for end in ends)
+            return f"rows from {first} to {last} around the row"
         if self.preceding is None:
             return "all rows so far" if self.unit == "rows" else "all rows up to its event time"
         if self.unit == "values":
@@ -37,12 +45,12 @@ class Frame(Declared):
 
 @frozen
 class Position(Declared):
-    """A result that a row has by its position: ``row_number``, ``rank``, ``dense_rank``, ``lag``, ``lead``.
+    """A result that a row has by its position: ``row_number``, ``rank``, ``dense_rank``, ``lag``, ``lead``, ``nth_value``.
 
     Args:
         function: name.
-        expression: of ``lag`` and ``lead``.
-        n: rows before, of ``lag``, or behind, of ``lead``.
+        expression: of ``lag``, ``lead`` and ``nth_value``.
+        n: rows before, of ``lag``, or behind, of ``lead``; the number of the row in the frame, of ``nth_value``.
         default: expression over the row itself, where there are not so many rows.
     """
 
@@ -75,6 +83,11 @@ def lag(expression: str, n: int = 1, default: str | None = None) -> Position:
 def lead(expression: str, n: int = 1, default: str | None = None) -> Position:
     """``expression`` of the n-th row of the key behind this one; ``default`` of this row where there is none. Of an ``order`` alone, whose results may change."""
     return Position("lead", expression, n, default)
+
+
+def nth_value(expression: str, n: int) -> Position:
+    """``expression`` of the n-th row of the frame, from 1 on; null where it has fewer rows. Of an ``order`` alone, whose results may change. Type of the expression."""
+    return Position("nth_value", expression, n)
 
 
 OverRow = AnyAggregate | Position

@@ -1,8 +1,11 @@
-"""VALUES in FROM: a join of each row of a stream with rows that the statement itself holds, without state."""
+"""Rows that the statement itself holds, VALUES and SELECT without FROM: joined with each row of a stream, without state, or rows of their own.
+
+Rows of their own are there from the first row of any table of the statement on: an operator over no rows at all has no result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +13,7 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
+from floodmark.spec.graph.stream import Stream
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts, kind_of
 from floodmark.sql.options import Options
@@ -28,6 +32,16 @@ def values_of(node: exp.Expr) -> exp.Values | None:
         values.set("alias", node.args.get("alias"))
         return values
     return node if isinstance(node, exp.Values) else None
+
+
+def single_row(inputs: Iterable[Relation]) -> Relation | None:
+    """(the inputs of a statement) -> a row without columns that is there from their first row on; None without inputs."""
+    column: dict[str, Any] = {"single_row": "1"}
+    first, *others = [rows.stream.select(**column) for rows in inputs if rows.lookup is None] or [None]
+    if first is None:
+        return None
+    together: Stream[Any] = first.union(*(stream for stream in others if stream is not None))
+    return Relation(stream=together.distinct(), names=())
 
 
 class Constants:
@@ -60,14 +74,19 @@ class Constants:
             raise unsayable(self.text, column, "VALUES that read a column", "Write constants in it.")
         return self.text.of(cell) if SPAN in cell.meta else cell.sql("spark")
 
+    def alone(self, row: Relation, options: Options) -> Relation:
+        """(a single row, settings) -> the rows of VALUES."""
+        relation = self._beside(row, ["true"] * len(self.rows), options, outer=False)
+        columns: dict[str, Any] = {name.name: name.text for name in relation.names}
+        names = tuple(replace(name, column=name.name, text=itself(name.name)) for name in relation.names)
+        return replace(relation, stream=relation.stream.select(**columns), names=names)
+
     def joined(self, join: exp.Expr, relation: Relation, options: Options) -> Relation:
         """(the join, the rows before it, settings) -> the rows of the join."""
         kind, on = kind_of(self.text, join, self.node), list(conjuncts(join.args.get("on")))
         if kind in {"right", "full"} or join.args.get("using"):
-            fix = "Write JOIN, LEFT, LEFT SEMI or LEFT ANTI JOIN ... ON, with VALUES on the right."
-            raise unsayable(
-                self.text, self.node, f"a {kind} join with VALUES, whose rows come before any row of a stream", fix
-            )
+            fix = "Write JOIN, LEFT, LEFT SEMI or LEFT ANTI JOIN ... ON, with VALUES on the right; or EMIT CHANGES at the end."
+            raise unsayable(self.text, self.node, f"a {kind} join with VALUES, of results that do not change", fix)
         for condition in on:
             check_expression(self.text, condition)
         holds = [self._condition(relation, on, row) for row in self.rows]

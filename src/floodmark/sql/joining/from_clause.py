@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.sql.dialect import CHANGES, WindowTable
-from floodmark.sql.joining.constants import Constants, values_of
-from floodmark.sql.joining.joins import Joiner, conjuncts, natural
+from floodmark.sql.joining.constants import Constants, single_row, values_of
+from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marks
 from floodmark.sql.joining.regular import RegularJoiner
@@ -46,6 +46,8 @@ class FromClause:
         self.text, self.options, self.query = text, options, query
         self.bounds_of_rows = False
         """Whether a window of FROM is two columns of each row, and no division of the rows."""
+        self.single_row: Relation | None = None
+        """The row whose columns are constants, where results may change."""
 
     def rows(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, list[exp.Expr]]:
         """(a SELECT, the tables, what EMIT of the whole says) -> the rows of FROM with its joins, and the conditions that WHERE still has to filter by."""
@@ -96,7 +98,8 @@ class FromClause:
             emit: what EMIT of the whole says.
         """
         constants = values_of(join.this)
-        if constants is not None:
+        outer = constants is not None and kind_of(self.text, join, constants) in {"right", "full"}
+        if constants is not None and not (outer and self.single_row is not None):
             return Constants(self.text, constants).joined(join, relation, self.options), conditions
         right = self._table(join.this, tables, joined=True)
         if right.lookup is not None:
@@ -184,9 +187,15 @@ class FromClause:
         if isinstance(node, RowPattern):
             inner = self._table(node.this, tables)
             return matches(self.text, node, inner, alias or next(iter(inner.tables), ""), self.options)
-        if values_of(node) is not None:
-            fix = "Join it with a table: FROM t JOIN (VALUES (1, 'a'), (2, 'b')) AS v(number, name) ON t.number = v.number. Rows alone are the file of a source."
-            raise unsayable(self.text, node, "VALUES without a table, of which no row ever comes", fix)
+        constants = values_of(node)
+        if constants is not None and self.single_row is not None:
+            return Constants(self.text, constants).alone(self.single_row, self.options).renamed(alias)
+        if constants is not None:
+            fix = (
+                "Join it with a table: FROM t JOIN (VALUES (1, 'a'), (2, 'b')) AS v(number, name) ON t.number = v.number; or end the statement with EMIT "
+                "CHANGES, where the rows are there from the first row of another table on. Rows alone are the file of a source."
+            )
+            raise unsayable(self.text, node, "VALUES without a table, of results that do not change", fix)
         return self._named(node, tables, joined=joined)
 
     def _named(self, node: exp.Expr, tables: Tables, *, joined: bool) -> Relation:

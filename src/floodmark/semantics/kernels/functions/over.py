@@ -77,7 +77,7 @@ def _finished(folds: Sequence[_Folded], accumulators: Sequence[Any]) -> list[Any
     return [of.fold.result(of.copied(state)) for of, state in zip(folds, accumulators, strict=True)]
 
 
-class _Sliding:
+class Sliding:
     """Aggregates over the rows from ``start`` to ``end``, both of which only grow.
 
     Source: the two stacks of Tangwongsan, Hirzel, Schneider, "General incremental sliding-window aggregation", 2015.
@@ -143,6 +143,10 @@ class Plan:
         self.lags: list[tuple[int, int, int, int | None]] = []
         self.leads: list[tuple[int, int, int, int | None]] = []
         """(number of the measure, rows behind, place of the value, that of the default), of an order in which all rows are held."""
+        self.spans: list[tuple[Frame, list[_Folded], list[int]]] = []
+        """Of frames that do not end with the row, of such an order too."""
+        self.nths: list[tuple[Frame, int, int, int]] = []
+        """(frame, number of the measure, number of the row in the frame from 0, place of the value), of such an order too."""
         by_frame: dict[Frame, list[tuple[int, Measure]]] = {}
         for number, measure in enumerate(of.measures):
             match measure.of:
@@ -150,18 +154,24 @@ class Plan:
                     default = None if other.default is None else places[other.default]
                     shifts = self.lags if function == "lag" else self.leads
                     shifts.append((number, other.n, places[other.expression or ""], default))
+                case Position(function="nth_value") as nth:
+                    self.nths.append((measure.frame, number, nth.n - 1, places[nth.expression or ""]))
                 case Position(function=function):
                     self.positions.append((number, function))
                 case _:
                     by_frame.setdefault(measure.frame, []).append((number, measure))
         for frame, some in by_frame.items():
             part = frame, [_Folded(m, of, places) for _, m in some], [number for number, _ in some]
-            (self.running if frame.preceding is None else self.frames).append(part)
+            kept = self.running if frame.preceding is None else self.frames
+            (self.spans if frame.following else kept).append(part)
         longest = max((n for _, n, _, _ in self.lags), default=0)
         self.holds = bool(self.frames or self.lags)
         bounded = [frame for frame, _, _ in self.frames]
         self.most_rows = max([longest, *(f.preceding or 0 for f in bounded if f.unit == "rows")])
         self.most_time = max((f.preceding or 0 for f in bounded if f.unit != "rows"), default=None)
+        around = [frame for frame, *_ in (*self.spans, *self.nths)]
+        self.by_distance = bool(self.most_time) or any(f.unit != "rows" and (f.preceding or f.following) for f in around)
+        """Whether frames are of a distance in the order."""
         self.freed = self.most_time if not (self.most_rows or self.running or self.positions) else None
         """Time after its last row at which a key is freed, ms; None for keys that stay."""
 
@@ -187,7 +197,7 @@ class RowsSoFar:
             for (_, folds, _), accumulators in zip(plan.running, stored or [None] * len(plan.running), strict=True)
         ]
         self.next_part: int = states.get("next", 0)
-        self.sliding = [_Sliding(folds, self._start(frame)) for frame, folds, _ in plan.frames]
+        self.sliding = [Sliding(folds, self._start(frame)) for frame, folds, _ in plan.frames]
 
     def _start(self, frame: Frame) -> int:
         """The place at which the frame of the last row begins."""
@@ -229,7 +239,9 @@ class RowsSoFar:
         plan = self.plan
         counts = {"row_number": self.counted[0], "rank": self.counted[1] + 1, "dense_rank": self.counted[2]}
         results: dict[int, Any] = {number: counts[function] for number, function in plan.positions}
-        results |= dict.fromkeys((number for number, *_ in plan.leads), None)
+        later = [number for _, _, numbers in plan.spans for number in numbers]
+        later += [*(number for number, *_ in plan.leads), *(number for _, number, *_ in plan.nths)]
+        results |= dict.fromkeys(later, None)
         for number, n, value, default in plan.lags:
             missing = None if default is None else row[default]
             results[number] = self.rows[at - n][value] if at >= n else missing

@@ -21,12 +21,13 @@ from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.netting import NetKernel
-from floodmark.semantics.kernels.functions.over import Plan, RowsSoFar
+from floodmark.semantics.kernels.functions.over import Plan, RowsSoFar, Sliding
 from floodmark.semantics.kernels.process import KeyCells, ProcessKernel
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.over import OverChanging
 from floodmark.spec.values.schema import RETRACTION, ROW
+from floodmark.spec.windowing.frames import Frame
 
 Values = tuple[Any, ...]
 
@@ -161,7 +162,7 @@ class OverChangingKernel(NetKernel, ProcessKernel):
         so_far, held, results = RowsSoFar(self.plan, {}, ()), list[Values](), list[list[Any]]()
         for number, (_, peers) in enumerate(groupby(rows, key=lambda row: row.key[0])):
             equal = list(peers)
-            at = number if self.plan.most_time in {None, 0} else self._distance(equal[0])
+            at = self._distance(equal[0]) if self.plan.by_distance else number
             values = [(at, *(row.values[place] for place in self.measured)) for row in equal]
             held += values
             results += so_far.peers(at, values)
@@ -169,7 +170,19 @@ class OverChangingKernel(NetKernel, ProcessKernel):
             for measure, n, value, default in self.plan.leads:
                 missing = None if default is None else held[at][default]
                 row[measure] = held[at + n][value] if at + n < len(held) else missing
+        self._of_rows_around(held, results)
         yield from map(tuple, results)
+
+    def _of_rows_around(self, held: Sequence[Values], results: Sequence[list[Any]]) -> None:
+        """Put in the results of frames that do not end with their row, and those of the n-th row of a frame."""
+        for frame, folds, numbers in self.plan.spans:
+            sliding = Sliding(folds, 0)
+            for row, (start, end) in zip(results, _bounds(frame, held), strict=True):
+                for measure, value in zip(numbers, sliding.moved(held, start, end), strict=True):
+                    row[measure] = value
+        for frame, measure, n, place in self.plan.nths:
+            for row, (start, end) in zip(results, _bounds(frame, held), strict=True):
+                row[measure] = held[start + n][place] if start + n < end else None
 
     def _distance(self, row: _Row) -> Any:
         """Where a row is on the axis of its order, ms or the number itself, ascending; nulls lie endlessly far before or behind all others."""
@@ -178,6 +191,20 @@ class OverChangingKernel(NetKernel, ProcessKernel):
             return -math.inf if by.nulls_first else math.inf
         instant = to_ms(value) + value.microsecond % 1000 / 1000 if isinstance(value, datetime) else value
         return -instant if by.descending else instant
+
+
+def _bounds(frame: Frame, held: Sequence[Values]) -> Iterator[tuple[int, int]]:
+    """The first row of the frame of each row, and the place behind its last one; the first of the values of a row is where it is in the order."""
+    axis, size = [values[0] for values in held], len(held)
+    for number, at in enumerate(axis):
+        if frame.unit == "rows":
+            start = 0 if frame.preceding is None else number - frame.preceding
+            end = number + frame.following + 1
+        else:
+            start = 0 if frame.preceding is None else bisect_left(axis, at - frame.preceding)
+            end = bisect_right(axis, at + frame.following)
+        end = max(0, min(end, size))
+        yield max(0, min(start, end)), end
 
 
 def _key(row: _Row) -> Any:
