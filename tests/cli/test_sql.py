@@ -83,6 +83,10 @@ def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
         ("SELECT * FROM `/etc/passwd`", "DEFINITION-394"),
         ("SELECT * FROM text.`/etc/passwd` ORDER BY 1", "DEFINITION-394"),
         ("SELECT * FROM hourly_sales ORDER BY 1", "EXECUTION-081"),
+        (
+            "SELECT o.items, w.n FROM orders AS o,\n  LATERAL (SELECT COUNT(*) AS n FROM orders AS p WHERE p.items > o.items) AS w",
+            "EXECUTION-080 operator 'statement', line 2, column",
+        ),
         ("SELECT bogus FROM orders GROUP BY bogus", "DEFINITION-022 operator 'statement', line 1, column 8"),
         ("SELECT initcap(country) AS c FROM orders", "CAPABILITY-031 statement, line 1, column 8"),
         ("SELECT decode(country, 'DE', 1, 2) AS c FROM orders", "CASE x WHEN a THEN b ELSE c END"),

@@ -167,6 +167,22 @@ def test_the_order_is_one_argument_of_over_in_python() -> None:
     assert written.fingerprint == fm.operator(stated).fingerprint
 
 
+def test_rows_behind_the_row_are_one_argument_of_over_in_python() -> None:
+    def stated(flights: Stream[Flight]) -> Stream:
+        return flights.key_by("origin").over(
+            rows=3, following=1, order="delay DESC", total=fm.sum("delay"), second=fm.nth_value("delay", 2)
+        )
+
+    columns = "origin, scheduled, dest, flight, tail, delay"
+    over = "OVER (PARTITION BY origin ORDER BY delay DESC ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING)"
+    sql = (
+        f"SELECT {columns}, SUM(delay) {over} AS total, NTH_VALUE(delay, 2) {over} AS second FROM flights EMIT CHANGES"
+    )
+    written = sql_operator("stated", sql, inputs=TABLES)
+    assert written.fingerprint == fm.operator(stated).fingerprint
+    assert "total=sum(delay) of rows from -3 rows to +1 rows around the row" in explain(written)[0]
+
+
 def test_another_order_is_a_rebuild_that_says_both() -> None:
     sql = "SELECT {}, SUM(delay) OVER (PARTITION BY origin ORDER BY {} ROWS 3 PRECEDING) AS total FROM {} EMIT CHANGES"
     before = sql_operator("stated", sql.format("flight", "delay DESC", "flights"), inputs=TABLES)
@@ -186,6 +202,9 @@ def test_another_order_is_a_rebuild_that_says_both() -> None:
         ({"order": "delay", "late": "side_output"}, "side_output"),
         ({"order": "delay", "within": "1 hour"}, "length of time"),
         ({"order": "nothing"}, "nothing"),
+        ({"rows": 1, "following": 1}, "following in order of event time"),
+        ({"order": "delay", "following": 1}, "following=1"),
+        ({"order": "delay", "rows": 1, "following": "1 hour"}, "following='1 hour'"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused(settings: dict[str, Any], got: str) -> None:

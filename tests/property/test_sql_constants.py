@@ -5,11 +5,14 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from sql_tables import TABLES, entries_of, flights, oracle, plain, weather
+from sql_tables import BEGIN, MINUTE, TABLES, entries_of, flights, oracle, plain, weather
 
 from floodmark import sql_operator
 from floodmark.core.errors import FloodmarkError
-from floodmark.testing.proof import bounded, prove
+from floodmark.core.time import to_ms
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.spec.values.schema import MARKER
+from floodmark.testing.proof import bounded, prove, tables_of
 
 CODES = "(VALUES ('EWR', 'Newark', 1), ('JFK', NULL, 2), ('XXX', 'none', 3)) AS v(code, name, n)"
 GAP = "INTERVAL '12 minutes'"
@@ -97,6 +100,26 @@ STATEMENTS = {
         "SELECT flight, delay - AVG(delay) OVER () AS m FROM flights EMIT CHANGES",
         "SELECT flight, delay - AVG(delay) OVER () AS m FROM flights",
     ),
+    "values kept": (
+        f"SELECT v.name, v.n, COUNT(f.flight) AS c FROM {CODES} LEFT JOIN flights AS f ON f.origin = v.code AND f.delay > 5 GROUP BY v.name, v.n EMIT CHANGES",
+        f"SELECT v.name, v.n, COUNT(f.flight) FROM {CODES} LEFT JOIN flights AS f ON f.origin = v.code AND f.delay > 5 GROUP BY v.name, v.n",
+    ),
+    "values right and full": (
+        f"SELECT f.flight, v.n, w.b FROM flights AS f RIGHT JOIN {CODES} ON f.origin = v.code FULL JOIN (VALUES (1, 'a'), (1, 'a'), (9, 'b')) AS w(a, b) ON w.a = v.n EMIT CHANGES",
+        f"SELECT f.flight, v.n, w.b FROM flights AS f RIGHT JOIN {CODES} ON f.origin = v.code FULL JOIN (VALUES (1, 'a'), (1, 'a'), (9, 'b')) AS w(a, b) ON w.a = v.n",
+    ),
+    "rows of constants": (
+        "SELECT origin, COUNT(*) AS n FROM flights GROUP BY origin UNION ALL SELECT 'none', 0 UNION ALL SELECT 'never', 1 WHERE 1 > 2 EMIT CHANGES",
+        "SELECT origin, COUNT(*) AS n FROM flights GROUP BY origin UNION ALL SELECT 'none', 0",
+    ),
+    "constants without flights": (
+        f"SELECT v.code FROM {CODES} WHERE v.code NOT IN (SELECT origin FROM flights WHERE origin IS NOT NULL) EMIT CHANGES",
+        f"SELECT v.code FROM {CODES} WHERE v.code NOT IN (SELECT origin FROM flights WHERE origin IS NOT NULL)",
+    ),
+    "first at the end": (
+        "SELECT flight, origin FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 4 EMIT FINAL",
+        "SELECT flight, origin FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 4",
+    ),
     "in order": ("SELECT flight, delay FROM flights WHERE delay > 10 ORDER BY scheduled", "SELECT flight, delay FROM flights WHERE delay > 10"),
 }  # fmt: skip
 
@@ -117,6 +140,9 @@ def test_statements_of_several_tables_are_duckdbs(case: str, seed: int) -> None:
 
 REFUSED = {
     "SELECT n FROM (VALUES (1), (2)) AS v(n)": "DEFINITION-382",
+    "SELECT n FROM (VALUES (1), (2)) AS v(n) EMIT CHANGES": "DEFINITION-382",
+    "SELECT origin FROM flights UNION ALL SELECT 'all'": "DEFINITION-382",
+    "SELECT f.flight, w.t FROM flights AS f, LATERAL (SELECT MAX(temp) AS t FROM weather AS w WHERE w.origin = f.origin) AS w EMIT CHANGES": "DEFINITION-382",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (1, 2), (3)) AS v(a, b) ON f.flight = v.a": "DEFINITION-393",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (NULL)) AS v(a) ON true": "DEFINITION-393",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (flight)) AS v(a) ON true": "DEFINITION-382",
@@ -141,3 +167,35 @@ def test_what_cannot_be_said_is_refused_at_its_place(sql: str) -> None:
         sql_operator("stated", sql, inputs=TABLES)
     assert raised.value.code == REFUSED[sql]
     assert "line 1, column" in str(raised.value)
+
+
+@pytest.mark.feature("Z17")
+def test_rows_are_sorted_once_the_input_ends_and_none_comes_before() -> None:
+    sql = "SELECT origin, window_start, COUNT(*) AS n FROM TUMBLE(flights, scheduled, '1 hour') GROUP BY origin, window_start ORDER BY n DESC, origin, 2"
+    written = sql_operator("stated", f"{sql} EMIT FINAL", inputs=TABLES)
+    entries = entries_of(written, {"flights": flights(4, 40)})
+    rows = [values for (_, values), times in bounded(written, entries).items() for _ in range(times)]
+    assert rows == sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
+    assert len(rows) > 10
+    late = MemoryRun(written).batch(tables_of(written, entries, {"flights": to_ms(BEGIN) + 5 * 60 * MINUTE}))[""]
+    assert set(late["_kind"].to_pylist()) <= {MARKER}
+    assert prove(written, entries, cuts=2).seed is None
+
+
+@pytest.mark.feature("Q3")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM flights WHERE delay > 1000 EMIT CHANGES",
+        "SELECT COUNT(*) AS n, MAX(f.delay) AS m FROM flights AS f JOIN weather AS w ON f.origin = w.origin AND w.temp > 1000 EMIT CHANGES",
+        "SELECT v.code FROM (SELECT origin FROM flights WHERE 1 > 2) AS f RIGHT JOIN (VALUES ('EWR')) AS v(code) ON f.origin = v.code EMIT CHANGES",
+    ],
+)
+@pytest.mark.parametrize("landed", [0, 5])
+def test_an_operator_over_no_rows_has_no_result_in_both_modes(sql: str, landed: int) -> None:
+    written = sql_operator("stated", sql, inputs=TABLES)
+    rows = {"flights": flights(1, landed), "weather": weather(1, landed)}
+    entries = entries_of(written, rows) if landed else []
+    constants = "VALUES" in sql and landed > 0
+    assert len(bounded(written, entries)) == constants
+    assert prove(written, entries, cuts=1).seed is None

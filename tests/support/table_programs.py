@@ -62,10 +62,10 @@ class Suite:
             (FOLDER / folder / "verdicts.yaml").read_text("utf-8")
         )
 
-    def program(self, name: str, *, emit: bool | None = None) -> Program:
-        """A program, with ``EMIT CHANGES`` behind its statement as its verdict says or as wanted."""
+    def program(self, name: str, *, emit: str | bool | None = None) -> Program:
+        """A program, with ``EMIT CHANGES`` or ``EMIT FINAL`` behind its statement as its verdict says or as wanted."""
         return Program(
-            self.programs[name], emit=bool(self.verdicts.get(name, {}).get("emit")) if emit is None else emit
+            self.programs[name], emit=self.verdicts.get(name, {}).get("emit", False) if emit is None else emit
         )
 
     def check(self, name: str) -> None:
@@ -256,10 +256,10 @@ class Program:
 
     Args:
         case: of a file.
-        emit: whether ``EMIT CHANGES`` is added to its statement.
+        emit: whether ``EMIT CHANGES`` is added to its statement; ``"final"`` for ``EMIT FINAL``.
     """
 
-    def __init__(self, case: Mapping[str, Any], *, emit: bool = False) -> None:
+    def __init__(self, case: Mapping[str, Any], *, emit: str | bool = False) -> None:
         self.case = case
         insert = re.match(r"(?is)(insert\s+into\s+`?(\w+)`?\s*(?:\([^)]*\))?)\s*(.*)$", case["sql"])
         self.insert, self.name, self.select = insert.groups() if insert else ("", "result", case["sql"])
@@ -276,7 +276,8 @@ class Program:
             rest = f"WITH {', '.join(views)}, {rest[4:]}"
         elif views:
             rest = f"WITH {', '.join(views)} {rest}"
-        return f"{self.insert} {rest} EMIT CHANGES" if self.emit else f"{self.insert} {rest}"
+        end = {False: "", True: " EMIT CHANGES", "final": " EMIT FINAL"}[self.emit]
+        return f"{self.insert} {rest}{end}"
 
     @cached_property
     def operator(self) -> Operator:

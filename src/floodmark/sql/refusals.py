@@ -13,11 +13,12 @@ from floodmark.sql.text import Text
 
 SORTED = (
     "A stream has no last row after which it is sorted: ORDER BY its event time, or the clock, without DESC, is the order in which rows come; ORDER BY x LIMIT 10 "
-    'EMIT CHANGES keeps the first rows so far. Or sort where the result is read: floodmark sql "SELECT ... ORDER BY ...".'
+    'EMIT CHANGES keeps the first rows so far; ORDER BY x EMIT FINAL has all rows once the input ends. Or sort where the result is read: floodmark sql "SELECT ... ORDER BY ...".'
 )
 """What can be said in place of ORDER BY."""
 LIMITED = (
-    "A stream has no first rows that stay the first: say that later rows displace them, at the end: EMIT CHANGES. Or limit where the result is read: "
+    "A stream has no first rows that stay the first: say that later rows displace them, at the end: EMIT CHANGES; or EMIT FINAL, for those of all rows once the "
+    "input ends. Or limit where the result is read: "
     'floodmark sql "SELECT ... LIMIT 10".'
 )
 """What can be said in place of LIMIT."""

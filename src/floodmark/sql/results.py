@@ -8,24 +8,21 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
-from floodmark.core.time import span
 from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
-from floodmark.spec.windowing.frames import Frame, OverRow, Unit, dense_rank, lag, lead, nth_value, rank, row_number
+from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, lead, nth_value, rank, row_number
+from floodmark.sql.frames import CURRENT_ROW, ends_elsewhere, frame_of
 from floodmark.sql.functions import argument_of
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Relation, Sorted
 from floodmark.sql.text import Text, derived_name, new_name
-from floodmark.sql.windows import is_clock, length
+from floodmark.sql.windows import is_clock
 
 _POSITIONS = {exp.RowNumber: row_number, exp.Rank: rank, exp.DenseRank: dense_rank}
 _EVERYWHERE = Sorted(text="1", column="", time=False, descending=False, nulls_first=True)
 """An order in which all rows of a key are equal."""
 _FIRSTS = (exp.Lag, exp.Lead, exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.NthValue)
-_CURRENT = "CURRENT ROW"
-_ALL = 1 << 62
-"""More rows than a key has."""
 
 Changing = Literal["never", "where needed", "always"]
 """Whether results over rows may change: never; in another order than that of event time, or over rows that are taken back; always."""
@@ -120,13 +117,7 @@ def partition_of(text: Text, node: exp.Window, relation: Relation) -> tuple[tupl
 
 def needs_later_rows(node: exp.Window) -> bool:
     """Whether the result of a row depends on rows behind it."""
-    return isinstance(node.this, (exp.Lead, exp.NthValue, *SHARES)) or _ends_elsewhere(node)
-
-
-def _ends_elsewhere(node: exp.Window) -> bool:
-    """Whether the frame of an OVER ends with another row than its own."""
-    spec = node.args.get("spec")
-    return spec is not None and spec.args.get("end") not in {None, _CURRENT}
+    return isinstance(node.this, (exp.Lead, exp.NthValue, *SHARES)) or ends_elsewhere(node)
 
 
 def results_of(text: Text, node: exp.Window, relation: Relation, changing: Changing) -> Results:
@@ -136,7 +127,7 @@ def results_of(text: Text, node: exp.Window, relation: Relation, changing: Chang
         node = forwards(text, node, changing)
         division = _division(text, node, relation, changing)
         timed = division.order is None or division.order[0].time
-        return Results((Part(division, _measure(text, node, relation), _frame(text, node, timed=timed)),))
+        return Results((Part(division, _measure(text, node, relation), frame_of(text, node, timed=timed)),))
     word = share.word
     if changing == NEVER:
         fix = f"A later row changes {word} of those before it: say so, at the end: EMIT CHANGES."
@@ -162,7 +153,7 @@ def _tiles(text: Text, node: exp.Window) -> int:
 def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     """An OVER whose frame ends behind the row as one over rows before it: in the reversed order, or without an order."""
     spec = node.args.get("spec")
-    if spec is None or not _ends_elsewhere(node) or spec.args.get("exclude"):
+    if spec is None or not ends_elsewhere(node) or spec.args.get("exclude"):
         return node
     if changing == NEVER:
         fix = "A row would wait for later ones: say that they change its result, at the end: EMIT CHANGES. Or end the frame with the row: ROWS 10 PRECEDING."
@@ -170,7 +161,7 @@ def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     kind, start, end = (spec.args.get(name) for name in ("kind", "start", "end"))
     whole = start == "UNBOUNDED" and end == "UNBOUNDED"
     inner, order = node.this, node.args.get("order")
-    if isinstance(inner, exp.NthValue) or (start != _CURRENT and end != "UNBOUNDED"):
+    if isinstance(inner, exp.NthValue) or (start != CURRENT_ROW and end != "UNBOUNDED"):
         return node
     first, last = isinstance(inner, (exp.First, exp.FirstValue)), isinstance(inner, (exp.Last, exp.LastValue))
     made = exp.Window(this=inner, partition_by=node.args.get("partition_by"), order=order)
@@ -262,53 +253,3 @@ def _measure(text: Text, node: exp.Window, relation: Relation) -> OverRow:
         )
         raise unsayable(text, node, f"{inner.key.upper()} over rows", fix)
     return measure(text, inner, relation)
-
-
-def _frame(text: Text, node: exp.Window, *, timed: bool) -> Frame:
-    """The frame of an OVER; of rows in order of event time a RANGE is a duration, of others a number or a duration."""
-    spec = node.args.get("spec")
-    if spec is None:
-        return Frame()
-    kind, start, end = spec.args.get("kind"), spec.args.get("start"), spec.args.get("end")
-    fix = (
-        "Write ROWS 10 PRECEDING, RANGE INTERVAL '1' HOUR PRECEDING, ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW; with EMIT CHANGES also "
-        "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING."
-    )
-    if spec.args.get("exclude"):
-        raise unsayable(text, node, "a frame without the row", fix)
-    if kind not in {"ROWS", "RANGE"}:
-        raise unsayable(text, node, f"{kind} as a frame", fix)
-    if start == "UNBOUNDED" and spec.args.get("start_side") != "PRECEDING":
-        raise unsayable(text, node, "a frame that begins behind all rows", fix)
-    unit, preceding = ("rows" if kind == "ROWS" else "range"), None
-    if start != "UNBOUNDED":
-        unit, preceding = _distance(text, node, start, kind, fix, timed=timed)
-        preceding = preceding if spec.args.get("start_side") != "FOLLOWING" else -preceding
-    if end in {None, _CURRENT}:
-        if preceding is not None and preceding < 0:
-            raise unsayable(text, node, "a frame that ends before it begins", fix)
-        return Frame(unit, preceding)
-    if end == "UNBOUNDED" and (kind == "ROWS" or start == "UNBOUNDED"):  # of NTH_VALUE; aggregates go the other way round
-        return Frame("rows", preceding, _ALL)
-    end_unit, following = _distance(text, node, end, kind, fix, timed=timed)
-    following = following if spec.args.get("end_side") == "FOLLOWING" else -following
-    if preceding is not None and following < -preceding:
-        raise unsayable(text, node, "a frame that ends before it begins", fix)
-    units = {end_unit, unit if preceding else end_unit}
-    if len(units) > 1:
-        raise unsayable(text, node, "a frame of a number and a length of time", fix)
-    return Frame(end_unit if following else unit, preceding, following)
-
-
-def _distance(text: Text, node: exp.Window, bound: Any, kind: str, fix: str, *, timed: bool) -> tuple[Unit, int]:
-    """(unit of a bound of a frame, how far it is from the row)."""
-    if bound == _CURRENT:
-        return ("rows" if kind == "ROWS" else "range"), 0
-    number = int(bound.this) if isinstance(bound, exp.Literal) and bound.is_int else None
-    if kind == "ROWS":
-        if number is None:
-            raise unsayable(text, node, "another number of rows than a whole one", fix)
-        return "rows", number
-    if number is not None and not timed:
-        return "values", number
-    return "range", span(length(text, bound), text.at(node))

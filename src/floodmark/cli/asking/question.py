@@ -102,11 +102,17 @@ class Question:
     def _changing(self, head: str, failure: ExecutionError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
         refusal: FloodmarkError = failure
+        where = ""
         for text in (_changing(head), _ended(head)):
             try:
                 return self._operator(text)
             except FloodmarkError as error:
-                refusal = error if error.code not in {*_OVER_ALL_ROWS, "DEFINITION-381"} else refusal
+                if error.code not in {*_OVER_ALL_ROWS, "DEFINITION-381"}:
+                    refusal = error
+                elif ", line " in error.where:
+                    where = where or error.where
+        if refusal is failure and where:  # the part that no operator says is the one that the engine lacks too
+            refusal = ExecutionError(where, failure.expected, failure.got, failure.fix, code=failure.code)
         raise refusal from None
 
     def _bounded(self, operator: Operator, tail: str) -> pa.Table:

@@ -193,8 +193,7 @@ def _with_rows_behind(frame: Frame, following: object, where: str) -> Frame:
         return frame
     if frame.unit == "range" and frame.preceding is not None and isinstance(following, (str, timedelta)):
         return evolve(frame, following=span(following, f"{where}, following"))
-    whole = isinstance(following, int) and not isinstance(following, bool)
-    if not whole or frame.unit == "range":
+    if not isinstance(following, int) or isinstance(following, bool) or frame.unit == "range":
         fix = 'Write over(rows=2, following=2, ...), over(within="1 hour", following="1 hour", ...), or whole numbers of the order for both.'
         raise unfit_setting(where, f"following={following!r}", fix)
     return evolve(frame, following=following)

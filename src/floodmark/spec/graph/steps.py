@@ -451,7 +451,8 @@ class WindowAggregate(_Keyed):
     @property
     def own_columns(self) -> tuple[str, ...]:
         """The columns that are no keys and no bounds of the window."""
-        return tuple(n for n in self.schema.names if n not in {*self.keys, *BOUNDS})
+        head = {*self.keys, *(BOUNDS if bounded_in_time(self.window) else ())}
+        return tuple(n for n in self.schema.names if n not in head)
 
     def canonical(self) -> dict[str, Any]:
         """As ``Declared.canonical``; the function with the schema of its rows."""

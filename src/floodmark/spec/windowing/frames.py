@@ -32,7 +32,10 @@ class Frame(Declared):
     def describe(self) -> str:
         """For people."""
         if self.following:
-            ends = [None if self.preceding is None else -self.preceding, self.following if self.following < 1 << 62 else None]
+            ends = [
+                None if self.preceding is None else -self.preceding,
+                self.following if self.following < 1 << 62 else None,
+            ]
             word = {"rows": "rows", "values": "in value", "range": "ms"}[self.unit]
             first, last = ("all" if end is None else f"{end:+} {word}" for end in ends)
             return f"rows from {first} to {last} around the row"

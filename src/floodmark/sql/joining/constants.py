@@ -37,11 +37,8 @@ def values_of(node: exp.Expr) -> exp.Values | None:
 def single_row(inputs: Iterable[Relation]) -> Relation | None:
     """(the inputs of a statement) -> a row without columns that is there from their first row on; None without inputs."""
     column: dict[str, Any] = {"single_row": "1"}
-    first, *others = [rows.stream.select(**column) for rows in inputs if rows.lookup is None] or [None]
-    if first is None:
-        return None
-    together: Stream[Any] = first.union(*(stream for stream in others if stream is not None))
-    return Relation(stream=together.distinct(), names=())
+    streams: list[Stream[Any]] = [rows.stream.select(**column) for rows in inputs if rows.lookup is None]
+    return Relation(stream=streams[0].union(*streams[1:]).distinct(), names=()) if streams else None
 
 
 class Constants:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.sql.dialect import CHANGES, WindowTable
-from floodmark.sql.joining.constants import Constants, single_row, values_of
+from floodmark.sql.joining.constants import Constants, values_of
 from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marks
@@ -200,6 +200,12 @@ class FromClause:
 
     def _named(self, node: exp.Expr, tables: Tables, *, joined: bool) -> Relation:
         """The rows of a table by its name, under its alias."""
+        if isinstance(node, exp.Lateral):
+            fix = (
+                "Write a join: FROM a JOIN b ON b.k = a.k AND b.x > a.x; of aggregates one with SELECT k, MAX(x) AS most FROM b GROUP BY k, of first rows one with "
+                "SELECT * FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= 3; LATERAL TABLE(f(a.x)) is a function of rows."
+            )
+            raise unsayable(self.text, node, "LATERAL, a SELECT for each row", fix)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsayable(
                 self.text,

@@ -14,7 +14,8 @@ from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
 from floodmark.spec.windowing.frames import Frame, row_number
-from floodmark.sql.dialect import CHANGES
+from floodmark.spec.windowing.windows import Global
+from floodmark.sql.dialect import CHANGES, FINAL
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over import sorted_by
@@ -26,6 +27,8 @@ from floodmark.sql.windows import is_clock
 
 ORDERED = "ordered"
 """Entry in the meta of a SELECT: the columns of ORDER BY that it may not select."""
+_ALL = 1 << 62
+"""More rows than a table has."""
 _SELECT = "select()"
 """The table of the columns of SELECT, where those of FROM are beside them."""
 
@@ -56,14 +59,17 @@ class Tail:
             options: of the step with state.
 
         Raises:
-            DefinitionError: DEFINITION-382, an order in which a stream does not come, first rows without EMIT CHANGES.
+            DefinitionError: DEFINITION-382, an order in which a stream does not come, first rows without EMIT CHANGES, neither at the end of the input.
         """
-        if self.limit is None:
+        if self.limit is None and (emit != FINAL or self._in_order(text, result, before)):
             return self._sorted(text, result, before, emit, options)
-        if emit != CHANGES:
-            raise unsayable(text, self.limit, "LIMIT", LIMITED)
-        if not (isinstance(self.limit, exp.Literal) and self.limit.is_int and int(self.limit.this) > 0):
-            raise unsayable(text, self.limit, "LIMIT by another number than a whole one from 1", "Write LIMIT 10.")
+        if emit not in {CHANGES, FINAL}:
+            raise unsayable(text, self.limit or self.order[0], "LIMIT", LIMITED)
+        number = self.limit if isinstance(self.limit, exp.Literal) and self.limit.is_int else None
+        if self.limit is not None and (number is None or int(number.this) < 1):
+            raise unsayable(
+                text, self.limit or self.order[0], "LIMIT by another number than a whole one from 1", "Write LIMIT 10."
+            )
         clocked, over, order = self._clocked(text, result, before), result, self.order
         others = {} if clocked else _others(text, order, result, before)
         if others:
@@ -72,9 +78,18 @@ class Tail:
         parts = () if clocked else tuple(_sorted_part(text, part, over) for part in order)
         stream, by = sorted_by(over.stream, parts)
         latest = clocked and bool(self.order[0].args.get("desc"))
-        first = KeyedStream(stream, ()).top(int(self.limit.this), by, latest=latest)
+        keyed, most = KeyedStream(stream, ()), _ALL if number is None else int(number.this)
+        first = (
+            keyed.window(Global()).top(most, by, latest=latest) if emit == FINAL else keyed.top(most, by, latest=latest)
+        )
         names = tuple(replace(name, time=False) for name in result.names)
         return replace(result, stream=_only(first, result.stream), names=names, spans=None)
+
+    def _in_order(self, text: Text, result: Relation, before: Relation) -> bool:
+        """Whether the order is one in which the rows of a stream come."""
+        if len(self.order) != 1 or self.order[0].args.get("desc"):
+            return False
+        return self._clocked(text, result, before) or self._timed(text, result, before)
 
     def _sorted(self, text: Text, result: Relation, before: Relation, emit: str, options: Options) -> Relation:
         """The rows in the order of ORDER BY, which is that in which they come, or that of event time."""

@@ -169,8 +169,10 @@ class Plan:
         bounded = [frame for frame, _, _ in self.frames]
         self.most_rows = max([longest, *(f.preceding or 0 for f in bounded if f.unit == "rows")])
         self.most_time = max((f.preceding or 0 for f in bounded if f.unit != "rows"), default=None)
-        around = [frame for frame, *_ in (*self.spans, *self.nths)]
-        self.by_distance = bool(self.most_time) or any(f.unit != "rows" and (f.preceding or f.following) for f in around)
+        around = [*(frame for frame, _, _ in self.spans), *(frame for frame, *_ in self.nths)]
+        self.by_distance = bool(self.most_time) or any(
+            f.unit != "rows" and (f.preceding or f.following) for f in around
+        )
         """Whether frames are of a distance in the order."""
         self.freed = self.most_time if not (self.most_rows or self.running or self.positions) else None
         """Time after its last row at which a key is freed, ms; None for keys that stay."""
