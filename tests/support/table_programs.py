@@ -168,10 +168,11 @@ class Table:
         for number, row in enumerate(self.definition.get(phase, ())):
             kind, values = self._row(row)
             arrival = ARRIVAL[phase] + self.number * TABLE_MS + number
-            for sign, changed in self._changes(
-                kind, values | ({ARRIVED: _utc(arrival)} if self.changes and not self.time else {}), state
-            ):
-                at = to_ms(changed[self.time]) if self.time else arrival
+            if self.changes and not self.time:
+                values |= {ARRIVED: self._arrived(kind, values, _utc(arrival), state)}
+            for sign, changed in self._changes(kind, values, state):
+                moment = changed.get(self.time or ARRIVED)
+                at = arrival if moment is None else to_ms(moment)
                 log.row(changed, at, sign)
                 behind = self.definition["behind"] if self.time else 0
                 log.watermark = max(log.watermark, at - behind)
@@ -185,6 +186,15 @@ class Table:
         for name, (how, column) in self.computed.items():
             values[name] = _moment(how, values[column])
         return kind, values
+
+    def _arrived(self, kind: str, values: dict[str, Any], arrival: datetime, state: dict[Any, Any]) -> datetime:
+        """When a row came; of one that is taken back, when it had come."""
+        if self.changes == "upsert":
+            return arrival
+        moments: list[datetime] = state.setdefault(("arrived", *map(repr, values.values())), [])
+        if kind in {"+I", "+U"}:
+            moments.append(arrival)
+        return arrival if kind in {"+I", "+U"} or not moments else moments.pop()
 
     def _changes(
         self, kind: str, values: dict[str, Any], state: dict[Any, dict[str, Any]]

@@ -107,6 +107,7 @@ def sql_operator(  # noqa: PLR0913 - settings by name
         within=within,
         ttl=ttl,
         functions=named_functions(functions, where),
+        changing=frozenset(i.name for i in read if i.revisable),
     )
     statement = Statement(text, tree, options)
 

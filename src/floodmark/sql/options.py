@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.spec.graph.stages import stages_of
-from floodmark.spec.graph.steps import Late, OnError
+from floodmark.spec.graph.steps import Late, OnError, Read, walk
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.windowing.triggers import AfterCount, AfterWatermark
 from floodmark.spec.windowing.windows import Session
@@ -24,6 +24,7 @@ class Options:
         functions: name, lower case -> a function or an aggregate of the user.
         within: event time between a row and its repetition, at most, for ROW_NUMBER without a window.
         ttl: event time without a row of a key after which its aggregate, or its first rows, begin anew.
+        changing: the inputs whose rows may be taken back.
     """
 
     lateness: str = "0 s"
@@ -32,6 +33,11 @@ class Options:
     within: str = ""
     ttl: str = ""
     functions: Mapping[str, Any] = field(default_factory=dict)
+    changing: frozenset[str] = frozenset()
+
+    def changes(self, stream: Stream[Any]) -> bool:
+        """Whether a stream reads an input whose rows may be taken back."""
+        return any(isinstance(step, Read) and step.input in self.changing for step in walk(stream.step))
 
     def life(self, stream: Stream[Any]) -> tuple[Session, dict[str, Any]]:
         """The window that is a life of a key by ``ttl``, whose result changes with each row, and its settings.

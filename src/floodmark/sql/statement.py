@@ -60,8 +60,8 @@ class Statement:
             joins = tree.find(exp.Join) is not None
             ttl = "" if joins else self.ttl
             options = replace(options, within=options.within or self.ttl, ttl=options.ttl or ttl)
-        self.options = options
         self.emit, self.tail = str(tree.meta.get("emit", "")), taken(tree)
+        self.options = options if self.emit == CHANGES else replace(options, changing=frozenset())
         self.from_ = FromClause(text, self.options, self.query)
         self.columns = Columns(text, tree, self.options)
 

@@ -16,7 +16,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.connected import describe_argument, keyed_stream
 from floodmark.spec.graph.patterned import Patterns
 from floodmark.spec.graph.tagged import tagged
-from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, WindowJoin
+from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, TemporalJoinOfChanges, WindowJoin
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.patterns.terms import own_row, uninterpreted
@@ -257,6 +257,7 @@ class Joins(Patterns):
         valid_until: str | None = None,
         allowed_lateness: str | timedelta = "0 s",
         prefix: str = "",
+        changes: bool = False,
         uid: str | None = None,
     ) -> Stream[Any]:
         """Each row with the version of its key that was valid at the row's event time.
@@ -267,11 +268,13 @@ class Joins(Patterns):
             valid_until: a timestamp column of ``versions``: the version's end, exclusive; null: the key's next row ends it.
             allowed_lateness: rows at most this late are still joined; later rows are dropped and counted.
             prefix: of the names of the versions' columns that are no keys.
+            changes: whether rows of this stream may be taken back, as those of a table that is read with its changes: what a row was joined with
+                is then taken back, whatever versions have come since.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, this stream's other columns, the version's other columns.
         Order: by event time, a version before a row of the same time; so a row waits until progress reaches its event time.
-        State: per key the newest version and the versions younger than ``allowed_lateness``.
+        State: per key the newest version and the versions younger than ``allowed_lateness``; with ``changes`` all rows too, for ever.
         Source: Flink event-time temporal join.
 
         Raises:
@@ -288,7 +291,8 @@ class Joins(Patterns):
             expected, fix = "a timestamp column of the versions", other.stream.schema.nearest(valid_until)
             raise DefinitionError(where, expected, repr(valid_until), fix, code="DEFINITION-022")
         parent, ports = tagged(keyed, other.stream, other.keys, ("row", "version"), where, last=True)
-        function = TemporalJoin(kind, lateness, valid_until, _places(keyed, other, kind, prefix))
+        join = TemporalJoinOfChanges if changes else TemporalJoin
+        function = join(kind, lateness, valid_until, _places(keyed, other, kind, prefix))
         schema = _joined(keyed, other, kind, prefix, where)
         return self._then(uid, parent, schema, function=Process(function), ports=ports, order="event_time")
 

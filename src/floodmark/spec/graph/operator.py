@@ -19,6 +19,7 @@ from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.graph import stages, steps
 from floodmark.spec.graph.stream import Body, Outputs, Stream
+from floodmark.spec.keyed.matching import TemporalJoinOfChanges
 from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.patterns.recognised import RowMatching
@@ -701,7 +702,7 @@ def _check_several(operator: Operator, where: str) -> None:
 def _check_stage(operator: Operator, where: str) -> None:
     stateful, inputs = operator.stages, operator.inputs
     revised = [input_.name for input_ in inputs if input_.revisable]
-    special = next((s for s in stateful if not _takes_back(s)), None)
+    special = next((s for s in stateful if not _takes_back(s) or _versions_change(operator, s)), None)
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
         fix = (
@@ -724,6 +725,15 @@ def _check_stage(operator: Operator, where: str) -> None:
         if isinstance(step, steps.WindowAggregate):
             for name, aggregate in step.aggregates:
                 check_retracts(aggregate, step.parent.schema, f"{where}, column '{name}'")
+
+
+def _versions_change(operator: Operator, step: steps.Stateful) -> bool:
+    """Whether a join with versions, of rows that may be taken back, has versions that may be too."""
+    if not isinstance(step, steps.KeyedProcess) or not isinstance(step.function.function, TemporalJoinOfChanges):
+        return False
+    assert isinstance(step.parent, steps.Union)
+    _, versions = step.parent.parents
+    return any(map(operator._revised, stages.nearest(versions)))  # noqa: SLF001 - of this module
 
 
 def _takes_back(step: steps.Stateful) -> bool:

@@ -115,6 +115,61 @@ class TemporalJoin(StatefulFunction):
             yield _named(row, self.places[0]) | _named(version, self.places[1])
 
 
+class TemporalJoinOfChanges(TemporalJoin):
+    """As ``TemporalJoin``, of rows that may be taken back: what a row was joined with is taken back with it, whatever versions have come since.
+
+    State is also each row that came, with what it was joined with, for ever; and retractions that came before their row.
+
+    Source: Flink's materialised lookup join, ``table.optimizer.non-deterministic-update.strategy = TRY_RESOLVE``.
+    """
+
+    revises = True
+    multiset = True
+    joined = ListState(Kind("joined"))
+    owed = ListState(Kind("owed"))
+
+    def canonical(self) -> dict[str, object]:
+        """Name and settings; in place of its code in fingerprints."""
+        return {**super().canonical(), "name": "temporal_join_of_changes"}
+
+    @property
+    def takes_back(self) -> bool:
+        """Always True."""
+        return True
+
+    def on_row(self, row: Row, ctx: Context) -> Iterator[Row]:
+        """Join a row, and remember what it was joined with; nothing where it has been taken back already."""
+        owed = self.owed.get()
+        if _taken(owed, ctx.timestamp, row) is not None:
+            self.owed.update(owed)
+            return
+        made = list(super().on_row(row, ctx))
+        self.joined.append((ctx.timestamp, dict(row), made))
+        yield from made
+
+    def on_retract(self, row: Row, ctx: Context) -> None:
+        """Take back what a row was joined with: that of its event time, else the last of its values."""
+        joined = self.joined.get()
+        match = _taken(joined, ctx.timestamp, row)
+        if match is None:
+            self.owed.append((ctx.timestamp, dict(row), []))
+            return
+        self.joined.update(joined)
+        for made in match[2]:
+            ctx.retract(made)  # type: ignore[attr-defined]  # floodmark's own functions may
+
+
+def _taken(rows: list[Any], time: int, row: Row) -> Any:
+    """Take an entry of the values of a row out of (event time, values, results): that of the time, else the last one; None if there is none."""
+    places = [at for at in reversed(range(len(rows))) if _same(rows[at][1], row)]
+    return rows.pop(min(places, key=lambda at: rows[at][0] != time)) if places else None
+
+
+def _same(row: Row, other: Row) -> bool:
+    """Whether rows have equal values; NaN is one."""
+    return all(row[name] == other[name] or (row[name] != row[name] and other[name] != other[name]) for name in other)  # noqa: PLR0124 - NaN
+
+
 class Deduplicate(StatefulFunction):
     """Drops rows of a key that are at most ``within`` before or after an emitted row of the key, by event time.
 

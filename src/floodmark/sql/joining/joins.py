@@ -480,6 +480,7 @@ class Joiner:
         if self.conditions.lower is not None or self.conditions.upper is not None or self.kind not in {"inner", "left"}:
             fix = "Write JOIN or LEFT JOIN with equalities alone; a version's time is its event time."
             raise unsayable(self.text, self.node.this, f"a {self.kind} join of versions with other conditions", fix)
+        settings |= {"changes": True} if options.changes(self.left.stream) else {}
         result: Stream[Any] = keyed.temporal_join(other, allowed_lateness=options.lateness, **settings)
         return result
 
