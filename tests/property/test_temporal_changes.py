@@ -41,7 +41,10 @@ def test_a_row_that_is_taken_back_takes_back_what_it_was_joined_with(seed: int, 
     for number in gone:
         name, row = entries[places[number]]
         later = drawn.randrange(number, len(rows))
-        entries.insert(places[later] + 1, (name, row | {"_kind": RETRACTION, "_watermark": entries[places[later]][1]["_watermark"]}))
+        entries.insert(
+            places[later] + 1,
+            (name, row | {"_kind": RETRACTION, "_watermark": entries[places[later]][1]["_watermark"]}),
+        )
         places = [place for place, (n, r) in enumerate(entries) if n == "flights" and r["_kind"] != RETRACTION]
     numbers = iter(range(len(entries)))
     entries = [(name, row | {"_sequence": next(numbers)}) for name, row in entries]

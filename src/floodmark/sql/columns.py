@@ -16,11 +16,11 @@ from floodmark.sql.dialect import CHANGES, SPAN
 from floodmark.sql.grouping import Grouped, Grouping, names_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import over_relation
+from floodmark.sql.over.computed import over_relation
+from floodmark.sql.over.results import Changing
 from floodmark.sql.ranking import ranked_of, selected
 from floodmark.sql.refusals import check_clauses, check_expression, unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
-from floodmark.sql.results import Changing
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import bound_of, is_clock
 

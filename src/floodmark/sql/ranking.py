@@ -16,10 +16,10 @@ from floodmark.spec.windowing.aggregates import first, last, max_by, min_by
 from floodmark.sql.dialect import CHANGES
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.options import Options
-from floodmark.sql.over import named, partitioned, sorted_by
+from floodmark.sql.over.computed import named, partitioned, sorted_by
+from floodmark.sql.over.results import partition_of, sort_of
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Name, Ranked, Relation
-from floodmark.sql.results import partition_of, sort_of
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import is_clock
 

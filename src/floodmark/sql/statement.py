@@ -24,11 +24,11 @@ from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.subqueries import with_aggregates
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import numbered, overs
+from floodmark.sql.over.computed import numbered, overs
+from floodmark.sql.over.results import ALWAYS, NEVER, WHERE_NEEDED, Changing
 from floodmark.sql.ranking import first_rows, firsts_of, is_numbering
 from floodmark.sql.refusals import check_clauses, check_statement, ttl_of, unsayable
 from floodmark.sql.relation import Item, Relation
-from floodmark.sql.results import ALWAYS, NEVER, WHERE_NEEDED, Changing
 from floodmark.sql.rows.combinations import branches, combined
 from floodmark.sql.rows.tail import Tail, taken
 from floodmark.sql.text import Text

@@ -167,7 +167,7 @@ def _taken(rows: list[Any], time: int, row: Row) -> Any:
 
 def _same(row: Row, other: Row) -> bool:
     """Whether rows have equal values; NaN is one."""
-    return all(row[name] == other[name] or (row[name] != row[name] and other[name] != other[name]) for name in other)  # noqa: PLR0124 - NaN
+    return all(row[name] == other[name] or (row[name] != row[name] and other[name] != other[name]) for name in other)
 
 
 class Deduplicate(StatefulFunction):

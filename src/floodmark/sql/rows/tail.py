@@ -18,10 +18,10 @@ from floodmark.spec.windowing.windows import Global
 from floodmark.sql.dialect import CHANGES, FINAL
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.over import sorted_by
+from floodmark.sql.over.computed import sorted_by
+from floodmark.sql.over.results import sort_of
 from floodmark.sql.refusals import LIMITED, SORTED, unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
-from floodmark.sql.results import sort_of
 from floodmark.sql.text import Text, new_name
 from floodmark.sql.windows import is_clock
 

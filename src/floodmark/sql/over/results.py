@@ -11,9 +11,9 @@ from sqlglot import exp
 from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
 from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, lead, nth_value, rank, row_number
-from floodmark.sql.frames import CURRENT_ROW, ends_elsewhere, frame_of
 from floodmark.sql.functions import argument_of
 from floodmark.sql.measures import is_aggregate, measure
+from floodmark.sql.over.frames import CURRENT_ROW, ends_elsewhere, frame_of
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Relation, Sorted
 from floodmark.sql.text import Text, derived_name, new_name

@@ -15,9 +15,9 @@ from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
 from floodmark.spec.windowing.frames import Frame, dense_rank, rank, row_number
 from floodmark.sql.options import Options
+from floodmark.sql.over.results import ALWAYS, NEVER, Changing, Division, needs_later_rows, results_of
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import Item, Name, Relation, Sorted
-from floodmark.sql.results import ALWAYS, NEVER, Changing, Division, needs_later_rows, results_of
 from floodmark.sql.text import Text, derived_name, new_name
 
 _NUMBERED = {"row_number": row_number, "rank": rank, "dense_rank": dense_rank}

@@ -1,0 +1,1 @@
+"""OVER: results of each row over rows of its key."""
