@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from looked_up import looking
 from staged import STAGED
 from streams import STREAMS, WINDOWED
 
@@ -21,7 +22,8 @@ UNCOMMITTED: Operator = replace(WINDOWED, name="uncommitted", isolation="read_un
 
 def main(folder: str, name: str, clock: str = "") -> None:
     """Run until caught up."""
-    code = (STREAMS | STAGED | {one.name: one for one in (DIVIDED, UNCOMMITTED)})[name]
+    lookups = looking(Path(folder).parent / "airports")
+    code = (STREAMS | STAGED | {one.name: one for one in (DIVIDED, UNCOMMITTED, lookups)})[name]
     sail, at = Sail(memory=300), int(clock) if clock else None
     lake = Lake.forked(folder) or Lake(folder)
     run_unbounded(sail, code, lake, until_caught_up=True, files_per_batch=1, clock=at)

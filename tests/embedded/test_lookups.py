@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import sys
+from itertools import pairwise
 from pathlib import Path
 
+import forked
 import pytest
-from looked_up import SQL, Airport, check, looking, write
+from looked_up import SQL, Airport, answers, check, expected, looking, write
+from processes import paths
 from sql_tables import Flight, flights, log_of
 
 from floodmark import LookupTable, sql_operator
 from floodmark.control.processes.engine import Computing
+from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import land
 
@@ -20,6 +29,36 @@ def test_rows_find_the_version_of_their_time_and_a_replay_finds_the_same_without
     embedded: Computing, tmp_path: Path
 ) -> None:
     check(Lake(str(tmp_path / "lake")), tmp_path / "airports", embedded, embedded)
+
+
+@pytest.mark.feature("J4")
+@pytest.mark.parametrize(
+    "point",
+    [
+        "embedded.after_state",
+        *(pytest.param(p, marks=pytest.mark.soak) for p in ("embedded.before_files", "embedded.after_commit")),
+    ],
+)
+def test_a_killed_stream_finds_again_what_it_had_recorded_though_the_table_has_changed(
+    embedded: Computing, tmp_path: Path, point: str
+) -> None:
+    lake, folder = Lake(str(tmp_path / "lake")), tmp_path / "airports"
+    operator, rows = looking(folder), flights(1, 30)
+    log = log_of(Flight, rows, "scheduled")
+    log.end()
+    for first, last in pairwise([0, 10, 20, len(log.entries)]):
+        land(lake, operator, log, first, last)
+    command = [sys.executable, str(Path(__file__).with_name("stream_process.py")), lake.root, operator.name]
+    write(folder, "0")
+    killed = forked.run(command, env={**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: f"{point}:2"})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    write(folder, "1")
+    resumed = forked.run(command, env={**os.environ, "PYTHONPATH": paths()})
+    assert resumed.returncode == 0, resumed.stderr
+    assert answers(lake) == expected(rows, 20)
+    shutil.rmtree(folder)
+    embedded.run_bounded(operator, lake, Interval(), force=True)
+    assert answers(lake) == expected(rows, 20)
 
 
 def test_a_table_that_is_not_there_or_not_as_its_contract_stops_the_stream_until_it_is(

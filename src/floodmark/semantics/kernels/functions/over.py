@@ -162,8 +162,8 @@ class Plan:
                     by_frame.setdefault(measure.frame, []).append((number, measure))
         for frame, some in by_frame.items():
             part = frame, [_Folded(m, of, places) for _, m in some], [number for number, _ in some]
-            kept = self.running if frame.preceding is None else self.frames
-            (self.spans if frame.following else kept).append(part)
+            ending = self.running if frame.preceding is None else self.frames
+            (self.spans if frame.following else ending).append(part)
         longest = max((n for _, n, _, _ in self.lags), default=0)
         self.holds = bool(self.frames or self.lags)
         bounded = [frame for frame, _, _ in self.frames]

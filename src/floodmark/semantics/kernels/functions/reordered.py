@@ -180,9 +180,9 @@ class OverChangingKernel(NetKernel, ProcessKernel):
             for row, (start, end) in zip(results, _bounds(frame, held), strict=True):
                 for measure, value in zip(numbers, sliding.moved(held, start, end), strict=True):
                     row[measure] = value
-        for frame, measure, n, place in self.plan.nths:
+        for frame, measure, n, column in self.plan.nths:
             for row, (start, end) in zip(results, _bounds(frame, held), strict=True):
-                row[measure] = held[start + n][place] if start + n < end else None
+                row[measure] = held[start + n][column] if start + n < end else None
 
     def _distance(self, row: _Row) -> Any:
         """Where a row is on the axis of its order, ms or the number itself, ascending; nulls lie endlessly far before or behind all others."""
