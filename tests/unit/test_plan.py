@@ -221,6 +221,20 @@ def joined(upper="1 hour", contract=Sale, change=lambda s: s, swapped=False, **s
     return takings
 
 
+def paired(kind="inner"):
+    sources = {
+        name: fm.Source(name, contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
+        for name in ("sales", "web")
+    }
+
+    @fm.operator(name="takings", inputs=sources)
+    def takings(sales, web):
+        other = web.select("shop", web_cents="cents")
+        return sales.select("shop", "cents").key_by("shop").regular_join(other.key_by("shop"), kind=kind)
+
+    return takings
+
+
 class Rules(fm.BroadcastProcessFunction):
     """Counts no rule."""
 
@@ -473,6 +487,7 @@ EDITS = {
     # joins
     "another bound of a join": (joined(), joined("2 hours"), "forward-only"),
     "another kind of join": (joined(), joined(kind="left"), "rebuild"),
+    "another kind of regular join": (paired(), paired("left"), "rebuild"),
     "a filter before a join": (joined(), joined(change=lambda s: s.filter("cents > 0")), "forward-only"),
     # inputs
     "another table": (op(), op(table="shop_sales"), "rebuild"),

@@ -50,6 +50,8 @@ def stateful_changes(before: Node, after: Node, step: Stateful) -> Iterator[Chan
         assert isinstance(step, KeyedProcess)
         names = [side["function"].get("name") for side in (before, after)]
         of_own = _OWN.get(names[0]) if names[0] == names[1] else None
+        if names == ["regular_join"] * 2:
+            yield from _kind(where, before["function"]["settings"], after["function"]["settings"])
         if of_own is not None:
             yield from of_own(where, before["function"]["settings"], after["function"]["settings"])
         else:
@@ -109,6 +111,17 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
         texts = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
         yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="forward-only")
+
+
+def _kind(where: str, before: Node, after: Node) -> Iterator[Change]:
+    """Another kind of a regular join: its state says which results were emitted, and so does the state behind it."""
+    if before["kind"] != after["kind"]:
+        otherwise = (
+            "Rows without a partner that one kind emits and the other does not would be taken back without ever having been there, or stay "
+            "for ever; and a step behind an inner join does not expect that rows are taken back."
+        )
+        texts = [f"a join of kind {side['kind']}" for side in (before, after)]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _pattern(where: str, before: Node, after: Node) -> Iterator[Change]:

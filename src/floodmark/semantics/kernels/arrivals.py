@@ -11,23 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.encoding.columns import arrow_type, decode, encode, python_values
 from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.state.index import TOGETHER
 from floodmark.semantics.state.store import Store
+from floodmark.semantics.time.ordering import Spans, in_order, spans_of
 from floodmark.spec.values.schema import RETRACTION, Schema
 
 GROUP = "group"
-Spans = dict[int, tuple[int, int]]
-"""Key group -> the first of its rows, and the one after its last."""
 
 
 class Arrivals:
@@ -81,10 +80,7 @@ def divided(rows: pa.Table, *, by_time: bool) -> tuple[pa.Table, dict[int, tuple
     """Rows sorted by key group, those of each in order of arrival unless they are sorted later; key group -> the first of its rows, and the one after its last."""
     order = [("group", "ascending"), *([] if by_time else [("s", "ascending")])]
     rows = rows.take(pc.sort_indices(rows, order))
-    numbers = rows["group"].to_numpy()
-    bounds = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1], True]).tolist()
-    spans = {int(numbers[start]): (start, stop) for start, stop in pairwise(bounds)}
-    return rows.drop_columns(["group"]), spans
+    return rows.drop_columns(["group"]), spans_of(rows["group"].to_numpy())
 
 
 def plain_keys(values: pa.ChunkedArray) -> list[Any]:
@@ -103,14 +99,14 @@ class Waiting:
         stage: that processes them.
         stores: key group -> its store.
         extras: key group -> what its index has beside its entries; changed here.
-        rank: sort key of a row as a whole among rows of one event time.
+        rank: sort key of a row as a whole among rows of one event time; None without one.
         sequences: (rows) -> what orders them within that rank, before their values.
     """
 
     stage: ElementStage | ProcessStage
     stores: Mapping[int, Store]
     extras: Mapping[int, dict[str, Any]]
-    rank: Callable[[Any], tuple[Any, ...]]
+    rank: Callable[[Any], tuple[Any, ...]] | None
     sequences: Callable[[pa.Table], Sequence[int]]
 
     def ordered(self, rows: pa.Table | None, progress: int) -> tuple[Arrivals, Spans]:
@@ -137,23 +133,31 @@ class Waiting:
     def _sorted(self, table: pa.Table) -> tuple[Arrivals, Spans]:
         effective = _effective(table)
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
-        times, groups = effective.to_pylist(), table[GROUP].to_pylist()
-        inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
-        instants = list(zip(groups, times, inputs, table["t"].to_pylist(), strict=True))
-        table, shared = table.drop_columns([GROUP]), Counter(instants)
+        inputs = [table["v0"]] if self.stage.several else []
+        instants = [values.to_numpy().astype(np.int64) for values in (table[GROUP], effective, *inputs, table["t"])]
+        table = table.drop_columns([GROUP])
+        sequences = self.sequences(table)
+        order = in_order(table, instants, sequences) if self.rank is None else None
+        if order is None:
+            order = self._by_row(table, list(zip(*(values.tolist() for values in instants), strict=True)), sequences)
+        groups, times = (values[order] for values in instants[:2])
+        return Arrivals(self.stage, table.take(pa.array(order)), times.tolist()), spans_of(groups)
+
+    def _by_row(self, table: pa.Table, instants: Sequence[tuple[int, ...]], sequences: Sequence[int]) -> Ints:
+        """The positions of rows in their order; a row and its retraction at its own instant are left out."""
+        shared = Counter(instants)
         crowded = [at for at, instant in enumerate(instants) if shared[instant] > 1]  # rows are compared there alone
         rows, gone = dict(zip(crowded, _whole(table.take(pa.array(crowded, pa.int64()))), strict=True)), set[int]()
-        sequences = self.sequences(table)
         ranks: dict[int, tuple[Any, ...]] = {
-            at: (*self.rank(row.get("row")), sequences[at], order_key(row)) for at, row in rows.items()
+            at: (*(() if self.rank is None else self.rank(row.get("row"))), sequences[at], order_key(row))
+            for at, row in rows.items()
         }
         if RETRACTION in table["kind"].to_pylist():
             gone = _undone(rows, instants)
         order = sorted(
             (i for i in range(table.num_rows) if i not in gone), key=lambda i: (instants[i], ranks.get(i, ()))
         )
-        arrivals = Arrivals(self.stage, table.take(pa.array(order, pa.int64())), [times[i] for i in order])
-        return arrivals, _spans([groups[i] for i in order])
+        return np.array(order, np.int64)
 
     def _hold(self, rows: pa.Table) -> None:
         """Put waiting rows into the stores, merged with the newest small chunks of their key groups, so that chunks are of falling size."""
@@ -164,7 +168,7 @@ class Waiting:
             for part in parts:
                 sizes.update(part[GROUP].to_pylist())
         rows = rows.take(pc.sort_indices(rows[GROUP])).combine_chunks()
-        times, spans = _effective(rows).to_numpy(), _spans(rows[GROUP].to_pylist())
+        times, spans = _effective(rows).to_numpy(), spans_of(rows[GROUP].to_numpy())
         rows = rows.drop_columns([GROUP])
         for group, (start, stop) in spans.items():
             extra = self.extras[group]
@@ -213,13 +217,6 @@ def with_group(rows: pa.Table, groups: Any) -> pa.Table:
 def _effective(rows: pa.Table) -> pa.ChunkedArray:
     """The effective time of each row."""
     return pc.max_element_wise(rows["t"], pc.add(rows["w"], 1))
-
-
-def _spans(groups: Sequence[int]) -> Spans:
-    """Where the rows of each key group are, among rows that are sorted by it."""
-    numbers = np.array(groups, dtype=np.int64)
-    bounds = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1], True]).tolist() if groups else []
-    return {groups[start]: (start, stop) for start, stop in pairwise(bounds)}
 
 
 def _whole(table: pa.Table) -> list[dict[str, Any]]:

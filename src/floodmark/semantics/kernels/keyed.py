@@ -32,6 +32,7 @@ from floodmark.semantics.kernels.triggers import Now
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import Store
+from floodmark.semantics.time.ordering import Spans
 from floodmark.spec.keyed.metric import Part, merge
 
 
@@ -54,6 +55,10 @@ class KeyState(Protocol):
 
     def restore(self, dumped: Any) -> None:
         """Restore the parts that ``dump`` returned."""
+
+
+_Open = dict[str, Any]
+"""The attributes of an open key group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,8 @@ class KeyedKernel(ABC):
 
     state_type: ClassVar[type[Any]]
     """The class of a key's state: entry -> state."""
+    of_group: ClassVar[tuple[str, ...]] = ("store", "entries", "keys", "arrived", "now")
+    """Attributes of the key group that is open."""
     acyclic: bool = False
     """Whether what is kept per key has no cycles; a user's objects may."""
 
@@ -102,6 +109,7 @@ class KeyedKernel(ABC):
         self.failures: list[tuple[int, int, int, Failure]] = []
         self.refused: list[int] = []
         self.reached = NEVER
+        self.arrived: int = 0
         self._restart()
 
     @abstractmethod
@@ -119,6 +127,10 @@ class KeyedKernel(ABC):
     @abstractmethod
     def _wait(self, key_state: Any) -> None:
         """Set ``event`` and ``tick`` of a key's state from its timers."""
+
+    def _has_rank(self) -> bool:
+        """Whether ``_rank`` orders rows."""
+        return False
 
     def _rank(self, row: Any) -> tuple[Any, ...]:  # noqa: ARG002 - for subclasses
         """Sort key of a row among rows of one event time; rows with equal keys are ordered by their values."""
@@ -195,9 +207,16 @@ class KeyedKernel(ABC):
                 shared, spans = self._waiting(stores, extras).ordered(own, progress)
             else:
                 shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans else [])
+            done = None if ticks else self._at_once(shared, spans, stores, opened)
             for group, entries in opened.items():
-                self._open(stores[group], entries)
-                waits[group] = self._turn(shared, *spans.get(group, (0, 0)), progress, ticks)
+                start, stop = spans.get(group, (0, 0))
+                if done is None:
+                    self._open(stores[group], entries)
+                else:
+                    self._resume(done[group])
+                    self.arrived += stop - start
+                    start = stop = 0
+                waits[group] = self._turn(shared, start, stop, progress, ticks)
                 metrics.append(self._metrics())
                 self._separate()
             side = self._side(shared)
@@ -212,6 +231,51 @@ class KeyedKernel(ABC):
     ) -> dict[int, tuple[int, ...]]:
         """(rows, key group -> bounds of its rows, key groups) -> key group that has broadcast rows alone, or none -> their sequences."""
         return {}
+
+    def _at_once(
+        self,
+        arrivals: Arrivals,  # noqa: ARG002 - for subclasses
+        spans: Spans,  # noqa: ARG002 - likewise
+        stores: Mapping[int, Store],  # noqa: ARG002 - likewise
+        opened: Mapping[int, KeyGroup | None],  # noqa: ARG002 - likewise
+    ) -> dict[int, _Open] | None:
+        """Process the rows of several key groups at once; None, and no state has changed, if they have to go one by one.
+
+        Args:
+            arrivals: the rows of all groups, in order.
+            spans: where those of each key group are.
+            stores: of the key groups.
+            opened: key group -> its state; None if it is not opened yet.
+
+        Returns:
+            Key group -> what ``_resume`` goes on with.
+        """
+        return None
+
+    def _all_open(
+        self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
+    ) -> dict[int, _Open]:
+        """Open key groups, and read what they have of the keys of their rows."""
+        states = dict[int, _Open]()
+        for group, entries in opened.items():
+            self._open(stores[group], entries)
+            if group in spans:
+                self._expect(arrivals, *spans[group])
+            states[group] = {name: getattr(self, name) for name in self.of_group}
+        return states
+
+    def _keys_of(self, arrivals: Arrivals, spans: Spans, states: Mapping[int, _Open]) -> dict[tuple[Any, ...], Any]:
+        """The state of each key of some rows, in the order of their first rows."""
+        key_states = dict[tuple[Any, ...], Any]()
+        for group, (start, stop) in spans.items():
+            self._resume(states[group])
+            key_states |= {key: self._key(key) for key in dict.fromkeys(arrivals.keys[start:stop])}
+        return key_states
+
+    def _resume(self, state: _Open) -> None:
+        """Go on with a key group that was opened before others."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def _opened_all(
         self, stores: Mapping[int, Store], alike: Mapping[int, tuple[int, ...]]
@@ -253,7 +317,7 @@ class KeyedKernel(ABC):
         self._begin()
         self.now.clock = self.entries.extra.get("clock", NEVER)
         self.keys: dict[tuple[Any, ...], Any] = {}
-        self.arrived: int = self.entries.extra.get("arrived", 0)
+        self.arrived = self.entries.extra.get("arrived", 0)
 
     def _turn(
         self, arrivals: Arrivals, start: int, stop: int, progress: int, ticks: Sequence[Tick]
@@ -342,7 +406,7 @@ class KeyedKernel(ABC):
     def _waiting(self, stores: Mapping[int, Store], extras: Mapping[int, dict[str, Any]]) -> Waiting:
         for extra in extras.values():
             extra.setdefault("held", {})
-        return Waiting(self.stage, stores, extras, self._rank, self._sequences)
+        return Waiting(self.stage, stores, extras, self._rank if self._has_rank() else None, self._sequences)
 
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""

@@ -283,6 +283,7 @@ class ProcessKernel(KeyedKernel):
     """A process function over one key group."""
 
     state_type = KeyCells
+    of_group = (*KeyedKernel.of_group, "layout", "shared")
     stage: ProcessStage
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
@@ -383,6 +384,9 @@ class ProcessKernel(KeyedKernel):
         return evolved
 
     # ---- rows and timers
+
+    def _has_rank(self) -> bool:
+        return self.stage.step.function.function.sequence is not None
 
     def _rank(self, row: Any) -> tuple[Any, ...]:
         name = self.stage.step.function.function.sequence

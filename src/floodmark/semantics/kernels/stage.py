@@ -22,7 +22,8 @@ from floodmark.semantics.kernels.process import ProcessKernel
 from floodmark.semantics.kernels.sessions import SessionKernel, has_final_sessions
 from floodmark.semantics.state.store import Store
 from floodmark.spec.graph import steps
-from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.operator import Input, Operator
+from floodmark.spec.keyed.regular import RegularJoin
 
 AnyStage = Stage | ElementStage | ProcessStage | JoinStage
 AnyKernel = ColumnarWindowKernel | RecordWindowKernel | RollingKernel | ProcessKernel | RegularJoinKernel | JoinKernel
@@ -72,7 +73,7 @@ def stage_of(operator: Operator) -> AnyStage | None:
             return None
         case steps.KeyedProcess():
             recorded = len(operator.inputs) == 1 and operator.inputs[0].upstream is None
-            revised = any(read.revisable for read in operator.inputs)
+            revised = any(map(_takes_back, operator.inputs))
             return ProcessStage(step, by_time, recorded=recorded, revised=revised)
         case steps.IntervalJoin():
             return JoinStage(step)
@@ -80,6 +81,16 @@ def stage_of(operator: Operator) -> AnyStage | None:
             return Stage.of(step, revisable=any(given.revisable for given in operator.inputs))
         case _:
             return ElementStage(step, by_time, revisable=any(given.revisable for given in operator.inputs))
+
+
+def _takes_back(read: Input) -> bool:
+    """Whether rows of an input are ever retracted: those of an inner join inside an operator only come, as long as its own rows do."""
+    if not read.revisable or not read.inner or read.upstream is None:
+        return read.revisable
+    link = read.upstream.operator
+    function = link.stateful.function if isinstance(link.stateful, steps.KeyedProcess) else None
+    joins = function is not None and isinstance(function.function, RegularJoin) and function.function.kind == "inner"
+    return not joins or any(map(_takes_back, link.inputs))
 
 
 def closed(stage: AnyStage) -> None:

@@ -44,6 +44,8 @@ def is_deduplication(stage: ProcessStage) -> bool:
 class DeduplicateKernel(ProcessKernel):
     """Duplicates of one key group, of a stage that ``is_deduplication``."""
 
+    of_group = (*ProcessKernel.of_group, "marks")
+
     def __init__(self, stage: ProcessStage, store: Store) -> None:
         self.columns: list[pa.Table] = []
         super().__init__(stage, store)

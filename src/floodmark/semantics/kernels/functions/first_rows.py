@@ -6,7 +6,7 @@ Rows stay in columns; a key holds where its first rows are. State and results ar
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.top import TopCells, TopKernel
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.keyed import column
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import Store
+from floodmark.semantics.time.ordering import Spans
 from floodmark.spec.keyed.top import Top
 from floodmark.spec.values.schema import RETRACTION, ROW
 
@@ -63,15 +65,26 @@ class FirstRowsKernel(TopKernel):
 
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         self._expect(arrivals, start, stop)
-        keys = arrivals.keys[start:stop]
-        cells: dict[Any, TopCells] = {key: self._key(key) for key in dict.fromkeys(keys)}
-        if (
-            moves
-            or any(kind == RETRACTION for kind in arrivals.kinds[start:stop])
-            or any(c.owes for c in cells.values())
-        ):
+        cells: dict[Any, TopCells] = {key: self._key(key) for key in dict.fromkeys(arrivals.keys[start:stop])}
+        if moves or not self._taken(arrivals, start, stop, cells):
             super()._rows_and_ticks(arrivals, start, stop, moves)
             return
+        self.arrived += stop - start
+
+    def _at_once(
+        self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
+    ) -> dict[int, dict[str, Any]] | None:
+        if not arrivals.table.num_rows:
+            return None
+        states = self._all_open(arrivals, spans, stores, opened)
+        key_states = self._keys_of(arrivals, spans, states)
+        return states if self._taken(arrivals, 0, arrivals.table.num_rows, key_states) else None
+
+    def _taken(self, arrivals: Arrivals, start: int, stop: int, cells: Mapping[Any, TopCells]) -> bool:
+        """Process rows of these keys; False, and nothing has changed, if one is retracted or waited for."""
+        retracted = any(kind == RETRACTION for kind in arrivals.kinds[start:stop])
+        if retracted or any(cell.owes for cell in cells.values()):
+            return False
         if not self.changes or self.changes[-1].arrivals is not arrivals:
             self.changes.append(_Changes(arrivals))
         changes, first = self.changes[-1], len(self.changes[-1].stored)
@@ -90,6 +103,7 @@ class FirstRowsKernel(TopKernel):
             taken += size
         self._placed(arrivals, start, stop, codes[taken:], held, changes)
         self._store(arrivals, held.values(), changes.stored)
+        return True
 
     def _placed(
         self, arrivals: Arrivals, start: int, stop: int, codes: Sequence[int], held: Any, changes: _Changes
@@ -122,7 +136,6 @@ class FirstRowsKernel(TopKernel):
                 own.pop()
                 among.pop()
         self.units = units
-        self.arrived += stop - start
 
     def _codes(self, rows: pa.ChunkedArray, stored: Sequence[tuple[Any, ...]]) -> list[int]:
         """The place of each stored row and of each row in the order of all of them; equal rows have one."""

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from floodmark.core.time import NEVER
 from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.aggregates.prefixes import Column, Prefixes, Segments, form_of
 from floodmark.semantics.encoding.columns import python_values
-from floodmark.semantics.kernels.arrivals import Arrivals, divided
+from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.kernel import Tick
-from floodmark.semantics.kernels.keyed import Turns, column
+from floodmark.semantics.kernels.keyed import column
 from floodmark.semantics.kernels.panes import KeyWindows, OpenWindow, RecordWindowKernel
-from floodmark.semantics.kernels.triggers import Now
+from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import Store
+from floodmark.semantics.time.ordering import Spans
 from floodmark.spec.values.schema import RETRACTION, ROW
 
 _FEW = 50
@@ -44,34 +44,14 @@ class GrowingKernel(RecordWindowKernel):
         self.columns: list[pa.Table] = []
         super().__init__(stage, store)
 
-    def advance_all(
-        self, stores: Mapping[int, Store], rows: pa.Table | None, progress: int, ticks: Sequence[Tick] = ()
-    ) -> Turns:
-        """As ``KeyedKernel``, with the rows of all groups at once."""
-        if ticks or self.stage.by_time or rows is None or not rows.num_rows:
-            return super().advance_all(stores, rows, progress, ticks)
-        with self._undisturbed():
-            self._restart()
-            rows, spans = divided(rows, by_time=False)
-            arrivals, opened, key_states = Arrivals(self.stage, rows, []), {}, dict[tuple[Any, ...], KeyWindows]()
-            for group, store in stores.items():
-                start, stop = spans.get(group, (0, 0))
-                self._open(store)
-                if stop > start:
-                    self._expect(arrivals, start, stop)
-                    for key in dict.fromkeys(arrivals.keys[start:stop]):
-                        key_states[key] = self._key(key)
-                opened[group] = self.entries, self.keys, self.arrived, self.now.clock
-            if self._grown(arrivals, 0, rows.num_rows, key_states):
-                nothing, waits = Arrivals(self.stage, pa.table({}), []), {}
-                for group, (entries, keys, arrived, clock) in opened.items():
-                    start, stop = spans.get(group, (0, 0))
-                    self.store, self.entries, self.keys = stores[group], entries, keys
-                    self.arrived, self.now = arrived + stop - start, Now(NEVER, clock)
-                    waits[group] = self._turn(nothing, 0, 0, progress, ())
-                    keys.clear()
-                return Turns(self._emission([], {}, None, None), waits)
-        return super().advance_all(stores, rows.append_column("group", _groups(spans)), progress, ticks)
+    def _at_once(
+        self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
+    ) -> dict[int, dict[str, Any]] | None:
+        if not arrivals.table.num_rows:
+            return None
+        states = self._all_open(arrivals, spans, stores, opened)
+        key_states = self._keys_of(arrivals, spans, states)
+        return states if self._grown(arrivals, 0, arrivals.table.num_rows, key_states) else None
 
     def _rows_and_ticks(self, arrivals: Arrivals, start: int, stop: int, moves: list[tuple[int, Tick]]) -> None:
         if not moves and stop - start > _FEW:
@@ -209,7 +189,3 @@ class GrowingKernel(RecordWindowKernel):
 
 def _always(states: list[Any], last: list[Any]) -> list[Any]:  # noqa: ARG001 - as of Prefixes
     return states
-
-
-def _groups(spans: Mapping[int, tuple[int, int]]) -> pa.Array:
-    return pa.array(np.concatenate([np.full(stop - start, group) for group, (start, stop) in spans.items()]))

@@ -97,6 +97,9 @@ class PatternKernel(ProcessKernel):
     def _wait(self, key_state: Any) -> None:
         self._due(key_state)
 
+    def _has_rank(self) -> bool:
+        return True
+
     def _rank(self, row: Any) -> tuple[Any, ...]:
         ranks: list[Any] = []
         for name in self.matching.ordering:

@@ -119,6 +119,10 @@ class RegularJoinKernel(NetKernel):
             layouts.append(layout)
         self.form.layout = layouts.index(layout)
 
+    def _resume(self, state: dict[str, Any]) -> None:
+        super()._resume(state)
+        self._begin()
+
     def _opened(self, entry: Entry) -> JoinedKey:
         return JoinedKey(entry, self.form, self.entries)
 

@@ -50,6 +50,9 @@ class _Order:
         self.ranking, self.columns, self.whole = ranking, columns, whole
         self.rows = [tuple(row) for row in rows]
         self.owed = [tuple(row) for row in owed]
+        if not whole and len(self.rows) > ranking.n:  # of a release that held all
+            del self.rows[len(ranking.numbers(self.keys)) :]
+            self.__dict__.pop("keys")
 
     @cached_property
     def keys(self) -> list[Any]:
