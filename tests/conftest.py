@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +20,7 @@ from floodmark.spec.workspace import Settings
 SOAKS = "FLOODMARK_SEEDS" in os.environ
 """Whether this is ``make soak``."""
 # a busy machine is no failure, and what fails is what a change has broken: make test draws the same examples each time, make soak others and more
-settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 25)
+settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 15)
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:
@@ -175,11 +176,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The mark ``engines`` of a parameter says which engine of the test's is one of ``make soak`` for that parameter.
     """
+    parametrised = defaultdict[tuple[str, str], list[pytest.Item]](list)
     for item in items:
         if _engine(item) in {name for mark in item.iter_markers("engines") for name in mark.kwargs.get("soak", ())}:
             item.add_marker(pytest.mark.soak)
         if SOAKS and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.soak)
+        if item.get_closest_marker("few") and not item.get_closest_marker("soak"):
+            parametrised[item.parent.nodeid, item.originalname].append(item)
         names = set(getattr(item, "fixturenames", ()))
         if not names.isdisjoint(_STARTS_SPARK):
             item.add_marker(pytest.mark.spark)
@@ -188,6 +192,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LatePageError]))
+
+    for several in parametrised.values():
+        _leave_repeats_to_soak(several)
+
+
+def _leave_repeats_to_soak(items: list[pytest.Item]) -> None:
+    """Of a test's parameters, as many as the mark ``few`` says run in every run, spread over all of them, and each by which alone a behaviour is shown."""
+    shown, always = set[str](), list[pytest.Item]()
+    for item in items:
+        ids = {one for mark in item.callspec.marks if mark.name == "feature" for one in mark.args}
+        if not ids <= shown:
+            shown |= ids
+            always.append(item)
+    others = [item for item in items if item not in always]
+    wanted = max(0, items[0].get_closest_marker("few").args[0] - len(always))
+    always += [others[number * len(others) // wanted] for number in range(min(wanted, len(others)))]
+    for item in items:
+        if item not in always:
+            item.add_marker(pytest.mark.soak)
 
 
 def pytest_configure() -> None:

@@ -41,6 +41,7 @@ def test_help_names_every_verb(verb: Verb) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["validate"], ["explain", "x"], ["status"], ["watermark", "x"], ["init", "--help"]]
 )
+@pytest.mark.few(2)
 def test_verbs_without_spark_import_none(arguments: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\nfrom floodmark.cli.main import cli\n"

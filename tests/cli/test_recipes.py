@@ -41,6 +41,7 @@ def kitchen(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         for page, title in RECIPES
     ],
 )
+@pytest.mark.few(5)
 def test_a_recipe_prints_what_the_page_shows(
     page: str, title: str, kitchen: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
         ),
     ],
 )
+@pytest.mark.few(3)
 def test_what_reads_no_table_of_the_lake_is_refused(shop: Path, sql: str, said: str) -> None:
     done = program(shop, "sql", sql)
     assert done.returncode == 1

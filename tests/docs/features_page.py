@@ -163,7 +163,8 @@ def missing(feature: Feature, found: Sequence[Mark]) -> list[str]:
 
 def works(feature: Feature, found: Sequence[Mark]) -> bool:
     """Whether tests show a behaviour under each of its risks, and no reason says what they leave out."""
-    return feature.otherwise == "not yet" and feature.id in shown(found) and not missing(feature, found)
+    is_shown = any(mark.runs and feature.id in mark.ids for mark in found)
+    return feature.otherwise == "not yet" and is_shown and not missing(feature, found)
 
 
 def commands(feature: Feature, found: Sequence[Mark]) -> list[str]:
@@ -181,6 +182,7 @@ def shown_on(feature: Feature, found: Sequence[Mark]) -> list[str]:
     return engine + [name for name in SHOWN_ON if name in covered]
 
 
+@cache
 def page(root: Path = ROOT) -> str:
     """The whole page."""
     found, parts, section = marks(root), [HEAD], ""

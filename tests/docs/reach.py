@@ -72,6 +72,7 @@ def _named(node: ast.AST) -> Iterator[tuple[str, bool]]:
                 yield from ((str(given.value), True) for given in arguments if isinstance(given, ast.Constant))
 
 
+@cache
 def _definition(root: Path, file: Path, name: str) -> tuple[Path, ast.AST] | None:
     """Where a name that is used in a file is defined: there, where it is imported from, or as a fixture for the folder."""
     if (found := _defined(file).get(name)) is not None:

@@ -76,6 +76,7 @@ def test_the_cost_of_a_checkpoint_is_the_slope_over_micro_batches(
 
 @pytest.mark.feature("H4", "H6")
 @pytest.mark.parametrize("campaigns", [100, 1_000_000])
+@pytest.mark.few(1)
 def test_rows_that_are_made_in_the_process_count_as_files_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, campaigns: int
 ) -> None:

@@ -155,6 +155,7 @@ _KILLED = ("bounded.after_current", "bounded.after_side")
 @pytest.mark.parametrize(
     "point", [p if p in _KILLED else pytest.param(p, marks=pytest.mark.soak) for p in crash.POINTS["bounded"]]
 )
+@pytest.mark.few(1)
 def test_a_run_that_is_killed_beside_the_stream_is_right_when_it_is_run_again(
     embedded: Computing, tmp_path: Path, point: str
 ) -> None:

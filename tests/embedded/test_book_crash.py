@@ -76,6 +76,7 @@ def plain(value: object) -> object:
 
 @pytest.mark.feature("K4", "K14", "F7", "F12", "Y9")
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.few(1)
 def test_sums_of_a_b_c_are_4_5_3_and_each_output_is_there_once(
     engine_name: Engine, lake: Lake, tmp_path: Path, point: str
 ) -> None:

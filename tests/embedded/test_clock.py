@@ -79,6 +79,7 @@ def test_a_running_stream_waits_for_the_clock(sail: Sail, log: Log, tmp_path: Pa
 
 
 @pytest.mark.parametrize("point", ["tick.before_record", "tick.after_record"])
+@pytest.mark.few(1)
 def test_killed_around_the_record_of_the_clock(sail: Sail, log: Log, tmp_path: Path, point: str) -> None:
     lake, here = Lake(str(tmp_path / "stream")), Path(__file__).parent
     land(lake, CLOCKED, log, 0, 20)

@@ -220,6 +220,7 @@ ALWAYS: dict[Callable[..., None], str] = {
         for check in CHECKS
     ],
 )
+@pytest.mark.few(20)
 def test_a_connector_passes(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, check: Callable[[connectors.Make, Path], None]
 ) -> None:

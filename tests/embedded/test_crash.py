@@ -32,6 +32,7 @@ POINTS = crash.POINTS["bounded"]
 @pytest.mark.parametrize(
     "point", [p if p in {POINTS[3], POINTS[4]} else pytest.param(p, marks=pytest.mark.soak) for p in POINTS]
 )
+@pytest.mark.few(1)
 def test_killed_and_begun_again_it_is_exact(tmp_path, point):
     lake, log = Lake(str(tmp_path)), Log(revised.inputs[0].schema)
     log.rows(EVENTS, "at", 300_000)

@@ -70,6 +70,7 @@ def test_a_program_is_told_each_change_from_the_first_start_on(
 @pytest.mark.parametrize(
     "point", ["delivery.before_rows", "delivery.after_batch", "delivery.before_note", "delivery.after_note"]
 )
+@pytest.mark.few(1)
 def test_a_change_that_is_sent_again_has_the_key_that_it_had(lake: Lake, hook: Hook, point: str) -> None:
     assert process(lake, TOTALS, "webhook", hook.url, at=point) != 0
     small_lake.batch(lake, 2, [row("b", 3, 7), row("d", 4, 8)])

@@ -13,6 +13,7 @@ from floodmark.control.processes.engine import Computing
 
 @pytest.mark.feature("J7", "J6", "B6")
 @pytest.mark.parametrize("case", JOINS)
+@pytest.mark.few(3)
 def test_a_bounded_join_of_the_engine_has_the_rows_of_the_kernel(engine: Computing, tmp_path: Path, case: str) -> None:
     check(engine, tmp_path, case)
 

@@ -136,6 +136,7 @@ def test_streams_resume_and_roll_back_to_the_new_savepoint(engine: Computing, tm
 
 @pytest.mark.engines("embedded")
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.few(1)
 def test_after_a_kill_the_same_command_finishes(engine: Computing, tmp_path: Path, point: str) -> None:
     lake, inbox = prepared(engine, tmp_path, commits=2)
     log = rows(lake.log("visits"))

@@ -113,6 +113,7 @@ def test_days_in_any_order_are_the_parts_of_the_whole_run_and_of_the_stream(
     ],
     ids=lambda value: value.name if isinstance(value, fm.Operator) else None,
 )
+@pytest.mark.few(1)
 def test_whatever_lands_what_counts_as_covered_is_what_the_whole_run_says(
     engine: Computing, tmp_path: Path, operator: fm.Operator, late: float
 ) -> None:

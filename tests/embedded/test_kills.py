@@ -133,6 +133,7 @@ SOAK = [
         *SOAK,
     ],
 )
+@pytest.mark.few(1)
 def test_killed_again_and_again_every_row_is_there_once(
     lake: Lake,
     request: pytest.FixtureRequest,

@@ -79,6 +79,7 @@ def _bytes(lake: Lake, code: Operator) -> int:
         pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
+@pytest.mark.few(1)
 def test_state_with_a_time_to_live_does_not_grow_with_the_keys(
     sail: Sail, lake: Lake, code: Operator, keys: int
 ) -> None:

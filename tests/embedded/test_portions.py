@@ -50,6 +50,7 @@ WHOLE: Operator = operator(_whole, name="whole")
 @pytest.mark.feature("K10", "B4")
 @pytest.mark.parametrize("late_rows", ["as_landed", "all"])
 @pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE, PAIRED, PATTERNED, WHOLE], ids=lambda code: code.name)
+@pytest.mark.few(3)
 def test_portions_of_a_few_rows_are_the_whole(
     sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Operator, late_rows: LateRows
 ) -> None:

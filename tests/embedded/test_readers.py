@@ -69,6 +69,7 @@ def killed(sail: Sail, lake: Lake, at: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.feature("V3")
 @pytest.mark.parametrize("at", ["embedded.after_files", "embedded.after_state", "embedded.before_commit"])
 @pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.few(2)
 def test_a_first_micro_batch_that_has_written_nothing_is_not_repeated_over_other_rows(
     sail: Sail, story: Story, at: str, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

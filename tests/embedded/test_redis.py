@@ -82,6 +82,7 @@ def test_keys_have_the_last_values_after_each_step(
 
 
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.few(1)
 def test_a_kill_at_a_point_leaves_all_of_a_delivery_or_nothing(lake: Lake, server: Server, point: str) -> None:
     deliver(bound(server.url), lake, until_caught_up=True)
     small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8), row("a", 11, 9)])

@@ -229,6 +229,7 @@ def test_what_the_home_has_merged_and_removed_before_it_was_shipped_arrives_with
         *(pytest.param(point, marks=pytest.mark.soak) for point in _ADOPTING),
     ],
 )
+@pytest.mark.few(1)
 def test_a_stream_resumes_elsewhere_from_a_carried_savepoint_with_equal_rows(
     sail: Sail, tmp_path: Path, point: str
 ) -> None:

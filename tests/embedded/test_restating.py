@@ -82,6 +82,7 @@ def restatements(lake: Lake) -> list[MicroBatch]:
     ],
     ids="-".join,
 )
+@pytest.mark.few(1)
 def test_each_result_is_that_of_the_last_version_under_which_it_could_be_revised(
     sail: Sail, lake: Lake, steps: tuple[str, ...]
 ) -> None:

@@ -85,6 +85,7 @@ def test_an_index_has_the_last_values_after_each_step(
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("whole", [pytest.param(False, marks=pytest.mark.soak), True], ids=["changes", "anew"])
+@pytest.mark.few(1)
 def test_a_kill_at_a_point_is_made_good_by_the_next_delivery(
     lake: Lake, server: Server, point: str, *, whole: bool
 ) -> None:

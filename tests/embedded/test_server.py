@@ -210,6 +210,7 @@ def test_a_server_that_died_and_whose_port_somebody_else_has_costs_a_retry():
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.few(1)
 def test_no_server_outlives_its_process(how):
     program = """
         import sys

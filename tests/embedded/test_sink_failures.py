@@ -177,6 +177,7 @@ def test_a_database_that_ends_in_the_middle_is_waited_for(lake: Lake, database: 
 @pytest.mark.parametrize(
     "alter", ["DROP TABLE totals", "ALTER TABLE totals DROP COLUMN total", f"DROP TABLE {POSITIONS}"]
 )
+@pytest.mark.few(2)
 def test_a_table_that_is_dropped_or_loses_a_column_is_filled_anew(lake: Lake, database: Database, alter: str) -> None:
     followed(bound(ToSql(database.url)), lake, fail=lambda: asked(database.url, alter), mend=nothing)
     assert totals(database.url) == small_lake.totals(lake) == {"a": 10, "b": 2, "d": 4}

@@ -56,6 +56,7 @@ def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
 
 @pytest.mark.feature("W11", "Q3")
 @pytest.mark.parametrize("name", STAGED)
+@pytest.mark.few(2)
 def test_a_stream_of_stages_and_its_bounded_run_give_the_same(sail: Sail, tmp_path: Path, name: str) -> None:
     code = STAGED[name]
     log, lake = disorder(code, 1, 200), Lake(str(tmp_path / "stream"))
@@ -76,6 +77,7 @@ def test_a_stream_of_stages_and_its_bounded_run_give_the_same(sail: Sail, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["peaks", "busiest", "followed"])
+@pytest.mark.few(1)
 def test_an_interval_has_the_results_of_all_of_time_that_lie_in_it(sail: Sail, tmp_path: Path, name: str) -> None:
     code = STAGED[name]
     log, lake = disorder(code, 2, 300), Lake(str(tmp_path))

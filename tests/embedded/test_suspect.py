@@ -39,6 +39,7 @@ def failures(text: str, rows: pa.Table) -> dict[int, str]:
         "CAST(s AS smallint) / 0",
     ],
 )
+@pytest.mark.few(3)
 def test_one_query_gives_the_rows_and_words_of_halves(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     count = len(TEXTS)
     numbers = [VALUES["int"][place % len(VALUES["int"])] for place in range(count)]

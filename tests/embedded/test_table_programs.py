@@ -31,6 +31,7 @@ def _rows(program: Program, lake: Lake) -> Rows:
 
 @pytest.mark.feature("Q1", "Q3")
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(1)
 def test_a_program_goes_on_from_its_savepoint_in_another_process(
     embedded: Computing, tmp_path: Path, name: str
 ) -> None:

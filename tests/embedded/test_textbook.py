@@ -12,6 +12,7 @@ from floodmark.testing.embedded import EmbeddedCase
 
 
 @pytest.mark.parametrize("name", ["own_windows", "own_sessions", "late_readings", "joined", "rolling_reduce"])
+@pytest.mark.few(2)
 def test_a_stream_with_restarts_and_a_bounded_run_give_the_rows_of_the_book(name: str, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     program = textbook.late_readings(tmp_path / "held") if name == "late_readings" else getattr(textbook, name)()

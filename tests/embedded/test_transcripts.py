@@ -30,5 +30,6 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(3)
 def test_a_case_passes_in_both_modes(tmp_path, case):
     assert check_embedded(case, "both", str(tmp_path)) is None

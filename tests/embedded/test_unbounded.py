@@ -102,6 +102,7 @@ def _process(lake: Lake, code: Operator, at: str = "") -> int:
 
 
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED, DIVIDED], ids=lambda code: code.name)
+@pytest.mark.few(1)
 def test_restarts(sail: Sail, code: Operator, tmp_path: Path) -> None:
     log, lake = disorder(code, 1, 240), Lake(str(tmp_path))
     for first, last in pairwise([0, 60, 61, 200, len(log.entries)]):
@@ -203,6 +204,7 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lost", ["windowed", "windowed__late"])
+@pytest.mark.few(1)
 def test_a_stream_that_has_lost_an_output_is_refused(sail: Sail, tmp_path: Path, lost: str) -> None:
     """A new table would lack what was written; the folder may come back."""
     lake, log = Lake(str(tmp_path / "lake")), disorder(WINDOWED, 3, 240)
@@ -258,6 +260,7 @@ def test_a_stream_with_half_a_micro_batch_is_of_its_definition(sail: Sail, tmp_p
 @pytest.mark.parametrize(
     ("at", "refused"), [("", False), ("embedded.after_files", False), ("embedded.after_commit", True)]
 )
+@pytest.mark.few(1)
 def test_what_a_bounded_run_computes_before_the_first_micro_batch_of_a_stream_is_taken_over(
     sail: Sail, tmp_path: Path, at: str, refused: bool
 ) -> None:

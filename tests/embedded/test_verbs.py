@@ -39,6 +39,7 @@ def truths(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.mark.feature("V1", "V3", "V4", "V9", "K11")
 @schedules("windows", "once", "rows")
+@pytest.mark.few(1)
 def test_whatever_comes_after_what(
     embedded: Computing,
     truths: Callable[[str], dict[str, Counter[Any]]],

@@ -236,6 +236,7 @@ class Wide(Schedule):
 
 @pytest.mark.feature("V1", "V3", "V4", "K11")
 @schedules("outputs", "sessions")
+@pytest.mark.few(1)
 def test_whatever_comes_after_what(
     embedded: Computing, tmp_path: Path, request: pytest.FixtureRequest, kind: str, seed: int | None
 ) -> None:

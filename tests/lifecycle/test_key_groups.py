@@ -48,6 +48,7 @@ def planned(lake: Lake, code: Operator) -> Plan:
 
 @pytest.mark.feature("K10")
 @pytest.mark.parametrize("code", [WINDOWED, WATCHED, PAIRED, ONCE], ids=lambda code: code.name)
+@pytest.mark.few(1)
 def test_a_stream_of_an_earlier_release_resumes_with_its_64(engine: Computing, tmp_path: Path, code: Operator) -> None:
     lake, log = Lake(str(tmp_path / "lake")), disorder(code, 5, ROWS)
     land(lake, code, log, 0, FIRST)

@@ -56,6 +56,7 @@ def taken_back(
 
 @pytest.mark.feature("V5")
 @pytest.mark.parametrize("code", [WATCHED, VISITS, ONCE], ids=lambda one: one.name)
+@pytest.mark.few(1)
 def test_a_stream_goes_on_from_state_of_the_format_before(
     engine: Computing, request: pytest.FixtureRequest, lake: Lake, tmp_path: Path, code: Operator
 ) -> None:

@@ -47,6 +47,7 @@ KINDS = (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, SLIDING)
 
 @pytest.mark.feature("K10")
 @pytest.mark.parametrize("code", KINDS, ids=lambda code: code.name)
+@pytest.mark.few(2)
 def test_a_stream_has_another_number_of_key_groups_again_and_again(
     engine: Computing, tmp_path: Path, code: Operator
 ) -> None:

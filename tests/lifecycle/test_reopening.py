@@ -47,6 +47,7 @@ def result(lake: Lake, code: Operator) -> dict[str, list[dict[str, object]]]:
 
 @pytest.mark.parametrize("merged", [pytest.param(False, id="as it landed"), pytest.param(True, id="merged")])
 @pytest.mark.timeout(900)
+@pytest.mark.few(1)
 def test_all_that_reads_a_reopened_log_finds_what_it_would_have_found_without_the_end(
     engine: Computing, tmp_path: Path, merged: bool
 ) -> None:

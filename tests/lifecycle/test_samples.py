@@ -39,6 +39,7 @@ def rows(lake: Lake, code: Operator) -> dict[str, dict[Any, list[Any]]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("code", [WINDOWED, WATCHED, PAIRED, VISITS, ONCE], ids=lambda code: code.name)
+@pytest.mark.few(2)
 def test_an_arm_computes_its_keys_and_nothing_of_the_others(engine: Computing, tmp_path: Path, code: Operator) -> None:
     """Two forks with some of the key groups each, one with the rest: each key goes on in one of them as in the stream itself."""
     lake, log = Lake(str(tmp_path / "lake")), disorder(code, 5, ROWS)

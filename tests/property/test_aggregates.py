@@ -55,6 +55,7 @@ VALUES = {
 @pytest.mark.parametrize("kind", VALUES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
+@pytest.mark.few(4)
 def test_any_values_in_any_cut_are_aggregated_as_the_oracle_does(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.one_of(st.none(), VALUES[kind]), min_size=1, max_size=9))
     cuts = data.draw(st.lists(st.integers(1, 9), max_size=3))
@@ -134,6 +135,7 @@ ROWS = st.lists(
 @pytest.mark.parametrize("program", PROGRAMS)
 @settings(max_examples=15, deadline=None)
 @given(rows=ROWS, cuts=st.lists(st.integers(1, 11), max_size=3))
+@pytest.mark.few(2)
 def test_any_rows_in_any_micro_batches_give_the_oracles_panes(program: str, rows: list[Any], cuts: list[int]) -> None:
     op, ends = PROGRAMS[program]
     panes: dict[tuple[str, int], list[Any]] = {}

@@ -12,6 +12,7 @@ NUMBERS = [*range(12), *(pytest.param(number, marks=pytest.mark.soak) for number
 
 @pytest.mark.feature("Q1", "Q3", "Q4", "J6")
 @pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.few(4)
 def test_a_drawn_statement_has_one_answer_bounded_fluent_and_at_every_cut(number: int) -> None:
     seed = seed_of(f"statement {number}")
     drawn = statement(seed)

@@ -181,6 +181,7 @@ SIX_OF_ONE_TIME = [("a", 0, 9, 0, *NO_VALUES), *[("a", 0, -20, 0, *NO_VALUES)] *
 @example(rows=SIX_OF_ONE_TIME, cuts=[], small=False)
 @settings(max_examples=8, deadline=None)
 @given(rows=ROWS, cuts=st.lists(st.integers(1, 24), max_size=3), small=st.booleans())
+@pytest.mark.few(2)
 def test_late_rows_at_once_emit_what_one_round_per_row_emits(
     program: Any, rows: list[Any], cuts: list[int], small: bool
 ) -> None:

@@ -128,6 +128,7 @@ STATEMENTS = {
 @pytest.mark.parametrize("case", STATEMENTS)
 @settings(max_examples=3)
 @given(seed=st.integers(0, 100))
+@pytest.mark.few(8)
 def test_statements_of_several_tables_are_duckdbs(case: str, seed: int) -> None:
     sql, question = STATEMENTS[case]
     written = sql_operator("stated", sql, inputs=TABLES)

@@ -95,6 +95,7 @@ def _answered(sql: str, question: str, seed: int) -> None:
 
 @pytest.mark.feature("Q3", "Z26", "J6")
 @pytest.mark.parametrize("sql", [*DISTINCT, *GROUPS, *OVER, *JOINS, *LIMITS])
+@pytest.mark.few(16)
 def test_a_form_whose_results_change_answers_as_duckdb_does_in_both_modes(sql: str) -> None:
     question = {**DISTINCT, **GROUPS, **OVER, **JOINS, **LIMITS}[sql]
     _answered(f"{sql} EMIT CHANGES", question or sql, 1)

@@ -54,6 +54,7 @@ STATEMENTS = {
 @pytest.mark.feature("Q3", "Q4")
 @pytest.mark.parametrize("case", STATEMENTS)
 @given(seed=st.integers(0, 100))
+@pytest.mark.few(3)
 def test_rows_of_a_row_are_duckdbs(case: str, seed: int) -> None:
     sql, question = STATEMENTS[case]
     written = sql_operator("stated", sql, inputs=TABLES)

@@ -346,6 +346,7 @@ FUNCTIONS: dict[str, tuple[Any, list[str]]] = {
 @pytest.mark.feature("P1")
 @pytest.mark.parametrize("run", EMBEDDED, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.few(12)
 def test_each_kind_of_process_function_gives_its_rows_in_both_modes(run: Run, name: str) -> None:
     build, wanted = FUNCTIONS[name]
 

@@ -127,6 +127,7 @@ def content(path: str) -> tuple[int, list[tuple[str, str]], object]:
 @pytest.mark.parametrize(
     ("change", "commit"), [*_CHANGES, *(pytest.param(*change, marks=pytest.mark.soak) for change in _MORE)]
 )
+@pytest.mark.few(1)
 def test_a_commit_whose_answer_is_lost_is_made_once(
     s3: Server, s3_proxy: Proxy, change: Callable[[Lake], Change], commit: int
 ) -> None:

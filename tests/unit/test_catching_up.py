@@ -111,6 +111,7 @@ def test_stopped_between_two_writes_it_ends_the_same(
 
 
 @pytest.mark.parametrize("point", crash.POINTS["shorten"])
+@pytest.mark.few(2)
 def test_killed_between_two_of_its_steps_it_ends_the_same(
     behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

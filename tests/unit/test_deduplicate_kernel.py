@@ -95,6 +95,7 @@ def marks_in(store):
 )
 @pytest.mark.parametrize("by_time", [False, True])
 @pytest.mark.parametrize("keys", [("text",), ("share", "text"), ("share",), ("at",)])
+@pytest.mark.few(4)
 def test_rows_and_state_are_those_of_the_general_kernel(keys, by_time, clip):
     stage = ProcessStage(stage_of(build(*keys)).step, by_time, clip)
     assert type(kernel_of(stage, MemoryStore())) is DeduplicateKernel

@@ -41,6 +41,7 @@ def build(keys, n, by, **settings):
     "clip", [None, Clip(interval=Interval(start=1010, end=1040), read=Interval(start=0, end=10_000))]
 )
 @pytest.mark.parametrize("by", ORDERS, ids=str)
+@pytest.mark.few(8)
 def test_rows_and_state_are_those_of_the_kernel_by_row(by, clip, by_time):
     for seed in range(4):
         rng = random.Random(f"{by} {seed}")

@@ -198,6 +198,7 @@ def _metrics(emissions: list[Emission]) -> Mapping[str, Part]:
 @pytest.mark.feature("K10")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("code", KINDS, ids=lambda code: code.name)
+@pytest.mark.few(9)
 def test_groups_of_one_call_have_what_each_has_alone(code: Operator, seed: int) -> None:
     stage = stage_of(code.grouped(GROUPS))
     assert isinstance(stage, (ElementStage, ProcessStage))

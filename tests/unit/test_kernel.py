@@ -225,6 +225,7 @@ GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
         *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)),
     ],
 )
+@pytest.mark.few(3)
 def test_every_pane_is_the_oracles_however_the_rows_are_cut(
     size: int, slide: int, offset: int, lateness: int, revisable: bool, seed: int
 ) -> None:

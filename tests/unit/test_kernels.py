@@ -32,6 +32,7 @@ def plain(store: MemoryStore) -> list[Any]:
 @pytest.mark.parametrize("lateness", [0, 7])
 @pytest.mark.parametrize("window", [Tumbling("5ms"), Sliding("7ms", "3ms")], ids=repr)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.soak)], ids=str)
+@pytest.mark.few(2)
 def test_groups_together_are_groups_apart(window: Any, lateness: int, revisable: bool, seeds: range) -> None:
     stage = stage_of(window, lateness, revisable=revisable)
     found = sum(compared(stage, rows_of(seed, revisable=revisable), random.Random(seed)) for seed in seeds)

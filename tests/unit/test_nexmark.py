@@ -49,6 +49,7 @@ def answers(chain: list[Operator], data: dict[str, list[dict[str, Any]]]) -> Cou
 
 @pytest.mark.feature("Q3")
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.few(8)
 def test_a_query_of_nexmark_answers_as_duckdb_does_in_both_modes(tmp_path: Path, query: str) -> None:
     data, chain = rows(), operators(query, tmp_path)
     tables = {name: [dict(row) | {"number": n} for n, row in enumerate(table)] for name, table in data.items()}

@@ -91,6 +91,7 @@ def told_by_the_table(lake: Lake, limit: int) -> SetAside:
 
 
 @pytest.mark.parametrize("partition", [False, True], ids=["whole", "divided"])
+@pytest.mark.few(1)
 def test_it_is_what_the_opened_table_tells(lake: Lake, *, partition: bool) -> None:
     write(lake, 30, partition=partition)
     assert told_by_the_table(lake, 1).rows > 30

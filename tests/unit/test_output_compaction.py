@@ -163,6 +163,7 @@ def _table(rows: list[tuple[int, int, int | None]], moments: dict[int, int]) -> 
 
 
 @MADE
+@pytest.mark.few(1)
 def test_rows_and_progress_stay_and_markers_go(tmp_path: Path, seed: int, divided: bool) -> None:
     output = Output(tmp_path / "o", seed, divided=divided)
     for _ in range(3):
@@ -219,6 +220,7 @@ def test_files_are_read_in_order_whatever_was_merged(tmp_path: Path, seed: int) 
 
 
 @MADE
+@pytest.mark.few(1)
 def test_rows_bounded_runs_have_put_between_stay_too(tmp_path: Path, seed: int, divided: bool) -> None:
     output = Output(tmp_path / "o", 100 + seed, divided=divided)
     for _ in range(4):

@@ -125,6 +125,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-40, 90)), max_size
 @pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=12)
 @given(rows=ROWS, seed=st.integers(0, 10**6), ended=st.booleans())
+@pytest.mark.few(4)
 def test_panes_do_not_depend_on_micro_batches_or_restarts(name, rows, seed, ended):
     rng, operator = random.Random(seed), OPERATORS[name]
     log = log_of(operator, rows, rng)

@@ -1321,6 +1321,7 @@ def test_rows_a_day_apart_are_no_duplicates_whatever_other_keys_do():
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(1)
 def test_duplicates_are_rows_that_an_emitted_row_of_their_key_is_near(seed):
     drawn = random.Random(seed)
     rows = [("ab"[drawn.randrange(2)], float(n), drawn.randrange(200)) for n in range(30)]

@@ -98,6 +98,7 @@ def test_a_rebuild_that_was_given_up_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", crash.POINTS["removal"])
+@pytest.mark.few(1)
 def test_removal_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     lake, made = rolled_back(tmp_path)
     for number in (0, 1):

@@ -38,6 +38,7 @@ def in_memory(code: Operator, log: Log, cuts: int, *, restarts: bool = True) -> 
 
 @pytest.mark.feature("W11", "B9")
 @pytest.mark.parametrize("name", STAGED)
+@pytest.mark.few(2)
 def test_stages_give_the_same_however_their_input_is_cut(name: str) -> None:
     code = STAGED[name]
     log = disorder(code, 5, 150)

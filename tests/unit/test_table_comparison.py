@@ -135,6 +135,7 @@ def brute(left: list[Row], right: list[Row]) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.few(2)
 def test_any_two_tables_differ_in_what_brute_force_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
