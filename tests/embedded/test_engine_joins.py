@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from engine_joins import JOINS, check
+from events import START, Event, disorder
 
+from floodmark import Stream, operator
 from floodmark.control.processes.engine import Computing
+from floodmark.core.time import Interval, to_ms
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.engines.frames.fast import joins
+from floodmark.lake.folder.paths import Lake
+from floodmark.spec.graph.steps import JoinKind
+from floodmark.spec.values.schema import ROW
+from floodmark.testing.lakes import land, outputs
 
 
 @pytest.mark.feature("J7", "J6", "B6")
@@ -25,3 +36,56 @@ def test_last_values_of_rows_that_all_stay_are_the_same_files(engine: Computing,
         DeltaTable(str(path)).file_uris() for path in sorted(Path(tmp_path, "outputs").glob("together*"))
     )
     assert {Path(file).stat().st_ino for file in output} == {Path(file).stat().st_ino for file in current}
+
+
+@pytest.mark.feature("J7", "B6")
+@pytest.mark.parametrize(
+    ("lower", "upper", "kind"),
+    [
+        ("-7 minutes", "3 minutes", "inner"),
+        ("0 s", "0 s", "inner"),
+        ("2 minutes", "9 minutes", "left"),
+        ("-7 minutes", "-1 ms", "right"),
+        ("-1 minute", "6 minutes", "semi"),
+        ("-9 minutes", "2 minutes", "anti"),
+    ],
+)
+def test_an_interval_join_of_the_engine_has_the_pairs_of_the_kernel(
+    engine: Computing, tmp_path: Path, lower: str, upper: str, kind: JoinKind
+) -> None:
+    """Over all of time, and over an interval that cuts pairs; of rows that came late no pair, and their number."""
+
+    @operator
+    def paired(events: Stream[Event]) -> Stream:
+        keyed = events.key_by("key")
+        return keyed.interval_join(
+            events.filter("value % 2 = 0").key_by("key"), lower, upper, kind=kind, prefix="other_"
+        )
+
+    assert paired.stateful is not None
+    log, lake, middle = disorder(paired, 3, 200), Lake(str(tmp_path)), to_ms(START) + 47 * 60_000
+    land(lake, paired, log)
+    rows = log.table()
+    late = [row for row in rows.to_pylist() if row["_kind"] == ROW and row["_event_time"] <= row["_watermark"]]
+    pairs = [row for row in MemoryRun(paired).batch({"events": rows})[""].to_pylist() if row["_kind"] == ROW]
+    for interval in (Interval(), Interval(start=middle, end=middle + 30 * 60_000)):
+        assert joins.possible(paired, paired.stateful, interval)
+        result = engine.run_bounded(paired, lake, interval, force=True)
+        wanted = [pair for pair in pairs if interval.start <= _ms(pair["_event_time"]) < interval.end]
+        made = [row for row in outputs(lake, paired)[""].to_pylist() if row["_kind"] == ROW]
+        made = [row for row in made if interval.start <= _ms(row["_event_time"]) < interval.end]
+        assert _counted(made) == _counted(wanted)
+        dropped = [row for row in late if interval.start <= _ms(row["_event_time"]) < interval.end]
+        assert result.dropped == len(dropped) + len([row for row in dropped if row["value"] % 2 == 0])
+    assert late
+    assert pairs
+
+
+def _ms(time: Any) -> int:
+    return time if isinstance(time, int) else to_ms(time)
+
+
+def _counted(rows: list[dict[str, Any]]) -> Counter[Any]:
+    names = [name for name in rows[0] if not name.startswith("_")] if rows else []
+    stamps = ((_ms(row["_event_time"]), row["_watermark"]) for row in rows)
+    return Counter((*stamp, *(row[name] for name in names)) for stamp, row in zip(stamps, rows, strict=True))

@@ -17,6 +17,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.engines.physical import plans
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import JoinKind
 from floodmark.testing.lakes import land
 
 
@@ -64,6 +65,21 @@ def test_spark_has_a_plan_of_each_output(spark: SparkSession, tmp_path: Path, co
     parts = plans(spark, code, _landed(code, tmp_path))
     assert [part.name for part in parts] == [output.table for output in code.outputs]
     assert all("InArrow" in part.text for part in parts)
+
+
+@pytest.mark.feature("J7")
+@pytest.mark.parametrize("kind", ["inner", "left"])
+def test_a_small_side_of_an_interval_join_is_copied_to_all_workers(
+    spark: SparkSession, tmp_path: Path, kind: JoinKind
+) -> None:
+    @fm.operator
+    def paired(events: fm.Stream[Event]) -> fm.Stream:
+        small = events.filter("value < 3").key_by("key")
+        return events.key_by("key").interval_join(small, "-1 hour", "5 minutes", kind=kind, prefix="other_")
+
+    (part,) = plans(spark, paired, _landed(paired, tmp_path))
+    assert "BroadcastHashJoin" in part.text
+    assert "InArrow" not in part.text
 
 
 def test_nothing_is_computed_for_a_plan(spark: SparkSession, tmp_path: Path) -> None:

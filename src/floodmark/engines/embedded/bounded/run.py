@@ -37,6 +37,7 @@ from floodmark.engines.frames.results import Computed, bounds, ended, linked, st
 from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
+from floodmark.lake.results.extent import extent
 from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.answers import recorded
@@ -54,6 +55,8 @@ from floodmark.spec.values.schema import MARKER, Schema
 
 _ATTEMPTS = 3
 """Servers that may die, one after the other, before the run of a stretch fails."""
+_SMALL_BYTES = 16_000_000
+"""Most bytes of files whose rows Sail joins by intervals."""
 _BUCKETS = 16
 _WIDE = 1 << 14
 """Bytes of a row that is wide."""
@@ -170,7 +173,7 @@ def planned(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> tup
     check(operator, lake)
     known, frames, then = dict(inputs), list[tuple[str, DataFrame]](), ""
     for link in operator.links:
-        own, by_kernel = _planned_link(link, {given.name: known[given.name] for given in link.inputs})
+        own, by_kernel = _planned_link(link, {given.name: known[given.name] for given in link.inputs}, lake)
         then = by_kernel or then
         if link is operator.links[-1]:
             return [*frames, *own], then
@@ -181,7 +184,9 @@ def planned(operator: Operator, lake: Lake, inputs: dict[str, DataFrame]) -> tup
     raise AssertionError
 
 
-def _planned_link(operator: Operator, inputs: dict[str, DataFrame]) -> tuple[list[tuple[str, DataFrame]], str]:
+def _planned_link(
+    operator: Operator, inputs: dict[str, DataFrame], lake: Lake
+) -> tuple[list[tuple[str, DataFrame]], str]:
     """As ``planned``, for one link."""
     rendering, step = partial(_rendered, operator), operator.stateful
     if step is None:
@@ -191,10 +196,9 @@ def _planned_link(operator: Operator, inputs: dict[str, DataFrame]) -> tuple[lis
         return [
             (output.table, rows) for output, rows in _in_sql(operator, step, parent, Interval(), rendering).outputs
         ], ""
-    if isinstance(step, steps.KeyedProcess) and _joins(operator, step, Interval()):
-        return [
-            (output.table, rows) for output, rows in _joined(operator, step, inputs, rendering, late=False).outputs
-        ], ""
+    if _joins(operator, step, Interval(), lake):
+        joined = _joined(operator, step, inputs, Interval(), rendering, late=False)
+        return [(output.table, rows) for output, rows in joined.outputs], ""
     stage, processes = stage_of(operator), min(cores.available(), _BUCKETS)
     assert stage is not None
     then = (
@@ -223,19 +227,35 @@ def _in_sql(
     return Computed(outputs=with_results(operator, step, rows, {"late": side}, rendering), dropped=dropped)
 
 
-def _joins(operator: Operator, step: steps.KeyedProcess, interval: Interval) -> bool:
-    """Whether a join of Sail has the rows of the kernel."""
-    return joins.possible(operator, step, interval) and all(
-        agrees(KEY, step.parent.schema.types[key]) for key in step.keys
-    )
+def _joins(operator: Operator, step: steps.Stateful, interval: Interval, lake: Lake) -> bool:
+    """Whether a join of Sail has the rows of the kernel, and of an interval join also memory for them."""
+    if not joins.possible(operator, step, interval):
+        return False
+    if isinstance(step, steps.IntervalJoin) and not _are_small(operator, interval, lake):
+        return False
+    return all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+
+def _are_small(operator: Operator, interval: Interval, lake: Lake) -> bool:
+    """Whether what an interval reads of the inputs fits into memory several times over: Sail holds a side of a join, a kernel spills its rows."""
+    if any(given.inner for given in operator.inputs):
+        return False
+    needed = scans(operator, interval)
+    return sum(extent(lake.input(given), needed).size for given in operator.inputs) <= _SMALL_BYTES
 
 
 def _joined(
-    operator: Operator, step: steps.KeyedProcess, inputs: dict[str, DataFrame], rendering: Rendering, *, late: bool
+    operator: Operator,
+    step: steps.Stateful,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    rendering: Rendering,
+    *,
+    late: bool,
 ) -> Computed:
     """The outputs of a join, by Sail alone; ``late``: late rows are counted."""
-    rows, count = joins.compute(step, inputs, rendering)
-    return Computed(outputs=with_results(operator, step, rows, {}, rendering), late=count() if late else 0)
+    rows, count = joins.compute(step, inputs, interval, rendering)
+    return joins.counted(step, with_results(operator, step, rows, {}, rendering), count() if late else 0)
 
 
 def check(operator: Operator, lake: Lake) -> None:
@@ -313,8 +333,8 @@ class _Run:
         if step is None:
             known = self.known(_last(operator), inputs, {})
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
-        if isinstance(step, steps.KeyedProcess) and _joins(operator, step, self.interval):
-            return _joined(operator, step, inputs, self.rendering, late=True)
+        if _joins(operator, step, self.interval, self.lake):
+            return _joined(operator, step, inputs, self.interval, self.rendering, late=True)
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
             return _in_sql(operator, step, parent, self.interval, self.rendering)

@@ -1,36 +1,40 @@
-"""Bounded runs of regular joins as joins of the engine: its optimiser chooses which side is copied to all workers, and how the others are divided.
+"""Bounded runs of joins as joins of the engine: its optimiser chooses which side is copied to all workers, and how the others are divided.
 
-These are joins without a time to live over rows that are never taken back. The rows are those of the kernel: each pair with the later event time of
-its two, each row without a partner with its own.
+These are regular joins without a time to live, and interval joins that are not full, over rows that are never taken back. The rows are those of
+the kernel: each pair with the later event time of its two, each row without a partner with its own, of an interval join with the last instant
+at which a partner was possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from floodmark.core.time import Interval
+from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import compiled, plain_zero, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
+from floodmark.engines.frames.results import Computed, Outputs, bounds
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import KeyedProcess, Union, quarantines, walk
+from floodmark.spec.graph.steps import IntervalJoin, KeyedProcess, Step, Union, quarantines, walk
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import BOUNDED, ROW, Column, Schema
 
+Joined = tuple[DataFrame, Callable[[], int]]
+"""The rows of a join, stamped, and a function for the number of late rows: they count in a regular join, and are dropped from an interval join."""
+
 _HOW = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi", "anti": "left_anti"}
 _TIME, _STAMP = ("_left_time", "_right_time"), ("_left_watermark", "_right_watermark")
+_LATE = "`_watermark` >= unix_millis(`_event_time`)"
+_STRETCH = "_stretch"
 
 
-def possible(operator: Operator, step: KeyedProcess, interval: Interval) -> bool:
-    """(operator of at most one stage, the stage, interval of the run) -> True if a join of the engine has the rows of the kernel."""
-    function = step.function.function
-    if not isinstance(function, RegularJoin):
+def possible(operator: Operator, step: Step, interval: Interval) -> bool:
+    """(operator of at most one stage, its last step, interval of the run) -> True if a join of the engine has the rows of the kernel."""
+    if not isinstance(step, (KeyedProcess, IntervalJoin)) or not _is_plain(step, interval):
         return False
-    if function.ttl is not None or step.only is not None or not interval.everything:
-        return False
-    if any(given.revisable for given in operator.inputs):
+    if step.only is not None or any(given.revisable for given in operator.inputs):
         return False
     if any(quarantines(one) for _, result in operator.results for one in walk(result)):
         return False
@@ -38,51 +42,159 @@ def possible(operator: Operator, step: KeyedProcess, interval: Interval) -> bool
     return all(not kind.is_floating and not kind.inner for kind in kinds)
 
 
+def _is_plain(step: KeyedProcess | IntervalJoin, interval: Interval) -> bool:
+    """Whether a step is a join whose rows follow from the pairs alone."""
+    if isinstance(step, IntervalJoin):
+        return step.kind != "full"
+    function = step.function.function
+    return isinstance(function, RegularJoin) and function.ttl is None and interval.everything
+
+
 def compute(
-    step: KeyedProcess, inputs: Mapping[str, DataFrame], rendering: Rendering = as_written
-) -> tuple[DataFrame, Callable[[], int]]:
-    """The rows of a join, stamped, and a function for the number of late rows.
+    step: Step, inputs: Mapping[str, DataFrame], interval: Interval, rendering: Rendering = as_written
+) -> Joined:
+    """The rows of a join.
 
     Args:
         step: of an operator for which ``possible`` is true.
         inputs: input name -> stamped rows.
+        interval: of the event times of the results.
         rendering: of expressions, for the session of the frames.
     """
-    function, union = step.function.function, step.parent
-    assert isinstance(function, RegularJoin)
-    assert isinstance(union, Union)
-    sides = [
-        without_filtered(compiled(part, inputs, {}, rendering)).filter(f"`_kind` = {ROW}") for part in union.parents
-    ]
-    keys = [tuple(step.keys), tuple(f"_right_key_{number}" for number, _ in enumerate(step.keys))]
+    if isinstance(step, IntervalJoin):
+        return _within(step, _sides(step, inputs, rendering), interval)
+    assert isinstance(step, KeyedProcess)
+    return _regular(step, _sides(step, inputs, rendering), rendering)
+
+
+def counted(step: Step, outputs: Outputs, late: int) -> Computed:
+    """The outputs of a join with its number of late rows."""
+    if isinstance(step, IntervalJoin):
+        return Computed(outputs=outputs, dropped=lambda: late)
+    return Computed(outputs=outputs, late=late)
+
+
+def _sides(step: KeyedProcess | IntervalJoin, inputs: Mapping[str, DataFrame], rendering: Rendering) -> list[DataFrame]:
+    """The rows of each side."""
+    assert isinstance(step.parent, Union)
+    sides = (compiled(part, inputs, {}, rendering) for part in step.parent.parents)
+    return [without_filtered(side).filter(f"`_kind` = {ROW}") for side in sides]
+
+
+def _keys(step: KeyedProcess | IntervalJoin) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the key columns of each side."""
+    return tuple(step.keys), tuple(f"_right_key_{number}" for number, _ in enumerate(step.keys))
+
+
+def _named(
+    step: KeyedProcess | IntervalJoin, sides: Sequence[DataFrame], names: Sequence[Sequence[tuple[str, str]]]
+) -> list[DataFrame]:
+    """The sides with columns of different names.
+
+    Args:
+        step: the join.
+        sides: left, right.
+        names: of each side (column of the union, its name).
+    """
     named = []
     for tag, rows in enumerate(sides):
-        united = dict(step.ports[tag].columns)
-        columns = [f"{plain_zero(rows, key)} AS `{name}`" for key, name in zip(step.keys, keys[tag], strict=True)]
-        columns += [f"`{united[column]}` AS `{name}`" for column, name in function.places[tag]]
+        columns = [
+            f"{plain_zero(rows, key)} AS `{name}`" for key, name in zip(step.keys, _keys(step)[tag], strict=True)
+        ]
+        columns += [f"`{column}` AS `{name}`" for column, name in names[tag]]
         columns += [f"`_event_time` AS `{_TIME[tag]}`", f"`_watermark` AS `{_STAMP[tag]}`"]
         named.append(rows.selectExpr(*columns))
-    equal = [f"`{left}` = `{right}`" for left, right in zip(*keys, strict=True)]
-    if function.condition:
-        equal.append(f"({rendering(function.condition, _schema(step, function))})")
-    left, right = named
-    joined = left.join(right, expr(left, " AND ".join(equal) or "true"), _HOW[function.kind])
-    shown = {"right": "`{1}`", "full": "coalesce(`{0}`, `{1}`)"}.get(function.kind, "`{0}`")
-    one_sided = function.kind in {"semi", "anti"}
-    times, stamps = (f"`{of[0]}`" if one_sided else f"greatest(`{of[0]}`, `{of[1]}`)" for of in (_TIME, _STAMP))
-    values = [name for side in function.places[: 1 if one_sided else 2] for _, name in side]
+    return named
+
+
+def _later(pair: tuple[str, str]) -> str:
+    return f"greatest(`{pair[0]}`, `{pair[1]}`)"
+
+
+def _result(
+    joined: DataFrame, step: KeyedProcess | IntervalJoin, columns: Sequence[str], times: Sequence[str]
+) -> DataFrame:
+    """The rows of a join with their stamps: SQL of its columns, of the event time and of the watermark."""
     result = joined.selectExpr(
-        *(f"{shown.format(one, other)} AS `{one}`" for one, other in zip(*keys, strict=True)),
-        *(f"`{name}`" for name in values),
-        f"{times} AS `_event_time`",
-        f"{stamps} AS `_watermark`",
+        *columns,
+        f"{times[0]} AS `_event_time`",
+        f"{times[1]} AS `_watermark`",
         f"CAST({ROW} AS int) AS `_kind`",
         f"{BOUNDED}L + monotonically_increasing_id() AS `_sequence`",
     )
-    late = "`_watermark` >= unix_millis(`_event_time`)"
     return result.select(
         *(f"`{name}`" for name in (*step.schema.names, "_event_time", "_watermark", "_kind", "_sequence"))
-    ), lambda: sum(rows.filter(late).count() for rows in sides)
+    )
+
+
+def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) -> Joined:
+    """An interval join. Time is cut into stretches as long as the interval: a row may have partners in two of them, so one side is there for two."""
+    names = iter(step.schema.names[len(step.keys) :])
+    one_sided, twice = step.kind in {"semi", "anti"}, 0 if step.kind == "right" else 1
+    places = [
+        [(column, next(names)) for _, column in port.columns if column not in step.keys]
+        for port in step.ports[: 1 if one_sided else 2]
+    ]
+    places += [[]] * one_sided
+    left, right = _named(step, [rows.filter(f"NOT ({_LATE})") for rows in sides], places)
+    width = step.upper - step.lower + 1
+    stretches = [
+        _stretch(f"(unix_millis(`{_TIME[0]}`) + ({step.lower}L))", width),
+        _stretch(f"unix_millis(`{_TIME[1]}`)", width),
+    ]
+    stretches[twice] = f"explode(array({stretches[twice]}, {stretches[twice]} {'+-'[twice]} {width}L))"
+    left = left.selectExpr("*", f"{stretches[0]} AS `{_STRETCH}`")
+    right = right.selectExpr("*", f"{stretches[1]} AS `_right{_STRETCH}`")
+    distance = f"(unix_millis(`{_TIME[1]}`) - unix_millis(`{_TIME[0]}`))"
+    equal = [f"`{one}` = `{other}`" for one, other in zip(*_keys(step), strict=True)]
+    equal += [f"`{_STRETCH}` = `_right{_STRETCH}`", f"{distance} BETWEEN {step.lower}L AND {step.upper}L"]
+    joined = left.join(right, expr(left, " AND ".join(equal)), _HOW[step.kind])
+    shown = _keys(step)[1 if step.kind == "right" else 0]
+    columns = [*(f"`{key}` AS `{name}`" for key, name in zip(shown, step.keys, strict=True))]
+    columns += [f"`{name}`" for side in places for _, name in side]
+    rows = _result(joined, step, columns, _times(step))
+    inside = "true" if interval.everything else bounds(interval)
+    return rows.filter(inside), lambda: sum(one.filter(f"{_LATE} AND {inside}").count() for one in sides)
+
+
+def _times(step: IntervalJoin) -> tuple[str, str]:
+    """SQL of event time and watermark of a result: a row without a partner has the last instant at which a partner was possible."""
+    if step.kind in {"inner", "semi"}:
+        return (_later(_TIME), _later(_STAMP)) if step.kind == "inner" else (f"`{_TIME[0]}`", f"`{_STAMP[0]}`")
+    side = 1 if step.kind == "right" else 0
+    time, stamp = _TIME[side], _STAMP[side]
+    final = f"least(unix_millis(`{time}`) + ({(step.upper, -step.lower)[side]}L), {END}L)"
+    alone = f"greatest(`{time}`, timestamp_millis({final}))", f"greatest(`{stamp}`, {final} - 1)"
+    if step.kind == "anti":
+        return alone
+    lonely = f"`{_STAMP[1 - side]}` IS NULL"
+    return f"if({lonely}, {alone[0]}, {_later(_TIME)})", f"if({lonely}, {alone[1]}, {_later(_STAMP)})"
+
+
+def _stretch(time: str, width: int) -> str:
+    """SQL of the start of the stretch that a time in ms is in."""
+    return f"({time} - pmod({time}, {width}L))"
+
+
+def _regular(step: KeyedProcess, sides: Sequence[DataFrame], rendering: Rendering) -> Joined:
+    """A regular join."""
+    function = step.function.function
+    assert isinstance(function, RegularJoin)
+    united = [dict(port.columns) for port in step.ports]
+    places = [[(united[tag][column], name) for column, name in function.places[tag]] for tag in (0, 1)]
+    left, right = _named(step, sides, places)
+    keys = _keys(step)
+    equal = [f"`{one}` = `{other}`" for one, other in zip(*keys, strict=True)]
+    if function.condition:
+        equal.append(f"({rendering(function.condition, _schema(step, function))})")
+    joined = left.join(right, expr(left, " AND ".join(equal) or "true"), _HOW[function.kind])
+    shown = {"right": "`{1}`", "full": "coalesce(`{0}`, `{1}`)"}.get(function.kind, "`{0}`")
+    one_sided = function.kind in {"semi", "anti"}
+    times = [f"`{pair[0]}`" if one_sided else _later(pair) for pair in (_TIME, _STAMP)]
+    values = [name for side in function.places[: 1 if one_sided else 2] for _, name in side]
+    columns = [f"{shown.format(one, other)} AS `{one}`" for one, other in zip(*keys, strict=True)]
+    rows = _result(joined, step, [*columns, *(f"`{name}`" for name in values)], times)
+    return rows, lambda: sum(one.filter(_LATE).count() for one in sides)
 
 
 def _schema(step: KeyedProcess, function: RegularJoin) -> Schema:

@@ -208,9 +208,9 @@ def _link(
         inputs |= {name: rows.withColumn("_watermark", stamp) for name, rows in landed.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
-    if isinstance(step, steps.KeyedProcess) and joins.possible(operator, step, interval):
-        rows, count_late = joins.compute(step, inputs)
-        return Computed(outputs=with_results(operator, step, rows, {}), late=0 if plan_only else count_late())
+    if joins.possible(operator, step, interval):
+        rows, count_late = joins.compute(step, inputs, interval)
+        return joins.counted(step, with_results(operator, step, rows, {}), 0 if plan_only else count_late())
     parent = compiled(step.parent, inputs)
     if isinstance(step, steps.WindowAggregate) and windows.possible(operator, interval, late_rows):
         rows, side, dropped = windows.compute(step, parent, interval)
