@@ -82,6 +82,20 @@ def test_what_would_end_the_loop_fails_its_call_alone(raised: BaseException, mes
         assert answered[2] == [{"answer": 2}]
 
 
+def test_an_answer_that_is_too_large_a_number_fails_its_call_and_a_class_of_pythons_own_is_refused() -> None:
+    @fm.operator
+    def asking(events: fm.Stream[Event]) -> fm.Stream:
+        return events.call(
+            lambda row: Answer(answer=2 ** (62 + row["value"])), Answer, on_error="quarantine", retries=0
+        )
+
+    done = IN_MEMORY[0](asking, {"events": rows(2)})
+    assert [row["answer"] for row in done[""]] == [2**62]
+    assert "too large" in done["quarantine"][0]["reason"]
+    with pytest.raises(DefinitionError, match="DEFINITION-051.*whose arguments are not known"):
+        step_of(dict, Answer)
+
+
 def _raise(row, raised):
     if row["value"] == 1:
         raise raised

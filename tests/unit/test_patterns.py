@@ -269,6 +269,47 @@ def test_a_condition_that_raises_stops_the_run_or_moves_its_row_to_the_quarantin
     assert len(case.results("quarantine")) == 1
 
 
+async def later(row: Any, match: Any) -> bool:
+    """A coroutine is true."""
+    return False
+
+
+def streamed(row: Any, match: Any) -> Any:
+    """So is a generator."""
+    yield False
+
+
+@pytest.mark.parametrize(
+    ("fits", "got"),
+    [
+        (later, "the coroutine function 'later'"),
+        (streamed, "the generator function 'streamed'"),
+        (lambda row: True, r"'<lambda>', which takes \(row\)"),
+        (lambda row, match, more: True, "'<lambda>', which takes"),
+        (3, "3"),
+    ],
+)
+def test_a_function_that_is_no_condition_is_refused_where_it_is_written(fits: Any, got: str) -> None:
+    with pytest.raises(DefinitionError, match=f"DEFINITION-420 pattern, stage 'a': expected a condition, got {got}"):
+        fm.begin("a").where(fits)
+    fm.begin("a").where(lambda row, match, least=1: row["amount"] > least)
+
+
+def test_a_match_may_become_rows_of_the_contract() -> None:
+    class Seen(fm.Contract):
+        """A row."""
+
+        amount: float
+
+    @fm.operator
+    def seen(swipes: fm.Stream[Swipe]) -> fm.Stream:
+        pattern = fm.begin("a").where("amount > 0").within("1 hour")
+        matches = swipes.key_by("card").pattern(pattern)
+        return matches.flat_select(lambda match: [Seen(amount=match["a"][0]["amount"])], schema=Seen)
+
+    assert [row["amount"] for row in Case(seen).feed("swipes", [swipe(0, 2.0)]).end().results()] == [2.0]
+
+
 def test_a_condition_without_a_value_is_named_as_one_of_the_pattern() -> None:
     pattern = fm.begin("a").where("1 / amount > 0").within("1 hour")
     with pytest.raises(ExecutionError, match="EXECUTION-050.*, a condition of the pattern: .*DIVIDE_BY_ZERO"):

@@ -140,11 +140,14 @@ def shortest_paths(
         anew: begin at the first superstep.
 
     Raises:
+        DefinitionError: DEFINITION-365 no source, 366 one that is no vertex.
         ExecutionError: EXECUTION-132, a negative weight, or one that is no number.
     """
-    if not sources:
-        fix = "Name a vertex: sources=[1]."
-        raise DefinitionError(f"shortest paths '{name}'", "at least one source", "none", fix, code="DEFINITION-360")
+    where = f"shortest paths '{name}'"
+    named = [source for source in sources if isinstance(source, (int, str)) and not isinstance(source, bool)]
+    if isinstance(sources, str) or not named or len(named) < len(sources):
+        fix = 'Name vertices, whole numbers or texts: sources=[1], sources=["home"].'
+        raise DefinitionError(where, "at least one source", shown(sources), fix, code="DEFINITION-365")
 
     def iteration(parts: Parts) -> Iteration:
         edges = parts.edges
@@ -155,8 +158,9 @@ def shortest_paths(
                 'Leave them out: graph.subgraph(edges="weight >= 0"); paths of negative weights may have no least sum.'
             )
             got = f"{negative:,} edges without"
-            raise ExecutionError(f"shortest paths '{name}'", "weights of 0 or more", got, fix, code="EXECUTION-132")
+            raise ExecutionError(where, "weights of 0 or more", got, fix, code="EXECUTION-132")
         begins = f"id IN ({', '.join(map(_literal, sources))})"
+        _check_sources(parts, sources, where)
 
         def initial(_: SparkSession) -> DataFrame:
             distance = f"CASE WHEN {begins} THEN CAST(0 AS double) END AS distance"
@@ -174,6 +178,20 @@ def shortest_paths(
 
     definition = {"algorithm": "shortest paths", "sources": [repr(source) for source in sources]}
     return _computed(session, graph, name, definition, iteration, anew=anew)
+
+
+def _check_sources(parts: Parts, sources: Sequence[int | str], where: str) -> None:
+    """DEFINITION-366: a source that is no vertex, from which no path leads anywhere."""
+    texts = dict(parts.vertices.dtypes)["id"] == "string"
+    there: set[Any] = set()
+    if all(isinstance(source, str) == texts for source in sources):
+        some = parts.vertices.filter(f"id IN ({', '.join(map(_literal, sources))})")
+        there = {row["id"] for row in some.collect()}
+    lacking = [source for source in sources if source not in there]
+    if lacking:
+        got = ", ".join(map(shown, lacking[:3]))
+        fix = "Name vertices as the table of edges has them; one without an edge needs a table of vertices: Graph(..., vertices=)."
+        raise DefinitionError(where, "sources that are vertices", got, fix, code="DEFINITION-366")
 
 
 def _literal(vertex: int | str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalake import DeltaTable
 
-from floodmark.core.errors import ExecutionError, LifecycleError
+from floodmark.core.errors import DefinitionError, ExecutionError, LifecycleError, described
 from floodmark.engines.frames.expressions import expr
 from floodmark.graphs.supersteps import Supersteps
 from floodmark.lake.folder.paths import Lake
@@ -17,6 +17,10 @@ from floodmark.spec.values.schema import RETRACTION, ROW
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_KINDS = dict.fromkeys(("tinyint", "smallint", "int", "bigint", "decimal"), "number") | {
+    name: name for name in ("string", "binary", "boolean", "date", "timestamp")
+}
+"""Types that name vertices -> what they can be compared with."""
 Nowhere = Literal["refuse", "drop"]
 """What happens to an edge with an end that is no vertex."""
 
@@ -74,12 +78,16 @@ class Graph:
         """Its edges and vertices as tables that stay until the supersteps have ended, of the versions that the first run has read.
 
         Raises:
+            DefinitionError: DEFINITION-362 no such column, 363 ends of two kinds, 364 and 367 a condition that the engine does not read, or that is none.
             ExecutionError: EXECUTION-131, an edge to nowhere.
             LifecycleError: LIFECYCLE-251, there is no such table.
         """
         links = _rows(session, supersteps, self.lake, self.edges, "edges")
-        if self.which_edges is not None:
-            links = links.filter(self.which_edges)
+        where = f"graph of '{self.edges}'"
+        names = [self.source, self.target, *([] if self.weight is None else [self.weight])]
+        _check_columns(links, names, self.edges, where)
+        _check_vertices(links, (self.source, self.target), where)
+        links = _filtered(links, self.which_edges, f"{where}, condition of edges")
         weight = "CAST(1 AS double)" if self.weight is None else f"CAST(`{self.weight}` AS double)"
         links = links.selectExpr(f"`{self.source}` AS src", f"`{self.target}` AS dst", f"{weight} AS weight", "_count")
         links = links.groupBy("src", "dst", "weight").agg(expr(links, "sum(_count) AS _count")).filter("_count > 0")
@@ -96,9 +104,9 @@ class Graph:
             ends = links.selectExpr("src AS id").union(links.selectExpr("dst AS id")).filter("id IS NOT NULL")
         else:
             rows = _rows(session, supersteps, self.lake, self.vertices, "vertices")
+            _check_columns(rows, [self.vertex], self.vertices, f"graph of '{self.edges}'")
             ends = rows.filter(f"`{self.vertex}` IS NOT NULL")
-        if self.which_vertices is not None:
-            ends = ends.filter(self.which_vertices)
+        ends = _filtered(ends, self.which_vertices, f"graph of '{self.edges}', condition of vertices")
         if self.vertices is None:
             return ends.distinct()
         counted = ends.groupBy(self.vertex).agg(expr(ends, "sum(_count) AS _count")).filter("_count > 0")
@@ -158,6 +166,42 @@ class Parts:
         out, into, loop = (f"coalesce({name}, CAST(0 AS bigint))" for name in ("outs", "ins", "loops"))
         degree = f"{out} + {into}" if self.directed else f"{out} + {loop}"
         return counted.selectExpr("id", f"{out} AS out_degree", f"{into} AS in_degree", f"{degree} AS degree")
+
+
+def _check_columns(rows: DataFrame, names: Sequence[str], table: str, where: str) -> None:
+    """DEFINITION-362: a table lacks a column."""
+    lacking = [name for name in names if name not in rows.columns]
+    if lacking:
+        fix = f"Columns: {', '.join(name for name in rows.columns if not name.startswith('_'))}."
+        raise DefinitionError(where, f"columns of '{table}'", ", ".join(lacking), fix, code="DEFINITION-362")
+
+
+def _check_vertices(rows: DataFrame, ends: tuple[str, str], where: str) -> None:
+    """DEFINITION-363: ends of edges of two kinds, or of one that names nothing, as NaN equals no other."""
+    kinds = dict(rows.dtypes)
+    groups = {_KINDS.get(kinds[name].partition("(")[0]) for name in ends}
+    if len(groups) > 1 or None in groups:
+        fix = "Make both whole numbers or both texts in the table, CAST(a AS bigint), and name that table."
+        got = ", ".join(f"{name} {kinds[name]}" for name in ends)
+        raise DefinitionError(where, "vertices of one kind: numbers or texts", got, fix, code="DEFINITION-363")
+
+
+def _filtered(rows: DataFrame, condition: str | None, where: str) -> DataFrame:
+    """The rows that meet a condition; DEFINITION-364 for one that is none."""
+    if condition is None:
+        return rows
+    try:
+        ((_, kind),) = rows.selectExpr(f"{condition} AS fits").dtypes
+    except Exception as error:
+        fix = f"Spark SQL over the columns {', '.join(name for name in rows.columns if not name.startswith('_'))}."
+        got = f"{condition!r}: {described(error).splitlines()[0]}"
+        raise DefinitionError(where, "a condition over its columns", got, fix, code="DEFINITION-364") from error
+    if kind != "boolean":
+        fix = "Write a comparison, such as weight > 2."
+        raise DefinitionError(
+            where, "a condition (true or false)", f"{condition!r}, {kind}", fix, code="DEFINITION-367"
+        )
+    return rows.filter(condition)
 
 
 def _both(first: str | None, second: str | None) -> str | None:

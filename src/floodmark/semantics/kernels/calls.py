@@ -137,7 +137,7 @@ def _fitted(step: Call, portion: Iterable[tuple[Question, Reply]]) -> Iterator[t
             continue
         try:
             yield question, table_fitted(reply, step.answered).to_pylist()
-        except (TypeError, ValueError, pa.ArrowException) as error:
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             yield (
                 question,
                 failed(step, f"{described(error)}; the contract is {step.answered.describe()}", question.row),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel
 
 from floodmark.core.errors import StateError, UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
@@ -254,6 +255,7 @@ class _Target:
     def add(
         self, key: tuple[Any, ...], row: Mapping[str, Any], event: int, stamp: int, unit: int, kind: int = ROW
     ) -> None:
+        row = row.model_dump() if isinstance(row, BaseModel) else row
         if not isinstance(row, Mapping):
             msg = f"{row!r} is no row; yield dictionaries with {', '.join(self.names)}, or return a list of them"
             raise TypeError(msg)

@@ -125,7 +125,7 @@ def _folded(part: Reference) -> Callable[[Path | None], Any]:
     name = _SAME_AS.get(part.function, part.function)
     value = None if part.value is None else compiled(part.value)
     kind = "bigint" if part.value is None else part.value.type
-    fold = TABLE[name].row("measure", Builtin(name, None if value is None else "value"), kind)
+    fold = TABLE[name].row("measure", Builtin(name, None if part.value is None else part.value.column or "value"), kind)
     stages = frozenset(part.stages)
 
     def of(path: Path | None) -> Any:

@@ -107,7 +107,7 @@ def _folded(part: Reference) -> Measured:
     name = _SAME_AS.get(part.function, part.function)
     value = None if part.value is None else compiled(part.value)
     kind = "bigint" if part.value is None else part.value.type
-    fold = TABLE[name].row("measure", Builtin(name, None if value is None else "value"), kind)
+    fold = TABLE[name].row("measure", Builtin(name, None if part.value is None else part.value.column or "value"), kind)
 
     def of(scope: Scope) -> Any:
         state = fold.create()

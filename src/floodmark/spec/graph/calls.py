@@ -97,7 +97,14 @@ def _function(function: object, where: str) -> Callable[..., Any]:
     if not callable(function) or inspect.isasyncgenfunction(function):
         got = "an asynchronous generator" if callable(function) else shown(function)
         raise DefinitionError(where, "a function that returns its answer", got, fix, code="DEFINITION-051")
-    if not 1 <= len(_positional(function)) <= _ARGUMENTS:
+    try:
+        fits = 1 <= len(_positional(function)) <= _ARGUMENTS
+    except ValueError as error:  # a class of Python's own, such as dict
+        got = f"{shown(function)}, whose arguments are not known"
+        raise DefinitionError(
+            where, "a function of a row, or of a row and a request", got, fix, code="DEFINITION-051"
+        ) from error
+    if not fits:
         got = f"one with {len(_positional(function))} arguments"
         raise DefinitionError(where, "a function of a row, or of a row and a request", got, fix, code="DEFINITION-051")
     return function

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from attrs import field, frozen
@@ -57,14 +59,33 @@ def condition(written: object, where: str) -> Condition:
     """(SQL text or function) -> condition.
 
     Raises:
-        DefinitionError: DEFINITION-420, neither text nor a function.
+        DefinitionError: DEFINITION-420, neither text nor a function of two arguments that returns at once.
     """
     if isinstance(written, str):
         return Text(written)
-    if callable(written):
-        return Coded(written, Code.of(written))
-    fix = 'Write Spark SQL text, where("amount < 1"), or a function of (row, match).'
-    raise DefinitionError(where, "a condition", shown(written), fix, code="DEFINITION-420")
+    if wrong := _unfit(written):
+        fix = 'Write Spark SQL text, where("amount < 1"), or a function of (row, match).'
+        raise DefinitionError(where, "a condition", wrong, fix, code="DEFINITION-420")
+    assert callable(written)
+    return Coded(written, Code.of(written))
+
+
+def _unfit(written: object) -> str:
+    """What is wrong with a function as a condition; empty for nothing."""
+    if not callable(written):
+        return shown(written)
+    name = getattr(written, "__name__", type(written).__name__)
+    if inspect.iscoroutinefunction(written) or inspect.iscoroutinefunction(getattr(written, "__call__", None)):  # noqa: B004 - looked at, not called
+        return f"the coroutine function '{name}': what it returns is true, whatever it would answer"
+    if inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written):
+        return f"the generator function '{name}': what it returns is true, whatever it would yield"
+    with suppress(ValueError):  # of Python's own, whose arguments are not known
+        signature = inspect.signature(written)
+        try:
+            signature.bind(None, None)
+        except TypeError:
+            return f"'{name}', which takes {signature}"
+    return ""
 
 
 def leaves(written: Condition | None) -> Iterator[Text | Coded]:
