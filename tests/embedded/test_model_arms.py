@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from events import START, Event
 from river import linear_model, optim
 
-from floodmark import ModelState, Operator, PromoteWhen, Stream, Within, operator
+from floodmark import ModelState, Operator, PromoteWhen, Stream, operator
 from floodmark.control.processes.engine import Computing
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
@@ -27,7 +28,7 @@ from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 NAME = "expected"
-RULE = PromoteWhen(match=0.9, columns={"prediction": Within(30), "error": Within(30)}, rows=100)
+RULE = PromoteWhen(match=0, means={"error": 0.5}, rows=100)
 SLOW, FAST = 0.001, 0.3
 
 
@@ -97,8 +98,8 @@ def test_a_rollout_judges_two_models_and_the_better_one_becomes_the_stream(embed
         comparisons=compared, state="has read everything", runs=True, given_up=False, behind=0, now=made.began_at
     )
     assert judge(RULE, seen).holds
-    column = next(one for one in compared[NAME].columns if one.name == "error")
-    assert column.right.mean < column.left.mean / 3
+    (lower,) = judge(replace(RULE, means={"error": 0.01}), seen).failing
+    assert lower.name == "mean of error"
     with switch.stopped(lake, [NAME]), switch.stopped(Lake(arms[1].root), [NAME]):
         switch.become(lake, NAME, Lake(arms[1].root), again="test", back=origin.manifest.id, why="promotion")
     embedded.run_unbounded(QUICKLY, lake, until_caught_up=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def verdicts(judgement: Judgement) -> dict[str, str]:
         (lambda: PromoteWhen(match="most"), "DEFINITION-161", "'most'"),  # type: ignore[arg-type]
         (lambda: PromoteWhen(rows=0), "DEFINITION-161", "1 or more"),
         (lambda: PromoteWhen(columns={"total": 0.5}), "DEFINITION-161", "Within"),  # type: ignore[dict-item]
+        (lambda: PromoteWhen(means={"error": 0}), "DEFINITION-161", "number above 0"),
+        (lambda: PromoteWhen(means={"error": float("nan")}), "DEFINITION-161", "number above 0"),
+        (lambda: PromoteWhen.parse(["mean error<=less"]), "DEFINITION-161", "'less'"),
         (lambda: PromoteWhen(lag="soon"), "DEFINITION-001", "'soon'"),
         (lambda: PromoteWhen(lag="-1 s"), "DEFINITION-161", "'-1 s'"),
         (lambda: PromoteWhen(every="0 s"), "DEFINITION-161", "every"),
@@ -139,6 +143,7 @@ def test_a_rule_on_the_command_line_is_that_in_code() -> None:
         soak="2 hours",
         approve=True,
     )
+    assert PromoteWhen.parse(["mean error<=95%", "mean cost <= 1.5"]) == PromoteWhen(means={"error": 0.95, "cost": 1.5})
     assert PromoteWhen.parse(["at>=2026-01-01T03:00Z", "every=5 s"]) == PromoteWhen(at="2026-01-01T03:00Z", every="5 s")
 
 
@@ -159,6 +164,24 @@ def test_guardrails_say_what_they_want_and_see() -> None:
         ("column total", "90% of the pairs within 0.5", "95%", "holds"),
         ("lag", "at most 30 seconds of event time behind", "31 seconds", "waits"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "verdict", "sees"),
+    [
+        (20.0, 19.0, "holds", "19 against 20"),
+        (20.0, 19.1, "fails", "19.1 against 20"),
+        (0.0, 0.0, "holds", "0 against 0"),
+        (None, 3.0, "waits", "nothing compared"),
+    ],
+)
+def test_the_arm_that_errs_less_holds(left: float | None, right: float | None, verdict: str, sees: str) -> None:
+    means = [Profile(nulls=0, distinct=None, mean=mean) for mean in (left, right)]
+    error = replace(column("error", 0, 0, 9), left=means[0], right=means[1])
+    judgement = judge(PromoteWhen(match=0, means={"error": 0.95}), seen(comparison(Counts(different=9), (error,))))
+    (guardrail,) = [one for one in judgement.guardrails if one.name == "mean of error"]
+    assert (guardrail.verdict, guardrail.sees) == (verdict, sees)
+    assert guardrail.wants == "at most 95% of the first arm's"
 
 
 def test_a_share_below_the_rule_is_never_shown_as_the_rule() -> None:

@@ -149,6 +149,24 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Guardrail]:
         else:
             wants = f"{_percent(rule.match)} of the pairs within {bound}"
             yield Guardrail(name=name, wants=wants, sees="nothing compared", verdict="waits")
+    for column, ratio in rule.means.items():
+        yield _lower(column, ratio, compared.values())
+
+
+def _lower(column: str, ratio: float, compared: Iterable[Comparison]) -> Guardrail:
+    """Whether the mean of a column is lower than the first arm's by as much as the rule wants, in each output that has it."""
+    name, wants = _of_mean(column), f"at most {_percent(ratio)} of the first arm's"
+    pairs = [(c.left.mean, c.right.mean) for comparison in compared for c in comparison.columns if c.name == column]
+    known = [(left, right) for left, right in pairs if left is not None and right is not None]
+    if not known:
+        return Guardrail(name=name, wants=wants, sees="nothing compared", verdict="waits")
+    sees = "; ".join(f"{right:.6g} against {left:.6g}" for left, right in known)
+    holds = all(right <= ratio * left for left, right in known)
+    return Guardrail(name=name, wants=wants, sees=sees, verdict="holds" if holds else "fails")
+
+
+def _of_mean(name: str) -> str:
+    return f"mean of {name}"
 
 
 def _of_column(name: str) -> str:
@@ -192,4 +210,11 @@ def names(rule: PromoteWhen, tables: Iterable[str]) -> list[str]:
         "soak": rule.soak_ms,
         "approval": rule.approve,
     }
-    return ["arm", "rows", *shares, *map(_of_column, rule.columns), *(name for name, wanted in asked.items() if wanted)]
+    return [
+        "arm",
+        "rows",
+        *shares,
+        *map(_of_column, rule.columns),
+        *map(_of_mean, rule.means),
+        *(name for name, wanted in asked.items() if wanted),
+    ]

@@ -162,6 +162,6 @@ def _tables(before: Results, after: Results) -> Iterator[str]:
 
 def _named(before: Results, rule: PromoteWhen) -> Iterator[str]:
     known = {name for columns in before.compared.values() for name in columns}
-    for name in rule.columns:
+    for name in (*rule.columns, *rule.means):
         if name not in known:
             yield f"a rule about '{name}', a column that the stream does not have"

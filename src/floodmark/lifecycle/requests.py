@@ -145,7 +145,7 @@ class ExperimentRequest:
         default=False,
     )
     promote_when: tuple[str, ...] = _option(
-        "Conditions that make an arm the stream once all hold: 'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve.",
+        "Conditions that make an arm the stream once all hold: 'match>=99.9%', 'mean_delay within 0.5', 'mean error<=95%', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve.",
         (),
         form="CONDITION",
     )

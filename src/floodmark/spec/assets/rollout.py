@@ -20,6 +20,7 @@ from floodmark.spec.values.tolerance import Within
 _WHERE = "promotion rule"
 _EXAMPLE = 'For example PromoteWhen(match=0.999, columns={"mean_delay": Within(0.5)}, lag="30 s", soak="2 hours", approve=True).'
 _OPTION = re.compile(r"(?P<name>match|rows|lag|soak|at|every|cutover)\s*(?P<sign>>=|<=|=)\s*(?P<value>.+)")
+_MEAN = re.compile(r"mean\s+(?P<name>\w+)\s*<=\s*(?P<share>.+)")
 _COLUMN = re.compile(r"(?P<name>\w+)\s+within\s+(?P<bound>\S+)")
 _SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "every": "=", "cutover": "="}
 
@@ -31,6 +32,8 @@ class PromoteWhen:
     Args:
         match: least share of rows that are the same as the first arm's, of each output, 0 to 1; 0: any.
         columns: column -> by how much its values may differ and count as the same; the share of such pairs must be ``match`` or more.
+        means: column -> the mean of the arm's values is at most so many times that of the first arm's, as in ``{"error": 0.95}``: the arm errs
+            less. Of numbers of 0 or more.
         rows: least number of rows compared.
         lag: most event time the arm may be behind the foremost of the stream and all arms; ``""``: any.
         soak: time for which all other guardrails must have held at every evaluation without a break.
@@ -53,6 +56,7 @@ class PromoteWhen:
     every: str = "1 minute"
     approve: bool = False
     cutover: str = ""
+    means: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -81,6 +85,9 @@ class PromoteWhen:
         bounds = self.columns.values() if isinstance(self.columns, Mapping) else [self.columns]
         if not all(isinstance(bound, Within) for bound in bounds):
             raise _wrong("columns", "column -> Within(...)", self.columns, _EXAMPLE)
+        ratios = self.means.values() if isinstance(self.means, Mapping) else [math.nan]
+        if not all(_number(ratio) and ratio > 0 for ratio in ratios):
+            raise _wrong("means", "column -> number above 0", self.means, 'means={"error": 0.95}: five per cent less.')
 
     @property
     def lag_ms(self) -> int | None:
@@ -104,23 +111,25 @@ class PromoteWhen:
 
     @staticmethod
     def parse(texts: Iterable[str]) -> PromoteWhen:
-        """A rule from conditions as on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``cutover=closed``, ``approve``.
+        """A rule from conditions as on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``mean error<=95%``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``cutover=closed``, ``approve``.
 
         Raises:
             DefinitionError: DEFINITION-161, none of these.
         """
-        options, columns = dict[str, Any](), dict[str, Within]()
+        options, columns, means = dict[str, Any](), dict[str, Within](), dict[str, Any]()
         for text in texts:
             if text.strip() == "approve":
                 options["approve"] = True
             elif match := _COLUMN.fullmatch(text.strip()):
                 columns[match["name"]] = Within.parse(match["bound"], f"{_WHERE}, {match['name']}")
+            elif match := _MEAN.fullmatch(text.strip()):
+                means[match["name"]] = _ratio(match["share"].strip())
             elif (match := _OPTION.fullmatch(text.strip())) and match["sign"] in {_SIGNS[match["name"]], "="}:
                 options[match["name"]] = _value(match["name"], match["value"].strip())
             else:
-                fix = f"One of: {', '.join(f'{name}{sign}...' for name, sign in _SIGNS.items())}, 'COLUMN within N', approve."
+                fix = f"One of: {', '.join(f'{name}{sign}...' for name, sign in _SIGNS.items())}, 'COLUMN within N', 'mean COLUMN<=N%', approve."
                 raise DefinitionError(_WHERE, "a condition", repr(text), fix, code="DEFINITION-161")
-        return PromoteWhen(**options, columns=columns)
+        return PromoteWhen(**options, columns=columns, means=means)
 
     def check(self, operator: Operator) -> None:
         """Make sure that an operator has the columns of the rule, and that they are numbers.
@@ -130,12 +139,12 @@ class PromoteWhen:
         """
         types = {name: kind for output in operator.outputs for name, kind in output.schema.types.items()}
         where = f"{_WHERE} of operator '{operator.name}'"
-        for name in self.columns:
+        for name in (*self.columns, *self.means):
             if name not in types:
                 fix = f"{closest(name, types)}It has: {', '.join(types)}."
                 raise DefinitionError(where, "a column of its outputs", f"'{name}'", fix, code="DEFINITION-162")
             if not parse_type(types[name]).is_numeric:
-                fix = "Give tolerances to numbers only; other columns count in match."
+                fix = "Give tolerances and means to numbers only; other columns count in match."
                 got = f"'{name}', which is {types[name]}"
                 raise DefinitionError(where, "a column of numbers", got, fix, code="DEFINITION-162")
 
@@ -212,3 +221,12 @@ def _value(name: str, text: str) -> Any:
         share = parse_share(text)
         return text if share is None else share
     return int(text) if name == "rows" and text.isdecimal() else text
+
+
+def _ratio(text: str) -> Any:
+    """A number, or a share in per cent; the text itself if it is neither."""
+    number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        return float(number) / percent
+    except ValueError:
+        return text
