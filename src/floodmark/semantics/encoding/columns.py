@@ -182,6 +182,10 @@ _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Years 1 to 9999 in microseconds: the instants that Python has."""
 
 
+_MANY = 100
+"""Instants among which equal ones are looked for."""
+
+
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     """``column.to_pylist()``: instants in a quarter of the time, rows as a whole from their columns."""
     kind = column.type
@@ -194,6 +198,11 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
         return [row if there else None for row, there in zip(rows, whole.is_valid().to_pylist(), strict=True)]
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in {None, "UTC"}:
         return column.to_pylist()  # type: ignore[no-any-return]
+    if len(column) > _MANY:
+        encoded = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
+        if len(encoded.dictionary) * 2 < len(column):  # an object for each different instant
+            different = [*python_values(encoded.dictionary), None]
+            return [different[place] for place in pc.fill_null(encoded.indices, len(different) - 1).to_pylist()]
     extent = pc.min_max(column.cast(pa.int64()))
     first, last = extent["min"].as_py(), extent["max"].as_py()
     if first is None or first < _EARLIEST or last > _LATEST:

@@ -219,6 +219,7 @@ class KeyedKernel(ABC):
                 waits[group] = self._turn(shared, start, stop, progress, ticks)
                 metrics.append(self._metrics())
                 self._separate()
+                self.keys.clear()
             side = self._side(shared)
             sides += [] if side is None else [side]
             return Turns(self._emission(sides, merge(metrics), None, None), waits)

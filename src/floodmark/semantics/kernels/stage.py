@@ -10,6 +10,7 @@ from floodmark.semantics.kernels.functions.duplicates import DeduplicateKernel, 
 from floodmark.semantics.kernels.functions.first_rows import FirstRowsKernel, only_grows
 from floodmark.semantics.kernels.functions.growing import GrowingKernel, grows
 from floodmark.semantics.kernels.functions.over import OverKernel, is_over
+from floodmark.semantics.kernels.functions.pairs import PairsKernel, only_pairs
 from floodmark.semantics.kernels.functions.patterns import PatternKernel, is_pattern
 from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
 from floodmark.semantics.kernels.functions.reordered import OverChangingKernel, is_over_changing
@@ -52,6 +53,7 @@ def _of_process(stage: ProcessStage, store: Store) -> AnyKernel:
         (is_pattern, PatternKernel),
         (is_over_changing, OverChangingKernel),
         (is_over, OverKernel),
+        (only_pairs, PairsKernel),
         (is_regular_join, RegularJoinKernel),
         (only_grows, FirstRowsKernel),
         (is_top, TopKernel),

@@ -1,0 +1,150 @@
+"""Inner joins of final rows in columns against the kernel that goes row by row: equal rows, equal state, and either reads what the other kept."""
+
+from __future__ import annotations
+
+import random
+import re
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from kernel_pairs import POOLS, Event, advanced, cut, rows_of, stored, together
+
+import floodmark as fm
+from floodmark.core.time import Interval
+from floodmark.semantics.kernels.elements import Clip, ProcessStage
+from floodmark.semantics.kernels.functions import sides
+from floodmark.semantics.kernels.functions.pairs import PairsKernel
+from floodmark.semantics.kernels.functions.regular import RegularJoinKernel
+from floodmark.semantics.kernels.stage import kernel_of, stage_of
+from floodmark.semantics.state.store import MemoryStore
+from floodmark.spec.rows.contract import schema
+from floodmark.spec.values.schema import TAG
+
+FIELDS = ("text", "share", "value", "large", "amount", "since", "right")
+
+
+def joined(keys=("value",), kind="inner", on="", fields=FIELDS, **settings):
+    """A regular join of two logs of values of many types."""
+
+    @fm.operator(name="joined")
+    def build(lefts: fm.Stream[Event], rights: fm.Stream[Event]) -> fm.Stream:
+        other = rights.select(*dict.fromkeys((*keys, *fields)))
+        return lefts.key_by(*keys).regular_join(other.key_by(*keys), kind=kind, on=on, prefix="r_", **settings)
+
+    return build
+
+
+def stage(operator, clip=None) -> ProcessStage:
+    return ProcessStage(stage_of(operator).step, by_time=False, clip=clip)
+
+
+def pools(stage: ProcessStage, few: int) -> dict[str, object]:
+    """For each column of both sides values of its type; keys of few values, so that many rows meet."""
+    by_type = {column.type: POOLS.get(column.name, (0, 5_000_000)) for column in schema(Event).columns}
+    made = {column.name: by_type.get(column.type, (0,)) for column in stage.step.parent.schema.columns}
+    made |= {name: made[name][: few + 1] for name in stage.step.keys}
+    return made | {TAG: (0, 1)}
+
+
+def drawn(stage, rng, groups=1):
+    return rows_of(stage, rng, groups, pools(stage, rng.choice([1, 2, 4])))
+
+
+def turns(kernels, stage, parts):
+    """As ``advanced``, the rows of each key one after the other: kernels may differ in which key comes first."""
+    keys = len(stage.step.keys)
+
+    def by_key(emitted):
+        rows, *others = emitted
+        whole = [re.sub(r", '_order': \d+}", "}", row) for row in re.split(r"(?<=}), ", rows[1:-1])]
+        return sorted(whole, key=lambda row: row.split(", '")[:keys]), *others
+
+    return [by_key(emitted) for emitted in advanced(kernels, stage, parts)]
+
+
+def check(stage, parts):
+    """The kernel gives what the one by row does, and either reads what the other has kept."""
+    expected = turns([RegularJoinKernel], stage, parts)
+    for kernels in ([PairsKernel], [PairsKernel, RegularJoinKernel], [RegularJoinKernel, PairsKernel]):
+        assert turns(kernels, stage, parts) == expected
+
+
+@pytest.mark.feature("J6", "Q1")
+@pytest.mark.parametrize("most", [64, 2])
+@pytest.mark.parametrize("keys", [("value",), ("share", "text"), ("large",), ("amount", "right"), ("since",)], ids=str)
+def test_rows_and_state_are_those_of_the_kernel_by_row(keys, most):
+    for seed in range(4):
+        rng = random.Random(f"{keys} {seed}")
+        clip = Clip(interval=Interval(start=1010, end=1040), read=Interval(start=0, end=10_000)) if seed % 2 else None
+        own = stage(joined(keys, fields=rng.choice([FIELDS, FIELDS[:1], ()])), clip)
+        assert type(kernel_of(own, MemoryStore())) is PairsKernel
+        with patch.multiple(sides, MOST=most, FEWEST=1):
+            check(own, list(cut(drawn(own, rng), rng)))
+
+
+@pytest.mark.feature("J6", "Q1")
+def test_key_groups_in_one_call_give_what_they_give_one_by_one():
+    for seed in range(5):
+        rng = random.Random(seed)
+        own = stage(joined(("text", "value")))
+        parts = list(cut(drawn(own, rng, 4), rng))
+        with patch.multiple(sides, MOST=rng.choice([2, 64]), FEWEST=1):
+            assert together(PairsKernel, own, parts, 4) == together(RegularJoinKernel, own, parts, 4)
+
+
+def counted(own, batches):
+    """(rows of each batch that went row by row, results) of batches one after the other."""
+    store, numbers, results = MemoryStore(), [], []
+    rest = RegularJoinKernel._rows_and_ticks
+
+    def by_row(kernel, arrivals, start, stop, moves):
+        numbers[-1] += stop - start
+        rest(kernel, arrivals, start, stop, moves)
+
+    with patch.object(RegularJoinKernel, "_rows_and_ticks", by_row):
+        for batch in batches:
+            numbers.append(0)
+            made = PairsKernel(own, store).advance(list(own.pack([batch]).values()), 5_000)
+            results.append(made)
+    return numbers, results, store
+
+
+@pytest.mark.feature("J6", "Q1")
+def test_only_rows_of_keys_that_have_a_row_twice_go_one_by_one():
+    own = stage(joined())
+    for seed in range(6):
+        batch = drawn(own, random.Random(seed))
+        keys = [key for key in batch["k0"].to_pylist() if key is not None]
+        if not keys:
+            continue
+        twice = batch.filter(pa.array([key == keys[0] for key in batch["k0"].to_pylist()]))
+        again = pa.concat_batches([batch, twice.set_column(3, "s", pa.array(range(100, 100 + twice.num_rows)))])
+        same = keys.count(keys[0])
+        assert counted(own, [batch])[0] == [0]
+        assert counted(own, [again])[0] == [2 * same]
+        assert counted(own, [batch, twice])[0] == [0, same]
+        _, results, store = counted(own, [batch, twice, again])
+        expected = MemoryStore()
+        for rows, made in zip([batch, twice, again], results, strict=True):
+            given = RegularJoinKernel(own, expected).advance(list(own.pack([rows]).values()), 5_000)
+            names = [name for name in given.results.column_names if name != "_order"]
+            assert sorted(map(repr, made.results.select(names).to_pylist())) == sorted(
+                map(repr, given.results.select(names).to_pylist())
+            )
+            assert (made.late, made.deadline) == (given.late, given.deadline)
+        assert stored(store) == stored(expected)
+
+
+@pytest.mark.feature("J6", "Q1")
+def test_of_too_many_pairs_rows_go_one_by_one():
+    own, rng = stage(joined()), random.Random(1)
+    parts = list(cut(drawn(own, rng), rng))
+    with patch("floodmark.semantics.kernels.functions.pairs._MOST_PAIRS", 0):
+        check(own, parts)
+
+
+def test_joins_of_another_kind_or_with_a_condition_go_row_by_row():
+    others = [joined(kind="left"), joined(kind="semi"), joined(on="value < r_large"), joined(ttl="1 hour")]
+    for operator in others:
+        assert type(kernel_of(stage_of(operator), MemoryStore())) is RegularJoinKernel
