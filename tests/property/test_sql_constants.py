@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from sql_tables import BEGIN, MINUTE, TABLES, entries_of, flights, oracle, plain, weather
+from sql_tables import BEGIN, MINUTE, TABLES, Flight, entries_of, flights, oracle, plain, weather
 
-from floodmark import sql_operator
+from floodmark import Stream, operator, sql_operator
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -181,6 +181,25 @@ def test_rows_are_sorted_once_the_input_ends_and_none_comes_before() -> None:
     late = MemoryRun(written).batch(tables_of(written, entries, {"flights": to_ms(BEGIN) + 5 * 60 * MINUTE}))[""]
     assert set(late["_kind"].to_pylist()) <= {MARKER}
     assert prove(written, entries, cuts=2).seed is None
+
+
+@pytest.mark.feature("Z17")
+def test_a_sort_in_python_is_that_of_a_statement() -> None:
+    @operator
+    def stated(flights: Stream[Flight]) -> Stream:
+        return flights.sort("delay DESC", first=4)
+
+    columns = "scheduled, origin, dest, flight, tail, delay"
+    sql = f"SELECT {columns} FROM flights ORDER BY delay DESC LIMIT 4 EMIT FINAL"
+    assert sql_operator("stated", sql, inputs=TABLES).fingerprint == stated.fingerprint
+
+
+def test_a_sort_of_no_rows_is_refused() -> None:
+    def none(flights: Stream[Flight]) -> Stream:
+        return flights.sort("delay", first=0)
+
+    with pytest.raises(FloodmarkError, match="n=0"):
+        operator(none)
 
 
 @pytest.mark.feature("Q3")

@@ -20,6 +20,12 @@ DISTINCT = {
     "SELECT COUNT(1) AS n, SUM(1) AS s, MAX(-1) AS m, origin FROM flights GROUP BY origin": "",
     "SELECT origin, EVERY(delay > 0) AS every, SOME(delay > 80) AS some FROM flights GROUP BY origin": "SELECT origin, bool_and(delay > 0), bool_or(delay > 80) FROM flights GROUP BY origin",
 }
+_BOTH = "FILTER (WHERE delay IS NOT NULL)"
+DISTINCT |= {
+    f"""SELECT origin, (AVG(delay * flight) {_BOTH} - AVG(delay) * AVG(flight) {_BOTH}) / NULLIF(STDDEV_POP(delay) * STDDEV_POP(flight) {_BOTH}, 0) AS c
+        FROM flights GROUP BY origin""": "SELECT origin, CORR(delay, flight) FROM flights GROUP BY origin",
+    "SELECT origin, VAR_SAMP(delay) FILTER (WHERE flight > 9) + 1 AS v, STDDEV_POP(delay) FILTER (WHERE dest = 'BOS') AS s, LISTAGG(dest, ',') FILTER (WHERE dest = 'BOS') AS l FROM flights GROUP BY origin": "",
+}
 GROUPS = {
     "SELECT origin, COUNT(*) AS n, MAX(delay) AS m FROM flights GROUP BY ALL": "",
     "SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY origin, dest WITH ROLLUP": "SELECT origin, dest, COUNT(*) FROM flights GROUP BY ROLLUP (origin, dest)",

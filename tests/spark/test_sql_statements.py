@@ -9,11 +9,11 @@ from sql_queries import QUERIES, check
 
 from floodmark.control.processes.engine import Computing
 
-ALWAYS = ("flights and any weather", "ranks of groups")
+ALWAYS = ("first rows and tiles", "flights and any weather", "lives", "sorted")
 """The statements of every run; the others run in ``make soak``."""
 
 
-@pytest.mark.feature("Q3")
+@pytest.mark.feature("Q3", "Z17")
 @pytest.mark.engines("spark")
 @pytest.mark.parametrize(
     "case", [*ALWAYS, *(pytest.param(n, marks=pytest.mark.soak) for n in QUERIES if n not in ALWAYS)]

@@ -229,6 +229,31 @@ QUERIES |= {
     ),
 }
 
+QUERIES |= {
+    "first rows and tiles": (
+        """SELECT origin AS k, 'growing' AS what, COUNT(*) AS n FROM flights GROUP BY origin
+           UNION ALL SELECT origin, 'first', flight FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) AS rn FROM flights) WHERE rn <= 2
+           UNION ALL SELECT origin, 'tile', NTILE(4) OVER (PARTITION BY origin ORDER BY flight) FROM flights
+           UNION ALL SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
+           UNION ALL SELECT v.code, 'crossed', COUNT(f.flight) FROM (VALUES ('EWR'), ('XXX')) AS v(code) CROSS JOIN (SELECT flight FROM flights WHERE flight < 3) AS f GROUP BY v.code
+           EMIT CHANGES""",
+        """SELECT origin, 'growing', COUNT(*) FROM flights GROUP BY origin
+           UNION ALL SELECT origin, 'first', flight FROM flights QUALIFY ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) <= 2
+           UNION ALL SELECT origin, 'tile', NTILE(4) OVER (PARTITION BY origin ORDER BY flight) FROM flights
+           UNION ALL SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
+           UNION ALL SELECT v.code, 'crossed', 3 FROM (VALUES ('EWR'), ('XXX')) AS v(code)""",
+    ),
+    "lives": (
+        "SELECT /*+ STATE_TTL('flights' = '20 min') */ origin, COUNT(*) AS n, SUM(delay) AS s FROM flights GROUP BY origin EMIT CHANGES",
+        """SELECT origin, COUNT(*), SUM(delay) FROM (SELECT *, SUM(CASE WHEN gap THEN 1 ELSE 0 END) OVER (PARTITION BY origin ORDER BY scheduled, flight) AS life FROM (
+           SELECT *, scheduled - LAG(scheduled) OVER (PARTITION BY origin ORDER BY scheduled, flight) > INTERVAL '20 minutes' AS gap FROM flights)) GROUP BY origin, life""",
+    ),
+    "sorted": (
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 7 EMIT FINAL",
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 7",
+    ),
+}
+
 
 def check(engine: Computing, folder: Path, case: str) -> None:
     """A statement over landed rows, as a stream in commits and then bounded, has DuckDB's rows."""

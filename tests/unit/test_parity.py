@@ -163,6 +163,13 @@ def test_texts_are_written_anew() -> None:
     assert sail_sql("'it''s' || s", SCHEMA, "x") == r"CAST(('it\'s' || `s`) AS string)"
 
 
+def test_a_comparison_of_lengths_of_time_is_refused_with_that_of_the_times() -> None:
+    schema = Schema((Column(name="a", type="timestamp"), Column(name="b", type="timestamp")))
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-031 .*interval.*a > b \+ INTERVAL '2' HOUR in place of"):
+        sail_sql("a - b > INTERVAL '2' HOUR", schema, "column 'x'")
+    assert sail_sql("a > b + INTERVAL '2' HOUR", schema, "column 'x'")
+
+
 @pytest.mark.parametrize("text", ["monotonically_increasing_id()", "spark_partition_id()", "input_file_name()"])
 def test_what_was_not_compared_is_refused(text: str) -> None:
     with pytest.raises(CapabilityError, match=r"CAPABILITY-031 .*not compared with Spark.*--engine spark"):

@@ -279,6 +279,8 @@ REFUSED = {
     f"SELECT STDDEV(DISTINCT delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389 .*DISTINCT",
     f"SELECT SUM(MAX(delay)) AS n FROM {HOURS} GROUP BY window_start": "an aggregate in an aggregate",
     f"SELECT BIT_XOR(delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389",
+    "SELECT origin, CORR(delay, flight) AS c FROM flights GROUP BY origin EMIT CHANGES": r"column 16: .*CORR\(delay, flight\)\. It is said by others",
+    "SELECT flight,\n CURRENT_WATERMARK(scheduled) AS w FROM flights": "line 2, column 2: .*CURRENT_WATERMARK, which is no column.*side_output",
     "SELECT * FROM flights TABLESAMPLE (10 PERCENT)": "TABLESAMPLE",
     "SELECT 1 AS one": "a SELECT without FROM",
     "SELECT * FROM VALUES (1)": "VALUES without a table",

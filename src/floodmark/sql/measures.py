@@ -204,4 +204,9 @@ class _Measure:
 
 def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
     fix = f"There are {_NAMES}, each with FILTER (WHERE ...); an aggregate of your own is a class in Python."
+    if isinstance(node, (exp.Corr, exp.CovarPop, exp.CovarSamp)):
+        fix = (
+            "It is said by others, over rows in which neither is null: COVAR_POP(x, y) is AVG(x * y) - AVG(x) * AVG(y), and CORR(x, y) that divided by "
+            "NULLIF(STDDEV_POP(x) * STDDEV_POP(y), 0), to the digits that such a difference has."
+        )
     return DefinitionError(text.at(node), "an aggregate of a window", got, fix, code="DEFINITION-389")

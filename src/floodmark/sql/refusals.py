@@ -187,6 +187,12 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
         if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):
             fix = "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word); what Python makes is flat_map(function, schema=...)."
             raise unsayable(text, part, f"{part.key.upper()}, which makes several rows of one", fix)
+        if isinstance(part, exp.Anonymous) and str(part.this).upper() == "CURRENT_WATERMARK":
+            fix = (
+                "The watermark decides which rows are late: late='side_output' writes these to an output, and ctx.watermark of a process function in Python is "
+                "that of each row, which is recorded with the row and the same in every replay."
+            )
+            raise unsayable(text, part, "CURRENT_WATERMARK, which is no column of the rows", fix)
         if isinstance(part, (exp.Placeholder, exp.Parameter)):
             raise unsayable(
                 text, part, "a parameter", "Write the value; a program fills it in before it calls sql_operator."

@@ -36,6 +36,7 @@ from floodmark.spec.values.schema import STAMPS, Column, Schema
 from floodmark.spec.windowing.aggregates import AnyAggregate, result_type
 from floodmark.spec.windowing.evictors import Evictor
 from floodmark.spec.windowing.evictors import checked as checked_evictor
+from floodmark.spec.windowing.frames import ALL_ROWS
 from floodmark.spec.windowing.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windowing.windows import Count, Global, Session, Window, bounded_in_time, declared, global_per
 
@@ -328,6 +329,25 @@ class Stream(Builder, Generic[Row_co]):
     def top(self, n: int, by: str | Sequence[str] = (), **settings: Any) -> Stream[Any]:
         """The first ``n`` rows of all so far, without a key. See ``KeyedStream.top``."""
         return KeyedStream(self, ()).top(n, by, **settings)
+
+    def sort(self, by: str | Sequence[str], *, first: int | None = None, uid: str | None = None) -> Stream[Any]:
+        """All rows in an order, or the first of them, once the input ends.
+
+        Example: ``flights.sort("dep_delay DESC", first=10)``
+
+        Args:
+            by: columns of the order, as of ``KeyedStream.top``.
+            first: how many rows; None for all.
+            uid: names the state of this step; by default the operator's name.
+
+        Time: no row comes before the end of the input, which a bounded run has, and a source that ends.
+        State: all rows, in one key group. Source: SQL ``ORDER BY``; Flink's sort of bounded input.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 053, 055.
+        """
+        most = ALL_ROWS if first is None else first
+        return KeyedStream(self, ()).window(Global()).top(most, by, uid=uid)
 
     def distinct(self, *, uid: str | None = None) -> Stream[Any]:
         """Each row once: a row with the values of an earlier one is dropped.

@@ -11,6 +11,8 @@ from floodmark.core.time import describe_span
 from floodmark.spec.windowing.aggregates import AnyAggregate
 
 Unit = Literal["rows", "range", "values"]
+ALL_ROWS = 1 << 62
+"""More rows than a key has."""
 
 
 @frozen
@@ -34,7 +36,7 @@ class Frame(Declared):
         if self.following:
             ends = [
                 None if self.preceding is None else -self.preceding,
-                self.following if self.following < 1 << 62 else None,
+                self.following if self.following < ALL_ROWS else None,
             ]
             word = {"rows": "rows", "values": "in value", "range": "ms"}[self.unit]
             first, last = ("all" if end is None else f"{end:+} {word}" for end in ends)

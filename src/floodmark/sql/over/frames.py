@@ -7,14 +7,12 @@ from typing import Any
 from sqlglot import exp
 
 from floodmark.core.time import span
-from floodmark.spec.windowing.frames import Frame, Unit
+from floodmark.spec.windowing.frames import ALL_ROWS, Frame, Unit
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.text import Text
 from floodmark.sql.windows import length
 
 CURRENT_ROW = "CURRENT ROW"
-_ALL = 1 << 62
-"""More rows than a key has."""
 _FIX = (
     "Write ROWS 10 PRECEDING, RANGE INTERVAL '1' HOUR PRECEDING, ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW; with EMIT CHANGES also "
     "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING."
@@ -49,7 +47,7 @@ def frame_of(text: Text, node: exp.Window, *, timed: bool) -> Frame:
     bounds = _Bounds(text, node, timed=timed)
     unit, preceding = bounds.distance(start, "start_side", "PRECEDING") if start != "UNBOUNDED" else (bounds.unit, None)
     if end == "UNBOUNDED" and (kind == "ROWS" or preceding is None):  # of NTH_VALUE; aggregates go the other way round
-        return Frame("rows", preceding, _ALL)
+        return Frame("rows", preceding, ALL_ROWS)
     end_unit, following = bounds.distance(end or CURRENT_ROW, "end_side", "FOLLOWING")
     if preceding is not None and following < -preceding:
         raise unsayable(text, node, "a frame that ends before it begins", _FIX)

@@ -37,6 +37,10 @@ def composed(tree: exp.Expr) -> exp.Expr:
         parts: list[exp.Expr]
         if isinstance(node, (exp.EQ, exp.NEQ)):
             return _in_rows(node)
+        if isinstance(node, exp.Filter):
+            node.this.meta.setdefault(SPAN, node.meta.get(SPAN))
+            whole = made(node.this)
+            return node if whole is node.this else _filtered(whole, node)
         match node:
             case exp.GroupConcat():
                 inner = node.this
@@ -61,6 +65,18 @@ def composed(tree: exp.Expr) -> exp.Expr:
         return whole
 
     return tree.transform(made, copy=False)
+
+
+def _filtered(whole: exp.Expr, node: exp.Filter) -> exp.Expr:
+    """An aggregate that is made of others, each of these with the FILTER of the whole."""
+    parts = [
+        exp.Filter(this=part, expression=node.expression.copy()) if isinstance(part, exp.AggFunc) else part
+        for part in whole.expressions
+    ]
+    for part in parts:
+        part.meta.setdefault(SPAN, node.meta[SPAN])
+    whole.set("expressions", parts)
+    return whole
 
 
 def _in_rows(node: exp.EQ | exp.NEQ) -> exp.Expr:

@@ -13,7 +13,7 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.over import over_rows
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.spec.keyed.over import Measure
-from floodmark.spec.windowing.frames import Frame, row_number
+from floodmark.spec.windowing.frames import ALL_ROWS, Frame, row_number
 from floodmark.spec.windowing.windows import Global
 from floodmark.sql.dialect import CHANGES, FINAL
 from floodmark.sql.measures import is_aggregate
@@ -27,8 +27,6 @@ from floodmark.sql.windows import is_clock
 
 ORDERED = "ordered"
 """Entry in the meta of a SELECT: the columns of ORDER BY that it may not select."""
-_ALL = 1 << 62
-"""More rows than a table has."""
 _SELECT = "select()"
 """The table of the columns of SELECT, where those of FROM are beside them."""
 
@@ -78,7 +76,7 @@ class Tail:
         parts = () if clocked else tuple(_sorted_part(text, part, over) for part in order)
         stream, by = sorted_by(over.stream, parts)
         latest = clocked and bool(self.order[0].args.get("desc"))
-        keyed, most = KeyedStream(stream, ()), _ALL if number is None else int(number.this)
+        keyed, most = KeyedStream(stream, ()), ALL_ROWS if number is None else int(number.this)
         first = (
             keyed.window(Global()).top(most, by, latest=latest) if emit == FINAL else keyed.top(most, by, latest=latest)
         )

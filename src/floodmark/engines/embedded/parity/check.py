@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -164,6 +165,10 @@ class _Sql:
     inexact: str
 
 
+_OF_INTERVALS = re.compile(r"(=|<>|!=|<=|>=|<|>|between)\(interval")
+"""Begins a comparison of lengths of time."""
+
+
 @lru_cache(maxsize=4096)
 def _made(read: Expression, columns: frozenset[str] = frozenset()) -> _Sql | _Refusal:
     close: set[int] = set()
@@ -201,5 +206,7 @@ def _why(exact: str, plain: str, *, compared: bool) -> str:
 
 def _refused(where: str, got: str, command: str) -> CapabilityError:
     fix = f"Run it on Spark: {command}. docs/parity.md lists what the embedded engine computes."
+    if _OF_INTERVALS.match(got):
+        fix = f"Compare the times themselves: a > b + INTERVAL '2' HOUR in place of a - b > INTERVAL '2' HOUR. Or {fix[0].lower()}{fix[1:]}"
     expected = "expressions the embedded engine computes as Spark does"
     return CapabilityError(where, expected, got, fix, code="CAPABILITY-031")
