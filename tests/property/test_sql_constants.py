@@ -143,7 +143,7 @@ REFUSED = {
     "SELECT n FROM (VALUES (1), (2)) AS v(n)": "DEFINITION-382",
     "SELECT n FROM (VALUES (1), (2)) AS v(n) EMIT CHANGES": "DEFINITION-382",
     "SELECT origin FROM flights UNION ALL SELECT 'all'": "DEFINITION-382",
-    "SELECT f.flight, w.t FROM flights AS f, LATERAL (SELECT MAX(temp) AS t FROM weather AS w WHERE w.origin = f.origin) AS w EMIT CHANGES": "DEFINITION-382",
+    "SELECT f.flight, w.t FROM flights AS f, LATERAL (SELECT MAX(temp) AS t FROM weather AS w WHERE w.origin = f.origin) AS w": "DEFINITION-382",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (1, 2), (3)) AS v(a, b) ON f.flight = v.a": "DEFINITION-393",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (NULL)) AS v(a) ON true": "DEFINITION-393",
     "SELECT f.flight FROM flights AS f JOIN (VALUES (flight)) AS v(a) ON true": "DEFINITION-382",

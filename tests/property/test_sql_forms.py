@@ -67,6 +67,17 @@ JOINS = {
     "SELECT f.* EXCEPT (scheduled), w.temp FROM flights f JOIN weather w ON f.origin = w.origin": "SELECT f.* EXCLUDE (scheduled), w.temp FROM flights f JOIN weather w ON f.origin = w.origin",
     "SELECT origin, temp FROM weather UNION SELECT origin, delay FROM flights": "",
 }
+LATERAL = {
+    "SELECT f.flight, t.m FROM flights f, LATERAL (SELECT MAX(w.temp) AS m FROM weather w WHERE w.origin = f.origin) AS t": "",
+    "SELECT f.flight, t.m, n FROM flights f CROSS JOIN LATERAL (SELECT MAX(w.temp), COUNT(*) AS n FROM weather w WHERE w.origin = f.dest AND w.temp > 25) AS t(m)": "SELECT f.flight, t.m, n FROM flights f CROSS JOIN LATERAL (SELECT MAX(w.temp), COUNT(*) AS n FROM weather w WHERE w.origin = f.dest AND w.temp > 25) AS t(m, n)",
+    "SELECT f.flight, t.temp FROM flights f CROSS JOIN LATERAL (SELECT w.temp FROM weather w WHERE w.origin = f.origin) AS t": "",
+    "SELECT f.flight, t.temp FROM flights f LEFT JOIN LATERAL (SELECT w.temp FROM weather w WHERE w.origin = f.origin AND w.temp > f.delay) AS t ON TRUE": "",
+    "SELECT f.flight, t.temp FROM flights f, LATERAL (SELECT w.temp + 1 AS temp FROM weather w WHERE w.temp < f.delay AND w.temp > 21) AS t WHERE f.flight > 30": "",
+    "SELECT f.flight, t.observed FROM flights f, LATERAL (SELECT w.observed FROM weather w WHERE w.origin = f.origin ORDER BY w.observed DESC LIMIT 2) AS t": "",
+    "SELECT f.flight, t.origin, t.n FROM flights f LEFT JOIN LATERAL (SELECT w.origin, COUNT(*) AS n FROM weather w WHERE w.delay = f.delay GROUP BY w.origin) AS t ON TRUE": "",
+    "SELECT f.origin, SUM(t.n) AS s FROM flights f, LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.dest) AS t GROUP BY f.origin": "",
+    "SELECT f.flight, (SELECT COUNT(*) FILTER (WHERE w.temp < 30) FROM weather w WHERE w.origin = f.dest) AS n, (SELECT VAR_POP(w.temp) - MAX(w.temp) FROM weather w WHERE w.origin = f.origin) AS v FROM flights f": "",
+}
 LIMITS = {
     "SELECT origin, flight FROM flights ORDER BY 2 DESC LIMIT 5": "",
     "SELECT origin, flight FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 5": "",
@@ -100,10 +111,10 @@ def _answered(sql: str, question: str, seed: int) -> None:
 
 
 @pytest.mark.feature("Q3", "Z26", "J6")
-@pytest.mark.parametrize("sql", [*DISTINCT, *GROUPS, *OVER, *JOINS, *LIMITS])
+@pytest.mark.parametrize("sql", [*DISTINCT, *GROUPS, *OVER, *JOINS, *LATERAL, *LIMITS])
 @pytest.mark.few(16)
 def test_a_form_whose_results_change_answers_as_duckdb_does_in_both_modes(sql: str) -> None:
-    question = {**DISTINCT, **GROUPS, **OVER, **JOINS, **LIMITS}[sql]
+    question = {**DISTINCT, **GROUPS, **OVER, **JOINS, **LATERAL, **LIMITS}[sql]
     _answered(f"{sql} EMIT CHANGES", question or sql, 1)
 
 

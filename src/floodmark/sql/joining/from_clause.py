@@ -202,10 +202,10 @@ class FromClause:
         """The rows of a table by its name, under its alias."""
         if isinstance(node, exp.Lateral):
             fix = (
-                "Write a join: FROM a JOIN b ON b.k = a.k AND b.x > a.x; of aggregates one with SELECT k, MAX(x) AS most FROM b GROUP BY k, of first rows one with "
-                "SELECT * FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= 3; LATERAL TABLE(f(a.x)) is a function of rows."
+                "Write a join with a bound: FROM a JOIN b ON b.k = a.k AND b.ts BETWEEN ...; or say that results change, at the end: EMIT CHANGES. LATERAL "
+                "TABLE(f(a.x)) is a function of rows."
             )
-            raise unsayable(self.text, node, "LATERAL, a SELECT for each row", fix)
+            raise unsayable(self.text, node, "LATERAL, a SELECT for each row, of results that do not change", fix)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsayable(
                 self.text,

@@ -15,9 +15,27 @@ from sqlglot import exp
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
+from floodmark.sql.reading.spellings import Composed
 from floodmark.sql.refusals import check_clauses, unsayable
 from floodmark.sql.relation import DEFAULT
 from floodmark.sql.text import Text
+
+_COUNTS = (exp.Count, exp.CountIf, exp.ApproxDistinct)
+"""Aggregates that are 0 over no rows; others are null."""
+_NULL_OF_NULL = (
+    exp.Paren,
+    exp.Neg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+    exp.Mod,
+    exp.Cast,
+    exp.DataType,
+    exp.Literal,
+    exp.Round,
+)
+"""Parts of an expression that is null where an aggregate in it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +108,7 @@ def table_of(query: exp.Expr, alias: str) -> exp.Subquery:
 def is_correlated(query: exp.Expr) -> bool:
     """Whether the WHERE of a SELECT names a column of a table that its FROM lacks."""
     where = query.args.get("where")
-    return where is not None and _outer(
+    return where is not None and is_outer(
         where, {t.alias_or_name.lower() for t in query.find_all(exp.Table, exp.Subquery)}
     )
 
@@ -144,7 +162,7 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
         joins.append(exp.Join(this=table, side="LEFT", on=exp.and_(*equal, copy=False) if equal else None))
         column = exp.column("value", table=alias)
         column.meta[SPAN] = subquery.meta[SPAN]
-        if isinstance(value, (exp.Count, exp.CountIf)):
+        if counts(value):
             column.meta[DEFAULT] = "0L"
         subquery.replace(column)
     node.set("joins", joins)
@@ -169,24 +187,18 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
     if several or len(query.expressions) != 1 or not any(map(is_aggregate, query.expressions[0].walk())):
         raise unsayable(text, query, "a subquery that may have several rows or columns", fix)
     assert isinstance(query, exp.Select)
-    value = query.expressions[0].unalias()
-    if any(isinstance(part, (exp.Count, exp.CountIf)) for part in value.walk()) and not isinstance(
-        value, (exp.Count, exp.CountIf)
-    ):
-        raise unsayable(
-            text, query, "COUNT in an expression of a subquery", "Compute with it outside: 1 + (SELECT COUNT(*) ...)."
-        )
+    check_without_rows(text, query.expressions[0].unalias())
     sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
     inner = {source.alias_or_name.lower() for source in sources}
     pairs: list[tuple[exp.Expr, exp.Expr]] = []
     left: list[exp.Expr] = []
     where = query.args.get("where")
     for condition in conjuncts(where.this if where is not None else None):
-        if not _outer(condition, inner):
+        if not is_outer(condition, inner):
             left.append(condition)
             continue
         sides = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
-        own = [side for side in sides if not _outer(side, inner)]
+        own = [side for side in sides if not is_outer(side, inner)]
         others = [
             side
             for side in sides
@@ -200,6 +212,33 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
     return query, pairs
 
 
-def _outer(node: exp.Expr, inner: set[str]) -> bool:
+def counts(value: exp.Expr) -> bool:
+    """Whether a value is a count, which is 0 over no rows."""
+    return isinstance(value.this if isinstance(value, exp.Filter) else value, _COUNTS)
+
+
+def check_without_rows(text: Text, value: exp.Expr) -> None:
+    """Refuse a value of a SELECT without GROUP BY that over no rows is neither null nor a count of 0: the join has no row of it then.
+
+    Raises:
+        DefinitionError: DEFINITION-382.
+    """
+    if counts(value):
+        return
+    parts = list(value.walk(prune=_is_whole))
+    counted = any(counts(part) for part in parts)
+    null = any(map(_is_whole, parts)) and all(_is_whole(part) or isinstance(part, _NULL_OF_NULL) for part in parts)
+    if counted or not null:
+        what = "a count in an expression" if counted else "an expression that may have a value over no rows"
+        fix = "Compute with it outside: 1 + (SELECT COUNT(*) ...), COALESCE((SELECT MAX(x) ...), 0)."
+        raise unsayable(text, value, f"{what} of a subquery", fix)
+
+
+def _is_whole(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate, or one that is made of others."""
+    return isinstance(node, Composed) or is_aggregate(node)
+
+
+def is_outer(node: exp.Expr, inner: set[str]) -> bool:
     """Whether a part of a subquery names a table that the subquery does not read."""
     return any(column.table and column.table.lower() not in inner for column in node.find_all(exp.Column))
