@@ -76,7 +76,7 @@ LATERAL = {
     "SELECT f.flight, t.observed FROM flights f, LATERAL (SELECT w.observed FROM weather w WHERE w.origin = f.origin ORDER BY w.observed DESC LIMIT 2) AS t": "",
     "SELECT f.flight, t.origin, t.n FROM flights f LEFT JOIN LATERAL (SELECT w.origin, COUNT(*) AS n FROM weather w WHERE w.delay = f.delay GROUP BY w.origin) AS t ON TRUE": "",
     "SELECT f.origin, SUM(t.n) AS s FROM flights f, LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.dest) AS t GROUP BY f.origin": "",
-    "SELECT f.flight, (SELECT COUNT(*) FILTER (WHERE w.temp < 30) FROM weather w WHERE w.origin = f.dest) AS n, (SELECT VAR_POP(w.temp) - MAX(w.temp) FROM weather w WHERE w.origin = f.origin) AS v FROM flights f": "",
+    "SELECT f.flight, (SELECT COUNT(*) FILTER (WHERE w.temp < 30) FROM weather w WHERE w.origin = f.dest) AS n, (SELECT 2 * MIN(w.temp) - MAX(w.temp) FROM weather w WHERE w.origin = f.origin) AS v FROM flights f": "",
 }
 LIMITS = {
     "SELECT origin, flight FROM flights ORDER BY 2 DESC LIMIT 5": "",
