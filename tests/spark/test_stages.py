@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from events import START, disorder
 from pyspark.sql import SparkSession
-from staged import BOTH, BUSIEST, FOLLOWED, PEAKS, QUIET, REVISED, hours_over
+from staged import BOTH, BUSIEST, FOLLOWED, JOINS, PEAKS, QUIET, REVISED, hours_over
 from streams import check
 
 from floodmark import Operator
@@ -88,6 +88,16 @@ def test_a_stream_of_stages_goes_on_after_stops_and_goes_back_to_its_savepoint(
     result = run_unbounded(spark, code, lake, until_caught_up=True)
     check(lake, code, log)
     assert result.rows.keys() <= {output.table for output in code.outputs}
+
+
+@pytest.mark.feature("J6")
+def test_joins_of_several_kinds_in_one_stream_go_on_after_a_stop(spark: SparkSession, tmp_path: Path) -> None:
+    log, lake = disorder(JOINS, 1, 60), Lake(str(tmp_path))
+    for first, last in ((0, 40), (40, None)):
+        _landed(lake, JOINS, log, first, last)
+        run_unbounded(spark, JOINS, lake, until_caught_up=True)
+    check(lake, JOINS, log)
+    assert all(table.num_rows > 2 for table in outputs(lake, JOINS).values())
 
 
 @pytest.mark.soak

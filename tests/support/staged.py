@@ -66,6 +66,18 @@ def _revised(events: Stream[Event]) -> Stream:
     )
 
 
+def _joins(events: Stream[Event]) -> Outputs:
+    """Joins of three kinds of the odd numbers with the even ones; a full one is among the programs of the book."""
+    odd, even = events.filter("value % 2 <> 0").key_by("key"), events.filter("value % 2 = 0").key_by("key")
+    kinds = ("left", "semi", "anti")
+    return Outputs(
+        **{
+            kind: odd.regular_join(even, kind=kind, on="value < e_value AND value % 3 <> 0", prefix="e_")
+            for kind in kinds
+        }
+    )
+
+
 def hours_over(condition: str, size: str = "1 hour") -> Operator:
     """Sums of an hour of those sums of ten minutes for which a condition is true."""
 
@@ -83,4 +95,5 @@ BOTH: Operator = operator(_both, name="both")
 FOLLOWED: Operator = operator(_followed, name="followed")
 QUIET: Operator = operator(_quiet, name="quiet")
 REVISED: Operator = operator(_revised, name="revised")
+JOINS: Operator = operator(_joins, name="joins")
 STAGED = {one.name: one for one in (PEAKS, BUSIEST, BOTH, FOLLOWED, QUIET, REVISED)}
