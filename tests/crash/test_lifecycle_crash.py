@@ -119,7 +119,6 @@ def copy_of(streams: Streams, path: Path) -> Lake:
     return Lake(str(path))
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("V1")
 @pytest.mark.timeout(900)
 def test_a_savepoint_is_there_whole_or_not_at_all(alone: Streams, tmp_path: Path) -> None:

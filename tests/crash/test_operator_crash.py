@@ -104,7 +104,7 @@ def seen(lake: Lake, table: str) -> Counter[tuple[tuple[str, object], ...]]:
     return counted(changelog(lake, table)) if DeltaTable.is_deltatable(lake.output(table)) else Counter()
 
 
-@pytest.mark.engines("embedded", "spark")
+@pytest.mark.engines("spark", soak=("embedded",))
 @pytest.mark.feature("E1", "E5", "Y9", "Z22")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(

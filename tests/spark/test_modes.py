@@ -145,6 +145,7 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
                 assert compare(current.select(last.column_names), last, keys=output.keys).differences == 0
 
 
+@pytest.mark.soak
 @pytest.mark.feature("W11", "B9")
 def test_stepwise_landing_and_restarts_change_nothing(
     engine: Computing, embedded: Computing, flights_inbox: Path, bounded: Lake, tmp_path: Path
