@@ -44,6 +44,7 @@ def carefully(value):
 @given(VALUES)
 def test_bytes_are_those_of_the_pickler_that_looks_at_every_object(value):
     assert plain.pack(value) == carefully(value)
+    assert plain.Packer(of_columns=True)(value) == carefully(value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 63_000, 66_000, 200_000])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.core.errors import user_code_boundary
@@ -54,6 +54,8 @@ def retracting(name: str, aggregate: AnyAggregate, kind: str) -> Retracting:
         return _in_order(plain)
     if aggregate.function == "approx_count_distinct":
         return _hashed(kind)
+    if aggregate.function in {"min", "max"}:
+        return replace(_bagged(plain), result=_least if aggregate.function == "min" else _greatest)
     if needs_bag(aggregate, kind, revisable=True):
         return _bagged(plain, aggregate if LAWS[aggregate.function].keeps_values else None)
     if aggregate.function == "count":
@@ -113,6 +115,18 @@ def _bagged(plain: Fold, aggregate: Builtin | None = None) -> Retracting:
         return plain.result(state)
 
     return Retracting(dict, change, result)
+
+
+def _least(bag: dict[Any, int]) -> Any:
+    """The smallest value of a bag; None of none. NaN is the greatest number."""
+    values = [value for value, times in bag.items() if times > 0]
+    return min((value for value in values if value is not _NAN), default=math.nan if values else None)
+
+
+def _greatest(bag: dict[Any, int]) -> Any:
+    """The largest value of a bag; None of none."""
+    values = [value for value, times in bag.items() if times > 0]
+    return math.nan if _NAN in values else max(values, default=None)
 
 
 def _changed(bag: dict[Any, int], name: Any, sign: int) -> dict[Any, int]:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -47,6 +48,12 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
+class _ColumnsPickler(pickle.Pickler):
+    """As ``_Pickler``, of values of columns, none of which needs to be refused: without a call of Python for each instant."""
+
+    dispatch_table = MappingProxyType({ZoneInfo: lambda zone: (ZoneInfo, (zone.key,))})
+
+
 class _Unpickler(pickle.Unpickler):
     """Plain data only: nothing a chunk names can run."""
 
@@ -58,12 +65,17 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Packer:
-    """Packs values that are alike, as ``pack``: where one names a class, such as that of an instant, the next probably does."""
+    """Packs values that are alike, as ``pack``: where one names a class, such as that of an instant, the next probably does.
 
-    __slots__ = ("named",)
+    Args:
+        of_columns: values are those of columns of tables, in lists, tuples and dictionaries.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("named", "pickler")
+
+    def __init__(self, *, of_columns: bool = False) -> None:
         self.named = False
+        self.pickler = _ColumnsPickler if of_columns else _Pickler
 
     def __call__(self, value: Any) -> bytes:
         """As ``pack``."""
@@ -75,7 +87,7 @@ class Packer:
             if _BY_NAME not in data:
                 return data  # no class is named: all of it is plain
         out = io.BytesIO()
-        _Pickler(out, protocol=5).dump(value)
+        self.pickler(out, protocol=5).dump(value)
         data = out.getvalue()
         self.named = _BY_NAME in data
         return data

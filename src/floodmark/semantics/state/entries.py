@@ -94,6 +94,10 @@ class KeyGroup(Buckets[dict[bytes, _Stored]]):
         size, top = buckets
         return KeyGroup(store, extra, Directory(store, size, top), combined(top)[0])
 
+    def holds_columns(self) -> None:
+        """From now on all entries are made of values of columns of tables."""
+        self._pack = Packer(of_columns=True)
+
     def filled(self, stored: dict[bytes, _Stored]) -> KeyGroup:
         """Write these entries into an empty key group.
 

@@ -102,7 +102,7 @@ class RegularJoinKernel(NetKernel):
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
         self.form = JoinForm(stage.step)
-        kind = self.form.kind
+        kind, self.declared = self.form.kind, stage.step.function.function.layout()
         self.one_sided = kind in {"semi", "anti"}
         self.alone = kind in {"left", "full", "anti"}, kind in {"right", "full"}
         self.blank = tuple((None,) * len(side) for side in self.form.columns)
@@ -113,8 +113,8 @@ class RegularJoinKernel(NetKernel):
         super().__init__(stage, store)
 
     def _begin(self) -> None:
-        layouts = self.entries.extra.setdefault("layouts", [])
-        layout = self.stage.step.function.function.layout()
+        self.entries.holds_columns()
+        layouts, layout = self.entries.extra.setdefault("layouts", []), self.declared
         if layout not in layouts:
             layouts.append(layout)
         self.form.layout = layouts.index(layout)

@@ -145,6 +145,10 @@ class TopKernel(ProcessKernel):
         self.read = [*function.columns, *(by.column for by in self.ranking.by if by.column not in function.columns)]
         self.own = [name for name in stage.step.schema.names if name not in keys]
 
+    def _begin(self) -> None:
+        super()._begin()
+        self.entries.holds_columns()
+
     def _sequences(self, table: pa.Table) -> Sequence[int]:
         return table["s"].to_pylist() if self.stage.recorded else super()._sequences(table)
 
