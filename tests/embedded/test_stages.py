@@ -27,7 +27,6 @@ from floodmark.engines.embedded.state import canonical
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.engines.rescaling import regroup_steps
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
@@ -178,8 +177,6 @@ def test_what_stages_cannot_do_yet_is_refused_with_the_way_on(sail: Sail, tmp_pa
     lake, log = Lake(str(tmp_path)), disorder(PEAKS, 6, 60)
     land(lake, PEAKS, log)
     run_unbounded(sail, PEAKS, lake, until_caught_up=True)
-    with pytest.raises(CapabilityError, match="CAPABILITY-097 .*2 stages.*--rebuild"):
-        regroup_steps(PEAKS, lake, 16)
     land(lake, PEAKS, log)
     with pytest.raises(CapabilityError, match="CAPABILITY-002 .*all of time"):
         run_bounded(sail, _endless(), lake, Interval(start=0, end=HOUR))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from events import Event
 from ruled import RULED, spread
+from staged import BOTH, BUSIEST, FOLLOWED, PEAKS, QUIET, REVISED
 from streams import ONCE, PAIRED, PLAIN, VISITS, WATCHED, WINDOWED, check
 
 from floodmark import Operator, Sliding, Stream, count, count_distinct, operator
@@ -42,7 +43,7 @@ def _sliding(events: Stream[Event]) -> Stream:
 
 
 SLIDING: Operator = operator(_sliding, name="sliding")
-KINDS = (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, SLIDING)
+KINDS = (QUIET, WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, SLIDING, PEAKS, BUSIEST, BOTH, FOLLOWED, REVISED)
 
 
 @pytest.mark.feature("K10")

@@ -49,8 +49,7 @@ def regroup(operator: Operator, lake: Lake, groups: int, reading: Reading, spark
         The savepoint that was made first; None if the stream has that many key groups already.
 
     Raises:
-        CapabilityError: CAPABILITY-006 the stream has no state, CAPABILITY-054 it computes a sample of its key groups,
-            CAPABILITY-097 its operator has several stages.
+        CapabilityError: CAPABILITY-006 the stream has no state, CAPABILITY-054 it computes a sample of its key groups.
         LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-030 there is no stream, LIFECYCLE-034 a rollback of the stream is not finished,
             LIFECYCLE-230 the operator declares another number.
         StateError: STATE-002, STATE-003, the checkpoint is another operator's.
@@ -86,10 +85,6 @@ def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ..
     if sample.of(lake, name) is not None:
         fix = "An arm of an experiment keeps the key groups that were drawn for it. End the experiment, or rescale the stream that it was forked from."
         raise CapabilityError(where, "a stream that computes all keys", "a sample", fix, code="CAPABILITY-054")
-    if len(operator.stages) > 1:
-        fix = f"Write key_groups={groups} in the operator and compute it anew: floodmark apply {name} --rebuild."
-        got = f"{len(operator.stages)} stages, each with key groups of its own"
-        raise CapabilityError(where, "a stream of one stage", got, fix, code="CAPABILITY-097")
     if operator.key_groups not in {None, groups}:
         fix = f"Write key_groups={groups} in the operator, or leave it out; else its next start is refused."
         expected = f"{operator.key_groups} key groups, as the operator declares"
@@ -139,10 +134,9 @@ class _Regrouping:
         from floodmark.engines.frames.regrouped import regroup as regrouped  # noqa: PLC0415 - likewise
         from floodmark.lake.folder.storage import folders  # noqa: PLC0415
 
-        stage = stage_of(self.operator)
-        assert stage is not None
+        stages = [stage for link in self.operator.links if (stage := stage_of(link)) is not None]
 
-        def groups_of(keys: pa.Table) -> pa.ChunkedArray:
+        def groups_of(stage: AnyStage, keys: pa.Table) -> pa.ChunkedArray:
             return self._groups_of(stage, group_of(stage.keys, self.groups), keys)
 
         def unfolded(folder: str, batch: int, target: str) -> BatchMetadata:
@@ -150,7 +144,7 @@ class _Regrouping:
             marks = unfold(folder, batch, f"{before}.before/{name}")
             if name in folders(f"{before}.before"):
                 crash.point("rescale.before_regroup")
-                regrouped(stage, f"{before}.before/{name}", target, self.groups, groups_of)
+                regrouped(stages, f"{before}.before/{name}", target, self.groups, groups_of)
             remove(f"{before}.before")
             return marks
 

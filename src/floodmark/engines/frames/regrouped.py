@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from floodmark.lake.folder.storage import file_system
 from floodmark.lake.restore.canonical import ROWS
 from floodmark.semantics.kernels.regrouping import Piece, join, pieces, shared
 from floodmark.semantics.kernels.stage import AnyStage
+from floodmark.spec.graph.stages import first_group
+from floodmark.spec.graph.steps import MOST_KEY_GROUPS
 
-GroupsOf = Callable[[pa.Table], pa.ChunkedArray]
-"""(key columns, and the column ``place``) -> key group of each row, in the order of ``place``."""
+GroupsOf = Callable[[AnyStage, pa.Table], pa.ChunkedArray]
+"""(stage, its key columns, and the column ``place``) -> key group of each row, in the order of ``place``."""
 
 _MEMORY = 1 << 27
 """Most bytes of state in memory at a time, about."""
@@ -36,11 +38,11 @@ _INDEX = -(1 << 62)
 """Place of the index among the chunks of a group."""
 
 
-def regroup(stage: AnyStage, source: str, target: str, groups: int, groups_of: GroupsOf) -> None:
+def regroup(stages: Sequence[AnyStage], source: str, target: str, groups: int, groups_of: GroupsOf) -> None:
     """Write the state rows of a canonical savepoint with another number of key groups.
 
     Args:
-        stage: of the state.
+        stages: of the state, in their order.
         source: folder of the state rows.
         target: folder to create.
         groups: the number.
@@ -49,16 +51,21 @@ def regroup(stage: AnyStage, source: str, target: str, groups: int, groups_of: G
     store, path = file_system(target)
     store.create_dir(path)
     with pq.ParquetWriter(f"{path}/0.parquet", ROWS, filesystem=store, compression="zstd") as writer:
-        parts = sorted_batches(_divided(stage, source, groups, groups_of), ("group", "place"), _MEMORY)
-        for batch in _together(_joined(stage, parts)):
-            writer.write_batch(batch)
+        for number, stage in enumerate(stages):
+            first = first_group(number)
+            stores = _stores(source, first)
+            parts = sorted_batches(_divided(stage, stores, groups, groups_of), ("group", "place"), _MEMORY)
+            for batch in _together(row | {"group": first + row["group"]} for row in _joined(stage, parts)):
+                writer.write_batch(batch)
 
 
-def _divided(stage: AnyStage, source: str, groups: int, groups_of: GroupsOf) -> Iterator[pa.RecordBatch]:
-    """The parts of all key groups as ``_PARTS``, by their new group."""
+def _divided(
+    stage: AnyStage, stores: Iterator[tuple[int | None, SpilledStore]], groups: int, groups_of: GroupsOf
+) -> Iterator[pa.RecordBatch]:
+    """The parts of all key groups of a stage as ``_PARTS``, by their new group."""
     numbers, first = itertools.count(), True
     pending, size = list[tuple[int | None, Piece]](), 0
-    for deadline, store in _stores(source):
+    for deadline, store in stores:
         for part in shared(stage, store) if first else ():
             row: dict[str, Any] = {"place": next(numbers), "deadline": deadline, "part": part}
             yield pa.RecordBatch.from_pylist([row | {"group": group} for group in range(groups)], _PARTS)
@@ -67,19 +74,19 @@ def _divided(stage: AnyStage, source: str, groups: int, groups_of: GroupsOf) -> 
             pending.append((deadline, piece))
             size += piece.size
             if size > _TOGETHER:
-                yield from _parts(pending, groups_of, numbers)
+                yield from _parts(stage, pending, groups_of, numbers)
                 pending, size = [], 0
     if pending:
-        yield from _parts(pending, groups_of, numbers)
+        yield from _parts(stage, pending, groups_of, numbers)
 
 
 def _parts(
-    pending: list[tuple[int | None, Piece]], groups_of: GroupsOf, numbers: Iterator[int]
+    stage: AnyStage, pending: list[tuple[int | None, Piece]], groups_of: GroupsOf, numbers: Iterator[int]
 ) -> Iterator[pa.RecordBatch]:
     """Parts of pieces; the groups of all keys are computed at once."""
     keys = pa.concat_tables(piece.keys for _, piece in pending)
     keys = keys.set_column(keys.num_columns - 1, "place", pa.array(np.arange(keys.num_rows)))
-    groups, first = groups_of(keys).to_numpy(), 0
+    groups, first = groups_of(stage, keys).to_numpy(), 0
     for deadline, piece in pending:
         own = groups[first : first + piece.keys.num_rows]
         first += piece.keys.num_rows
@@ -88,9 +95,14 @@ def _parts(
             yield pa.RecordBatch.from_pylist([row], _PARTS)
 
 
-def _stores(source: str) -> Iterator[tuple[int | None, SpilledStore]]:
-    """The deadline and the state of each key group. A store is closed when the next one is asked for."""
-    rows = sorted_batches(_read(source), ("group", "number", "piece"), _MEMORY)
+def _stores(source: str, first: int) -> Iterator[tuple[int | None, SpilledStore]]:
+    """The deadline and the state of each key group of a stage. A store is closed when the next one is asked for.
+
+    Args:
+        source: folder of the state rows.
+        first: number of the stage's first key group.
+    """
+    rows = sorted_batches(_read(source, first), ("group", "number", "piece"), _MEMORY)
     for _, run in _runs(rows):
         store, deadline, cut = SpilledStore(_TOGETHER, _ANY), None, list[bytes]()
         for row in itertools.chain.from_iterable(batch.to_pylist() for batch in run):
@@ -106,13 +118,15 @@ def _stores(source: str) -> Iterator[tuple[int | None, SpilledStore]]:
         store.close()
 
 
-def _read(source: str) -> Iterator[pa.RecordBatch]:
-    """The state rows, where the index of a group comes first."""
+def _read(source: str, first: int) -> Iterator[pa.RecordBatch]:
+    """The state rows of a stage, where the index of a group comes first."""
     store, folder = file_system(source)
     files = [info.path for info in store.get_file_info(FileSelector(folder)) if info.path.endswith(".parquet")]
     for path in sorted(files):
         with store.open_input_file(path) as content:
-            for rows in pq.ParquetFile(content).iter_batches(batch_size=256):
+            for batch in pq.ParquetFile(content).iter_batches(batch_size=256):
+                groups = batch.column("group")
+                rows = batch.filter(pc.and_(pc.greater_equal(groups, first), pc.less(groups, first + MOST_KEY_GROUPS)))
                 numbers = pc.fill_null(rows.column("number"), _INDEX)
                 places = pc.fill_null(rows.column("piece"), 0)
                 columns = dict(zip(rows.schema.names, rows.columns, strict=True))
