@@ -17,6 +17,7 @@ from forget_process import STREAMS, forgotten, source, write
 from floodmark.control.processes.engine import Computing, OnEmbedded
 from floodmark.core import crash
 from floodmark.engines.embedded.sail.session import Sail
+from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
@@ -78,3 +79,14 @@ def test_after_a_kill_the_same_command_finishes(on_bucket: Computing, tmp_path: 
     assert ended.returncode == -signal.SIGKILL, (point, ended.stderr)
     assert forgotten(lake, inbox, [KEY], on_bucket).rows["visits"] == 4
     check(on_bucket, lake, log, tmp_path)
+
+
+def test_what_a_killed_deletion_of_a_savepoint_has_left_is_removed(s3: Server, s3_proxy: Proxy) -> None:
+    del s3_proxy
+    lake = Lake(f"{s3.bucket()}/lake")
+    left = lake.internal("savepoints", "spent", "spent-20261129T210558-lao3g", "versions", "late", "0.json")
+    storage.write(left, b"{}")
+    savepoints.collect(lake)
+    assert storage.exists(left), "it is young, so that a savepoint may be on its way"
+    savepoints.collect_of(lake, "spent")
+    assert not storage.exists(left)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import confluent_kafka
 import mariadb
 import postgres
 import psutil
@@ -350,3 +352,38 @@ def test_a_topic_that_was_made_anew_has_all_results_again(lake: Lake, broker: Br
     deliver(sent, lake, until_caught_up=True)
     last = {message.key(): json.loads(message.value()) for message in committed(broker, topic)}
     assert {value["key"]: value["total"] for value in last.values()} == small_lake.totals(lake)
+
+
+class _Silent(confluent_kafka.Producer):
+    """A producer of the library whose first call about a position never ends, as where brokers are killed meanwhile."""
+
+    calls: ClassVar[list[int]] = []
+
+    def send_offsets_to_transaction(self, *arguments: Any) -> None:
+        self.calls.append(1)
+        if len(self.calls) == 1:
+            threading.Event().wait()
+        super().send_offsets_to_transaction(*arguments)
+
+
+@pytest.mark.feature("Z15")
+def test_a_call_of_the_library_that_never_ends_is_left_alone(
+    lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(kafka, "_SPARE_SECONDS", 0.1)
+    names = {**vars(confluent_kafka), "Producer": _Silent}
+    monkeypatch.setattr(kafka, "library", lambda: SimpleNamespace(**names))
+    monkeypatch.setattr(_Silent, "calls", [])
+    topic, stop, said = broker.topic(1), threading.Event(), list[str]()
+    deliver(
+        bound(ToKafka(topic, broker.servers)),
+        lake,
+        stop=stop,
+        on_wait=said.append,
+        on_delivery=lambda _: stop.set(),
+    )
+    assert "an answer of the brokers, got " in said[0]
+    assert said[-1] == ""
+    values = [json.loads(message.value()) for message in committed(broker, topic) if message.value()]
+    assert sorted((value["key"], value["total"]) for value in values) == sorted(small_lake.totals(lake).items())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from floodmark.connectors.readers.brokers import Seen, client_config, library
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS, _COMMIT_SECONDS = 10.0, 60.0
 """Longest waits for an answer, and for the end of a transaction, whose messages leave then."""
+_SPARE_SECONDS = 5.0
+"""Time that a call of the library has beyond the time it is given."""
 _TOGETHER_SECONDS = 0.5
 _PARTITION = 0
 """Of the topic, under which the group's position is committed."""
@@ -73,7 +78,7 @@ class KafkaSink(Sink):
         )
         with self._reaching():
             if self.settings.transactions:
-                self._producer.init_transactions(_ANSWER_SECONDS)
+                self._answered(self._producer.init_transactions, _ANSWER_SECONDS)
             topics = self._producer.list_topics(self.settings.topic, timeout=_ANSWER_SECONDS).topics
         error = topics[self.settings.topic].error
         if error is not None:
@@ -115,11 +120,11 @@ class KafkaSink(Sink):
             crash.point("delivery.before_position")
             if self.settings.transactions:
                 offset = TopicPartition(self.settings.topic, _PARTITION, number, changes.position.to_json())
-                self._producer.send_offsets_to_transaction(
-                    [offset], self._consumer.consumer_group_metadata(), _ANSWER_SECONDS
-                )
+                group = self._consumer.consumer_group_metadata()
+                send = partial(self._producer.send_offsets_to_transaction, [offset], group)
+                self._answered(send, _ANSWER_SECONDS)
                 crash.point("delivery.before_commit")
-                self._producer.commit_transaction(_COMMIT_SECONDS)
+                self._answered(self._producer.commit_transaction, _COMMIT_SECONDS)
         crash.point("delivery.after_commit")
 
     def close(self) -> None:
@@ -165,6 +170,35 @@ class KafkaSink(Sink):
     def _sent(self, error: Any, _: Message) -> None:
         if error is not None:
             self._failed.append(error)
+
+    def _answered(self, call: Callable[[float], object], seconds: float) -> None:
+        """Make a call about a transaction. Where the brokers end meanwhile, the library may wait for ever, whatever time the call is given.
+
+        Args:
+            call: of the producer, with the longest wait for an answer, seconds.
+            seconds: that wait.
+
+        Raises:
+            Away: DELIVERY-001, the call has not ended. It is left alone with its producer, which the next one fences.
+        """
+        ended = SimpleQueue[BaseException | None]()
+
+        def make() -> None:
+            try:
+                call(seconds)
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
+                ended.put(error)
+            else:
+                ended.put(None)
+
+        Thread(target=make, daemon=True, name="kafka").start()
+        try:
+            error = ended.get(timeout=seconds + _SPARE_SECONDS)
+        except Empty:
+            self._producer = None
+            raise self._away(self._seen.last or "no answer") from None
+        if error is not None:
+            raise error
 
     def _gone(self, changes: Changes) -> Leftover:
         """The keys in the topic whose last message has a value: those that are not among all results are to be taken back."""
@@ -228,8 +262,8 @@ class KafkaSink(Sink):
             if self._producer is not None:
                 self._producer.poll(0)  # tells what it has seen of its connections
             if sending and self._producer is not None and not error.fatal():
-                with suppress(KafkaException):
-                    self._producer.abort_transaction(_ANSWER_SECONDS)
+                with suppress(KafkaException, Away):
+                    self._answered(self._producer.abort_transaction, _ANSWER_SECONDS)
             fenced = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - as above
             if error.code() in fenced or "fenced" in self._seen.last:
                 fix = "Only one process may run it: stop the other one, or give this delivery a name of its own, deliver=[ToKafka(..., name=...)]."

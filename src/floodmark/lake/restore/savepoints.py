@@ -468,9 +468,12 @@ def collect(lake: Lake) -> int:
 
 
 def collect_of(lake: Lake, operator: str) -> int:
-    """Remove the shared files of an operator that no savepoint names, whatever their age, while nobody makes one; returns their number."""
+    """As ``collect``, of an operator, whatever the age of the files, while nobody makes a savepoint of it."""
     if not is_bucket(lake.root):
         return 0
+    for path in list(_folders(lake, operator)):
+        if read(f"{path}/{MANIFEST}") is None:
+            remove(path)
     own = savepoints(lake, operator)
     needed = {savepoint.manifest.files[path].sha256 for savepoint in own for path in savepoint.manifest.shared}
     return shared.collect(lake, operator, needed, grace_ms=-_ABANDONED_MS)
