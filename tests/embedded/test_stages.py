@@ -200,5 +200,7 @@ def test_the_plans_of_a_bounded_run_are_shown_for_every_stage(sail: Sail, tmp_pa
         rows = connection.spark.read.format("delta").load(lake.input(PEAKS.inputs[0]))
         assert [name for name, _ in planned(PEAKS, lake, {"events": rows})[0]] == ["step 'peaks_2'"]
         frames, then = planned(FOLLOWED, lake, {"events": rows})
-        assert [name for name, _ in frames] == ["step 'followed'", "step 'followed_2'", "followed"]
+        assert [name for name, _ in frames] == ["step 'followed_2'", "followed"], (
+            "the first join is a part of the frame behind it"
+        )
         assert "key groups" in then
