@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from forget_process import PERSONS, Visit, source, write
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
+from floodmark.core import crash
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import Interval
 from floodmark.engines.forgetting import forget
@@ -20,6 +22,7 @@ from floodmark.lake.folder.copies import files_of
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.forgetting.keys import ForgottenKey
 from floodmark.lake.forgetting.plan import look
+from floodmark.lake.forgetting.search import search
 from floodmark.lake.maintenance.retention import tidy_answers
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.fork import fork, move
@@ -27,6 +30,7 @@ from floodmark.testing.lakes import outputs
 from floodmark.testing.runs import final
 
 FILES = 4
+POINTS = crash.POINTS["forget"]
 
 
 class Known(fm.Contract):
@@ -143,6 +147,41 @@ def test_answers_about_a_person_are_forgotten_and_nobody_is_asked_again(
     embedded.run_bounded(code, lake, Interval(), force=True)
     assert service.calls.total() == asked, "answers about others are there still"
     assert not Path(lake.internal("answers_before", code.name)).exists()
+
+
+class Killed(BaseException):
+    """At a crash point."""
+
+
+@pytest.mark.feature("A1")
+@pytest.mark.parametrize(
+    "point",
+    [point if point == "forget.after_rows" else pytest.param(point, marks=pytest.mark.soak) for point in POINTS],
+)
+def test_a_forgetting_that_is_killed_asks_nobody_when_it_is_begun_again(
+    embedded: Computing, service: Service, tmp_path: Path, point: str
+) -> None:
+    code, lake, inbox = asking(service.port), Lake(str(tmp_path / "lake")), tmp_path / "inbox"
+    for number in range(2):
+        write(inbox, number)
+        embedded.land(source(inbox), lake)
+        embedded.run_unbounded(code, lake, until_caught_up=True)
+    savepoints.create(code.name, lake)
+    before, asked = numbers(lake, code), service.calls.total()
+
+    def kill(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    key = ForgottenKey.parse(f"person={PERSONS[1]}")
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        patch.setattr(crash, "point", kill)
+        forget(look([source(inbox)], [code], lake, [key]), embedded)
+    forget(look([source(inbox)], [code], lake, [key]), embedded)
+    assert search(lake.root, [key]).holding == ()
+    assert numbers(lake, code) == [number for number in before if number % 4 != 1]
+    embedded.run_unbounded(code, lake, until_caught_up=True, from_scratch=True)
+    assert service.calls.total() == asked
 
 
 @pytest.mark.feature("A1")

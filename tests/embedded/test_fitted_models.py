@@ -168,6 +168,15 @@ class Own(LinearRegression):
         ({"features": ("rain",)}, LifecycleError, "LIFECYCLE-283"),
         ({"estimator": LinearRegression}, DefinitionError, "DEFINITION-444"),
         ({"test_share": 1.0}, DefinitionError, "DEFINITION-445"),
+        (
+            {"features": ("origin", "wind")},
+            DefinitionError,
+            "DEFINITION-446.*learns 'delay' from origin, wind, got ValueError",
+        ),
+        ({"features": ("wind", "delay")}, DefinitionError, "DEFINITION-448"),
+        ({"features": "wind"}, DefinitionError, "DEFINITION-448.*got 'wind'"),
+        ({"features": ()}, DefinitionError, "DEFINITION-448"),
+        ({"metrics": {"odd": lambda *_: 1 / 0}}, UserCodeError, "USER-001 model 'delay', metric 'odd'"),
         ({"estimator": Own()}, StateError, "STATE-075"),
     ],
 )

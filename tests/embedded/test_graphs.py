@@ -291,6 +291,35 @@ def test_iterations_of_ones_own_end_when_they_have_converged_or_nothing_changes(
     assert {n: row["least"] for n, row in rows.items()} == {n: min({n} | nx.ancestors(jumping, n)) for n in range(64)}
 
 
+def changing(change, *columns):
+    """A step that says another change."""
+    return lambda state: state.selectExpr(*(columns or ("id", "v")), f"CAST({change} AS double) AS _change")
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"step": changing("'NaN'")}, "EXECUTION-134.*3 of 3 rows without"),
+        ({"step": changing("NULL")}, "EXECUTION-134"),
+        ({"step": changing("id - 1")}, "EXECUTION-134.*1 of 3 rows without"),
+        ({"step": lambda state: state.selectExpr("id", "v")}, "DEFINITION-368.*got id, v"),
+        ({"step": changing("0", "id AS other", "v")}, "DEFINITION-368.*got other, v, _change"),
+        ({"step": lambda state: None}, "DEFINITION-368.*got null"),
+        ({"step": changing("0"), "initial": lambda session: session.range(3)}, "DEFINITION-368.*got id"),
+        ({"step": changing("0"), "tolerance": None}, "DEFINITION-360"),
+        ({"step": changing("0"), "max_supersteps": "3"}, "DEFINITION-360"),
+        (
+            {"step": delta_step(lambda _, c: c.select("id", "v").union(c.select("id", "v")), key="id", better="true")},
+            "EXECUTION-135.*6 rows of 3",
+        ),
+    ],
+)
+def test_a_step_that_cannot_end_well_is_refused(lake, settings, code):
+    about = {"initial": lambda session: session.range(3).selectExpr("id", "id AS v", "CAST(1 AS double) AS _change")}
+    with pytest.raises(FloodmarkError, match=code):
+        on_sail(shared(), lambda connection: iterate(connection.spark, lake, "x", Iteration(**(about | settings))))
+
+
 @pytest.mark.soak
 @pytest.mark.feature("G2")
 def test_a_million_edges_are_ranked_and_joined_as_networkx_does(lake):

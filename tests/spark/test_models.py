@@ -15,6 +15,7 @@ from pipelines import CASES, kinds
 from pipelines import FEATURES as PIPELINE_FEATURES
 from pipelines import rows as pipeline_rows
 from pyspark.ml.feature import VectorAssembler
+from pyspark.ml.regression import LinearRegression as Unset
 from pyspark.sql import SparkSession
 
 from floodmark import models
@@ -65,6 +66,7 @@ def test_a_pipeline_of_spark_is_fitted_once_and_applied_without_java(spark: Spar
     for wrong, error, code in (
         (of_spark("wind", "rain"), DefinitionError, "DEFINITION-446.*rain"),
         (of_spark("wind", "delay"), StateError, "STATE-079.*column 'delay', which is none of its features"),
+        (Unset(featuresCol="wind"), DefinitionError, "DEFINITION-449.*labelCol='delay'"),
         (version, DefinitionError, "DEFINITION-444"),
         (VectorAssembler(inputCols=["wind"], outputCol="x"), DefinitionError, "DEFINITION-447"),
     ):

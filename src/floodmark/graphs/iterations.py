@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.errors import DefinitionError, ExecutionError
+from floodmark.core.errors import DefinitionError, ExecutionError, shown
 from floodmark.engines.frames.expressions import expr
 from floodmark.graphs.supersteps import Superstep, Supersteps
 from floodmark.lake.folder.locks import exclusive
@@ -21,6 +22,8 @@ CHANGE = "_change"
 """Column of a state that says how much a row has changed in its superstep: 0.0 for not at all."""
 
 MAX_SUPERSTEPS = 100
+_KEEPS_ROWS = "keeps_rows"
+"""Attribute of a step whose state has the rows of the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,9 @@ def iterate(session: SparkSession, lake: Lake, name: str, iteration: Iteration, 
         anew: begin at the initial state, and remove supersteps that are there.
 
     Raises:
-        DefinitionError: DEFINITION-360, settings that can end nothing.
-        ExecutionError: EXECUTION-130, it has not converged; the supersteps stay.
+        DefinitionError: DEFINITION-360 settings that can end nothing, DEFINITION-368 a state without the columns it should have.
+        ExecutionError: EXECUTION-130 it has not converged, the supersteps stay; EXECUTION-134 a change that is no number of 0 or more;
+            EXECUTION-135 a delta step with several candidates for a key.
         LifecycleError: LIFECYCLE-003 another run of that name is at work, LIFECYCLE-250 supersteps of another definition are there.
     """
     check_name(name, f"iteration '{name}'")
@@ -96,18 +100,23 @@ def run(session: SparkSession, supersteps: Supersteps, iteration: Iteration) -> 
         DefinitionError, ExecutionError: as ``iterate``.
     """
     where = f"iteration '{supersteps.name}'"
-    if iteration.max_supersteps < 1 or not iteration.tolerance >= 0:
+    if not _is_number(iteration.max_supersteps, 1, int) or not _is_number(iteration.tolerance, 0, float):
         got = f"max_supersteps={iteration.max_supersteps}, tolerance={iteration.tolerance}"
         fix = "max_supersteps is 1 or more, tolerance 0 or more."
         raise DefinitionError(where, "settings that end an iteration", got, fix, code="DEFINITION-360")
     began, last = time.monotonic(), supersteps.last()
     resumed = None if last is None else last.number
-    done = last if last is not None else supersteps.write(0, iteration.initial(session), _measured)
+    measured = partial(_measured, where=where)
+    if last is None:
+        last = supersteps.write(0, _checked(iteration.initial(session), None, where), measured)
+    done = last
     while done.change > iteration.tolerance:
         if done.number >= iteration.max_supersteps:
             raise _diverging(supersteps, iteration, done)
         state = supersteps.read(session, done)
-        done = supersteps.write(done.number + 1, iteration.step(state), _measured)
+        new = _checked(iteration.step(state), state, where)
+        rows = done.rows if getattr(iteration.step, _KEEPS_ROWS, False) else None
+        done = supersteps.write(done.number + 1, new, partial(measured, expected=rows))
     columns = [column for column in supersteps.read(session, done).columns if column != CHANGE and column[:1] != "_"]
     supersteps.finish(session, done, columns)
     return Iterated(
@@ -150,15 +159,57 @@ def delta_step(
         texts[CHANGE] = "CASE WHEN _better THEN CAST(1 AS double) ELSE CAST(0 AS double) END"
         return joined.selectExpr(*(f"{texts[name]} AS `{name}`" for name in state.columns))
 
+    setattr(step, _KEEPS_ROWS, True)
     return step
 
 
-def _measured(state: DataFrame) -> tuple[int, float]:
-    """(rows, sum of changes) of a state."""
-    counts = state.selectExpr(f"CAST(`{CHANGE}` AS double) AS c").agg(
-        expr(state, "count(*) AS n"), expr(state, "sum(c) AS c")
-    )
-    ((rows, change),) = [tuple(row) for row in counts.collect()]
+def _is_number(value: object, least: int, kind: type) -> bool:
+    return isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= least  # type: ignore[operator]  # a number
+
+
+def _checked(state: DataFrame, before: DataFrame | None, where: str) -> DataFrame:
+    """A state with its columns: those of the one before.
+
+    Raises:
+        DefinitionError: DEFINITION-368.
+    """
+    columns = getattr(state, "columns", None)
+    wanted = [CHANGE] if before is None else before.columns
+    fits = columns is not None and set(wanted) <= set(columns) and (before is None or len(columns) == len(wanted))
+    if not fits or columns == [CHANGE]:
+        others = "columns of its own" if before is None else "no other"
+        expected = f"a DataFrame with {', '.join(wanted)}, and {others}"
+        got = shown(state) if columns is None else ", ".join(columns)
+        fix = f"Return selectExpr(..., 'abs(new - old) AS {CHANGE}') with the columns of the initial state."
+        raise DefinitionError(where, expected, got, fix, code="DEFINITION-368")
+    return state
+
+
+def _measured(state: DataFrame, *, where: str, expected: int | None = None) -> tuple[int, float]:
+    """(rows, sum of changes) of a state.
+
+    Args:
+        state: as written.
+        where: the iteration, for errors.
+        expected: number of rows that it must have; None for any.
+
+    Raises:
+        ExecutionError: EXECUTION-134 a change that is no number of 0 or more, EXECUTION-135 other rows than expected.
+    """
+    changes = state.selectExpr(f"CAST(`{CHANGE}` AS double) AS c")
+    changes = changes.selectExpr("c", "CASE WHEN c >= 0 AND NOT isnan(c) THEN 0 ELSE 1 END AS wrong")
+    texts = ("count(*) AS n", "sum(c) AS c", "sum(wrong) AS w")
+    ((rows, change, wrong),) = [tuple(row) for row in changes.agg(*(expr(changes, text) for text in texts)).collect()]
+    if wrong:
+        got, fix = (
+            f"{wrong:,} of {rows:,} rows without",
+            f"Take the absolute value, and a number for null and NaN: coalesce(abs(...), 0) AS {CHANGE}.",
+        )
+        raise ExecutionError(where, f"a '{CHANGE}' of 0 or more in each row", got, fix, code="EXECUTION-134")
+    if expected is not None and rows != expected:
+        fix = "Group the candidates by the key: groupBy(key).agg(expr(state, 'min(distance) AS distance'))."
+        got = f"{rows:,} rows of {expected:,}"
+        raise ExecutionError(where, "at most one candidate for each key", got, fix, code="EXECUTION-135")
     return int(rows), float(change or 0.0)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from floodmark.core.errors import DefinitionError, LifecycleError
+from floodmark.core.errors import DefinitionError, FloodmarkError, LifecycleError, described, shown, user_code_boundary
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import Interval, describe, from_ms, parse_instant
 from floodmark.lake.folder.locks import exclusive
@@ -59,9 +59,12 @@ def fit(  # noqa: PLR0913 - settings by name
         begun again.
 
     Raises:
-        DefinitionError: DEFINITION-444 no estimator, 445 settings out of range, 446 Spark ML cannot fit the pipeline to these columns.
+        DefinitionError: DEFINITION-444 no estimator, 445 settings out of range, 446 an estimator that cannot be fitted to these columns,
+            447 no estimator of Spark ML, 448 no features, or the target among them,
+            449 a pipeline of Spark ML that learns another column.
         LifecycleError: LIFECYCLE-280 the interval may still change, 281 too few rows in it, 282 and 283 no such table or column,
             284 rows that are revised.
+        UserCodeError: USER-001, a metric raised.
         SetupError: SETUP-130 scikit-learn or skops is not installed.
         StateError: STATE-075 the estimator holds types of another package, 077 and 078 a pipeline of Spark ML that is not applied without Java,
             079 one that Spark applies in another way.
@@ -72,6 +75,11 @@ def fit(  # noqa: PLR0913 - settings by name
     if not name.isidentifier() or not 0 < test_share < 1:
         fix = "A name has letters, digits and underscores; test_share lies between 0 and 1."
         raise DefinitionError(where, "settings in range", f"{name!r}, {test_share}", fix, code="DEFINITION-445")
+    columns = () if isinstance(features, str) else tuple(features)
+    if not columns or target in columns or not all(isinstance(name, str) for name in columns):
+        fix = f'Names of columns, without the target: features=("distance", "hour"), target={target!r}.'
+        raise DefinitionError(where, "features to learn the target from", shown(features), fix, code="DEFINITION-448")
+    features = columns
     start, end = (parse_instant(one, where) for one in interval)
     begins = end if valid_from is None else parse_instant(valid_from, where)
     rows = _rows(lake, table, Interval(start=start, end=end), (*features, target), where)
@@ -102,9 +110,21 @@ def fit(  # noqa: PLR0913 - settings by name
         same = next((one for one in known if one.definition == definition), None)
         if same is not None:
             return same
-        fitted = library.fit(estimator, rows, split, features, target, lake)
-        labels = rows[target].to_pylist()[split:]
-        measured = {title: float(score(labels, fitted.predictions)) for title, score in scores.items()}
+        try:
+            fitted = library.fit(estimator, rows, split, features, target, lake)
+        except FloodmarkError:
+            raise
+        except Exception as error:
+            fix = (
+                "scikit-learn is given the features by their positions, and texts need an encoder; Spark ML reads them by their names: "
+                "VectorAssembler(inputCols=[...], outputCol='features'), and labelCol= is the target."
+            )
+            expected = f"an estimator that learns '{target}' from {', '.join(features)}"
+            raise DefinitionError(where, expected, described(error), fix, code="DEFINITION-446") from error
+        labels, measured = rows[target].to_pylist()[split:], dict[str, float]()
+        for title, score in scores.items():
+            with user_code_boundary(f"{where}, metric '{title}'"):
+                measured[title] = float(score(labels, fitted.predictions))
         data = fitted.data
         sha256 = hashlib.sha256(data).hexdigest()
         opened(data, sha256, name)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.core.errors import DefinitionError, StateError, described, shown
+from floodmark.core.errors import DefinitionError, StateError, shown
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
@@ -95,7 +95,7 @@ class SparkML:
         """As ``Library``. The predictions of the rows that measure are those of Spark, and those without Java are compared with them.
 
         Raises:
-            DefinitionError: DEFINITION-446, Spark cannot fit it to these columns.
+            DefinitionError: DEFINITION-449, it learns another column than the target.
             StateError: STATE-077 and 078 a pipeline that is not applied here, STATE-079 other predictions than Spark's.
         """
         from pyspark.ml import Pipeline  # noqa: PLC0415 - an extra
@@ -103,14 +103,12 @@ class SparkML:
 
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         stages = estimator.getStages() if isinstance(estimator, Pipeline) else [estimator]
-        try:
-            train = session.createDataFrame(_numbers(rows.slice(0, split)))
-            fitted = Pipeline(stages=stages).fit(train)
-        except Exception as error:
-            fix = f"The pipeline reads columns {', '.join(features)} by their names and learns labelCol='{target}': VectorAssembler(inputCols=[...], outputCol='features')."
-            raise DefinitionError(
-                self.where, "a pipeline that can be fitted", described(error), fix, code="DEFINITION-446"
-            ) from error
+        labels = {leaf.getOrDefault("labelCol") for leaf in _leaves(estimator) if leaf.hasParam("labelCol")} - {target}
+        if labels:
+            fix = f"Set it: LinearRegression(labelCol={target!r}), or target={labels.pop()!r}."
+            raise DefinitionError(self.where, f"labelCol='{target}'", "another one", fix, code="DEFINITION-449")
+        train = session.createDataFrame(_numbers(rows.slice(0, split)))
+        fitted = Pipeline(stages=stages).fit(train)
         data = self._saved(fitted, features, lake)
         pipeline = pipelines.read(data, self.where)
         measured = _numbers(rows.slice(split))
