@@ -15,13 +15,15 @@ from looked_up import SQL, Airport, answers, check, expected, looking, write
 from processes import paths
 from sql_tables import Flight, flights, log_of
 
-from floodmark import LookupTable, sql_operator
+from floodmark import BoundedOutOfOrderness, DeltaTable, LookupTable, Source, sql_operator
 from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
-from floodmark.testing.lakes import land
+from floodmark.spec.values.schema import RETRACTION
+from floodmark.testing.lakes import land, outputs
+from floodmark.testing.runs import final
 
 
 @pytest.mark.feature("J4")
@@ -59,6 +61,32 @@ def test_a_killed_stream_finds_again_what_it_had_recorded_though_the_table_has_c
     shutil.rmtree(folder)
     embedded.run_bounded(operator, lake, Interval(), force=True)
     assert answers(lake) == expected(rows, 20)
+
+
+@pytest.mark.feature("J4", "Q4")
+def test_a_row_that_is_taken_back_finds_what_was_recorded_for_it_though_the_table_has_changed(
+    embedded: Computing, tmp_path: Path
+) -> None:
+    lake, folder, rows = Lake(str(tmp_path / "lake")), tmp_path / "airports", flights(3, 12)
+    changing = Source(
+        "flights",
+        contract=Flight,
+        connector=DeltaTable("tables/flights", read="changes"),
+        watermark=BoundedOutOfOrderness("0 s"),
+    )
+    table = LookupTable("airports", contract=Airport, path=folder)
+    operator = sql_operator("named", SQL, inputs={"flights": changing, "airports": table})
+    log = log_of(Flight, rows, "scheduled")
+    landed = len(log.entries)
+    log.rows(rows[:7], "scheduled", kind=RETRACTION)
+    log.end()
+    for version, (first, last) in zip(("0", "1"), pairwise([0, landed, len(log.entries)]), strict=True):
+        write(folder, version)
+        land(lake, operator, log, first, last)
+        embedded.run_unbounded(operator, lake, until_caught_up=True)
+    left = final([outputs(lake, operator)[""]])
+    found = sorted((row["flight"], row["origin"], row["name"], row["lookup_version"]) for row in left)
+    assert found == expected(rows, len(rows))[7:]
 
 
 def test_a_table_that_is_not_there_or_not_as_its_contract_stops_the_stream_until_it_is(

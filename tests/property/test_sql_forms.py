@@ -79,6 +79,7 @@ LATERAL = {
     "SELECT f.flight, (SELECT COUNT(*) FILTER (WHERE w.temp < 30) FROM weather w WHERE w.origin = f.dest) AS n, (SELECT 2 * MIN(w.temp) - MAX(w.temp) FROM weather w WHERE w.origin = f.origin) AS v FROM flights f": "",
 }
 LIMITS = {
+    "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 5 OFFSET 2": "",
     "SELECT origin, flight FROM flights ORDER BY 2 DESC LIMIT 5": "",
     "SELECT origin, flight FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 5": "",
     "SELECT origin AS delay, flight FROM flights AS f ORDER BY f.delay DESC NULLS LAST, flight LIMIT 5": "",

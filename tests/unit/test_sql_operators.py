@@ -251,6 +251,8 @@ REFUSED = {
     "SELECT COUNT(*) AS n FROM TUMBLE(flights, scheduled) GROUP BY window_start": "DEFINITION-385",
     "WITH RECURSIVE r AS (SELECT origin FROM flights UNION ALL SELECT origin FROM r) SELECT * FROM r": "WITH RECURSIVE",
     "SELECT origin FROM flights ORDER BY origin": "ORDER BY. A stream has no last row",
+    "SELECT origin FROM flights OFFSET 5": "OFFSET.*floodmark sql",
+    "SELECT origin FROM flights ORDER BY origin LIMIT 5 OFFSET -1 EMIT CHANGES": "column 59: .*OFFSET by another number than a whole one from 0",
     "SELECT origin FROM flights LIMIT 5": "LIMIT.*floodmark sql",
     "SELECT origin FROM": "DEFINITION-381 .*the end of the statement",
     "SELEC origin FROM flights": "DEFINITION-381 .*column 14.*'FROM'",

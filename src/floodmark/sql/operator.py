@@ -122,7 +122,11 @@ def sql_operator(  # noqa: PLR0913 - settings by name
                 raise text.placed(error, tree) from None
         return named(text, tree, stream, renamed) if renamed else stream
 
-    return built(body, name, read, description=description, location=location, revision=revision, key_groups=key_groups)
+    settings: dict[str, Any] = {"description": description, "location": location, "revision": revision}
+    try:
+        return built(body, name, read, key_groups=key_groups, **settings)
+    except CapabilityError as error:
+        raise text.placed(error, tree) from None
 
 
 def _definition(bound: Any) -> Any:

@@ -33,7 +33,7 @@ from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
 from floodmark.spec.windowing.aggregates import check_retracts
 from floodmark.spec.windowing.partitions import Partitions
-from floodmark.spec.windowing.windows import Global, global_per
+from floodmark.spec.windowing.windows import Global, bounded_in_time, global_per
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,7 @@ class Input:
         schema: columns without stamps.
         upstream: the output it is bound to; None for a source.
         revisable: rows may be retracted.
+        landed: the event time of its rows, and so of retractions, is that of their landing.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Input:
     schema: Schema
     upstream: OutputRef | None = None
     revisable: bool = False
+    landed: bool = False
 
     @property
     def inner(self) -> bool:
@@ -655,7 +657,10 @@ def bound_input(parameter: str, contract: object, binding: Binding | None, where
             _compatible(contract_schema(typed), out.schema, f"{where}, input '{parameter}'")
         return upstream
     if isinstance(binding, Source):
-        return Input(name=parameter, table=binding.name, schema=binding.schema, revisable=binding.revisable)
+        landed = binding.contract.floodmark_ingestion_time
+        return Input(
+            name=parameter, table=binding.name, schema=binding.schema, revisable=binding.revisable, landed=landed
+        )
     if not typed:
         fix = f'Annotate it: {parameter}: Stream[YourContract], or bind it: @operator(inputs={{"{parameter}": other_operator}}).'
         raise DefinitionError(
@@ -679,6 +684,15 @@ def _check_stages(operator: Operator, where: str) -> None:
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "stateful steps that all outputs go through", got, fix, code="CAPABILITY-001")
     _check_several(operator, where)
+    for call in operator.calls:
+        if isinstance(call.function, Lookup) and _retimes(operator, call.parent):
+            expected = f"rows before the lookup in {call.function.table.name} whose retractions have their event time"
+            fix = (
+                f"Look up before the step whose results change: join '{call.function.table.name}' in a subquery, and aggregate or join around it. Or land the "
+                "table as a source."
+            )
+            got = f"rows that are taken back at another time, when '{call.function.table.name}' may have other rows"
+            raise CapabilityError(where, expected, got, fix, code="CAPABILITY-098")
     for link in operator.links:
         _check_stage(link, where)
 
@@ -725,6 +739,26 @@ def _check_stage(operator: Operator, where: str) -> None:
         if isinstance(step, steps.WindowAggregate):
             for name, aggregate in step.aggregates:
                 check_retracts(aggregate, step.parent.schema, f"{where}, column '{name}'")
+
+
+def _retimes(operator: Operator, step: steps.Step) -> bool:
+    """Whether rows of a step may be taken back by retractions with another event time than theirs."""
+    for near in stages.nearest(step):
+        if not operator._revised(near):  # noqa: SLF001 - of this module
+            continue
+        if isinstance(near, steps.Read):
+            read = next(one for one in operator.inputs if one.name == near.input)
+            if read.landed or (read.upstream is not None and _result_retimes(read.upstream)):
+                return True
+        elif not isinstance(near, steps.WindowAggregate) or not bounded_in_time(near.window):
+            return True
+    return False
+
+
+def _result_retimes(output: OutputRef) -> bool:
+    """As ``_retimes``, of a result of another operator."""
+    results = dict(output.operator.results)
+    return output.name in results and _retimes(output.operator, results[output.name])
 
 
 def _versions_change(operator: Operator, step: steps.Stateful) -> bool:

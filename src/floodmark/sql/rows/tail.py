@@ -38,10 +38,12 @@ class Tail:
     Args:
         order: the parts of ORDER BY.
         limit: the number of LIMIT; None for all rows.
+        offset: the number of OFFSET behind LIMIT.
     """
 
     order: tuple[exp.Expr, ...] = ()
     limit: exp.Expr | None = None
+    offset: exp.Expr | None = None
 
     def __bool__(self) -> bool:
         return bool(self.order) or self.limit is not None
@@ -63,11 +65,7 @@ class Tail:
             return self._sorted(text, result, before, emit, options)
         if emit not in {CHANGES, FINAL}:
             raise unsayable(text, self.limit or self.order[0], "LIMIT", LIMITED)
-        number = self.limit if isinstance(self.limit, exp.Literal) and self.limit.is_int else None
-        if self.limit is not None and (number is None or int(number.this) < 1):
-            raise unsayable(
-                text, self.limit or self.order[0], "LIMIT by another number than a whole one from 1", "Write LIMIT 10."
-            )
+        most, behind = _whole(text, self.limit, "LIMIT", 1) or ALL_ROWS, _whole(text, self.offset, "OFFSET", 0) or 0
         clocked, over, order = self._clocked(text, result, before), result, self.order
         others = {} if clocked else _others(text, order, result, before)
         if others:
@@ -76,10 +74,12 @@ class Tail:
         parts = () if clocked else tuple(_sorted_part(text, part, over) for part in order)
         stream, by = sorted_by(over.stream, parts)
         latest = clocked and bool(self.order[0].args.get("desc"))
-        keyed, most = KeyedStream(stream, ()), ALL_ROWS if number is None else int(number.this)
-        first = (
-            keyed.window(Global()).top(most, by, latest=latest) if emit == FINAL else keyed.top(most, by, latest=latest)
-        )
+        keyed = KeyedStream(stream, ())
+        number = new_name("place", stream.schema.names) if behind else ""
+        settings: dict[str, Any] = {"latest": latest, "number": number}
+        rows = keyed.window(Global()) if emit == FINAL else keyed
+        first = rows.top(most + behind, by, **settings)
+        first = first.filter(f"{itself(number)} > {behind}") if behind else first
         names = tuple(replace(name, time=False) for name in result.names)
         return replace(result, stream=_only(first, result.stream), names=names, spans=None)
 
@@ -114,6 +114,15 @@ class Tail:
             return False
         located = _located(text, column, result, before)
         return located[0].time if located is not None else column.name.lower() == EVENT_TIME
+
+
+def _whole(text: Text, node: exp.Expr | None, word: str, least: int) -> int | None:
+    """The number of LIMIT or OFFSET; None without one."""
+    if node is None:
+        return None
+    if not (isinstance(node, exp.Literal) and node.is_int and int(node.this) >= least):
+        raise unsayable(text, node, f"{word} by another number than a whole one from {least}", f"Write {word} 10.")
+    return int(node.this)
 
 
 def _sorted_part(text: Text, part: exp.Expr, result: Relation) -> Sorted:
@@ -196,5 +205,8 @@ def taken(tree: exp.Expr) -> Tail:
         tree.meta[ORDERED] = [column for column in columns if column.table or column.name not in selected]
     if isinstance(limit, exp.Limit):
         tree.set("limit", None)
-    number = limit.expression if isinstance(limit, exp.Limit) else None
-    return Tail(tuple(order.expressions) if order is not None else (), number)
+    number, behind = limit.expression if isinstance(limit, exp.Limit) else None, None
+    if number is not None and tree.args.get("offset") is not None:
+        behind = tree.args["offset"].expression
+        tree.set("offset", None)
+    return Tail(tuple(order.expressions) if order is not None else (), number, behind)
