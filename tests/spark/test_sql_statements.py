@@ -9,7 +9,7 @@ from sql_queries import QUERIES, check
 
 from floodmark.control.processes.engine import Computing
 
-ALWAYS = ("first rows and tiles", "flights and any weather", "lives", "sorted")
+ALWAYS = ("first rows and tiles", "flights and any weather", "lives")
 """The statements of every run; the others run in ``make soak``."""
 
 

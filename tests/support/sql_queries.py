@@ -234,13 +234,16 @@ QUERIES |= {
         """SELECT origin AS k, 'growing' AS what, COUNT(*) AS n FROM flights GROUP BY origin
            UNION ALL SELECT origin, 'first', flight FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) AS rn FROM flights) WHERE rn <= 2
            UNION ALL SELECT origin, 'tile', NTILE(4) OVER (PARTITION BY origin ORDER BY flight) FROM flights
-           UNION ALL SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
-           UNION ALL SELECT v.code, 'crossed', COUNT(f.flight) FROM (VALUES ('EWR'), ('XXX')) AS v(code) CROSS JOIN (SELECT flight FROM flights WHERE flight < 3) AS f GROUP BY v.code
            EMIT CHANGES""",
         """SELECT origin, 'growing', COUNT(*) FROM flights GROUP BY origin
            UNION ALL SELECT origin, 'first', flight FROM flights QUALIFY ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) <= 2
-           UNION ALL SELECT origin, 'tile', NTILE(4) OVER (PARTITION BY origin ORDER BY flight) FROM flights
-           UNION ALL SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
+           UNION ALL SELECT origin, 'tile', NTILE(4) OVER (PARTITION BY origin ORDER BY flight) FROM flights""",
+    ),
+    "around and crossed": (
+        """SELECT origin AS k, 'around' AS what, SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM flights
+           UNION ALL SELECT v.code, 'crossed', COUNT(f.flight) FROM (VALUES ('EWR'), ('XXX')) AS v(code) CROSS JOIN (SELECT flight FROM flights WHERE flight < 3) AS f GROUP BY v.code
+           EMIT CHANGES""",
+        """SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
            UNION ALL SELECT v.code, 'crossed', 3 FROM (VALUES ('EWR'), ('XXX')) AS v(code)""",
     ),
     "lives": (
