@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sql_queries import QUERIES, check
+from sql_queries import QUERIES, check, check_shapes
 
 from floodmark.control.processes.engine import Computing
 
@@ -17,3 +17,8 @@ def test_a_statement_gives_the_same_bounded_unbounded_and_in_duckdb(
     embedded: Computing, tmp_path: Path, case: str
 ) -> None:
     check(embedded, tmp_path, case)
+
+
+@pytest.mark.feature("Z17")
+def test_shapes_of_batch_are_answered_in_bounded_runs(embedded: Computing, tmp_path: Path) -> None:
+    check_shapes(embedded, tmp_path)

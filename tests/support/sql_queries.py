@@ -289,3 +289,38 @@ def check(engine: Computing, folder: Path, case: str) -> None:
     assert results() == last_values() == expected
     engine.run_bounded(operator, lake, Interval(), force=True)
     assert results() == last_values() == expected
+
+
+SHAPES = {
+    "crossed": (
+        "SELECT f.flight, w.temp FROM flights AS f CROSS JOIN weather AS w WHERE f.flight < 5 EMIT CHANGES",
+        "SELECT f.flight, w.temp FROM flights AS f CROSS JOIN weather AS w WHERE f.flight < 5",
+    ),
+    "first": (
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 3 EMIT CHANGES",
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 3",
+    ),
+    "in_order": (
+        "SELECT delay, flight FROM flights ORDER BY delay DESC NULLS LAST, flight EMIT FINAL",
+        "SELECT delay, flight FROM flights",
+    ),
+}
+
+
+def check_shapes(engine: Computing, folder: Path) -> None:
+    """A cross join, first rows and all rows in an order have DuckDB's rows in a bounded run, the last of them in this order by ``_sequence``."""
+    rows, lake = {"flights": flights(1, 20), "weather": weather(1, 5)}, Lake(str(folder))
+    for name, (contract, time) in {"flights": (Flight, "scheduled"), "weather": (Weather, "observed")}.items():
+        log = log_of(contract, rows[name], time)
+        log.end()
+        land(lake, sql_operator("landed", f"SELECT * FROM {name}", inputs=TABLES), log, 0, len(log.entries), name=name)
+    for name, (sql, question) in SHAPES.items():
+        operator = sql_operator(name, sql, inputs=TABLES)
+        engine.run_bounded(operator, lake, Interval())
+        table = outputs(lake, operator)[""]
+        names = operator.outputs[0].schema.names
+        answer = [tuple(row[column] for column in names) for row in final([table])]
+        assert plain(answer) == plain(oracle(question, rows))
+    in_order = [(row["delay"], row["flight"]) for row in table.sort_by("_sequence").to_pylist() if row["_kind"] == 0]
+    assert in_order == sorted(in_order, key=lambda row: (row[0] is None, -(row[0] or 0), row[1]))
+    assert len(in_order) == len(rows["flights"])
