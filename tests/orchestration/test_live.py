@@ -150,7 +150,8 @@ def opened(folder: Path, days: int) -> Iterator[Shop]:
         ('end="2025-03-02"', f'end="{day(days)}"'),
         more=_ASSET.format(end=day(days)),
     )
-    with serving(folder, folder / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE="embedded") as server:
+    state = folder / ".floodmark" / "dagster"
+    with serving(folder, state, supervise=True, forks=True, FLOODMARK_ENGINE="embedded") as server:
         yield Shop(folder, server)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -200,13 +201,21 @@ def free_port() -> int:
 
 @contextmanager
 def serving(
-    folder: Path, state: Path, *, location: str = LOCATION, supervise: bool = False, **variables: str
+    folder: Path,
+    state: Path,
+    *,
+    location: str = LOCATION,
+    supervise: bool = False,
+    forks: bool = False,
+    **variables: str,
 ) -> Iterator[Server]:
-    """``floodmark up`` in a workspace, until the test is done with it; then nothing of it is left."""
+    """``floodmark up`` in a workspace, until the test is done with it; then nothing of it is left. With ``forks`` its drivers are forked."""
     port = free_port()
     command = [sys.executable, "-m", "floodmark.cli.main", "up", "--port", str(port), "--state", str(state)]
     command += [] if supervise else ["--no-supervise"]
     _often(state)
+    if forks:
+        variables |= forked.starting_forks()
     path = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(QUICK), path]))
     process = subprocess.Popen(

@@ -1,8 +1,8 @@
 """Python imports this where it starts: Dagster's daemon looks often, and the process of a run is forked from one that has imported Dagster.
 
 30 seconds between two looks at backfills, and 15 between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
-definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it. Drivers of streams on Spark
-work on the Java of a test that has lent it (``borrowed``).
+definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it. Drivers of
+streams are forked where a test asks for that; those on Spark work on the Java of a test that has lent it (``borrowed``).
 """
 
 import os
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 DRIVER = "floodmark.control.processes.driver"
+FORKS = "FORKED_SERVER"
+"""Variable: the address of the tests' server of forks."""
 PRELOADED = [
     "dagster._grpc.server",
     "deltalake",
@@ -56,6 +58,11 @@ elif "floodmark.cli.main" in sys.orig_argv and "FLOODMARK_TEST_JAVA" in os.envir
         begin(self, command, *arguments, env=env, **named)
 
     subprocess.Popen.__init__ = begun
+elif "floodmark.cli.main" in sys.orig_argv and FORKS in os.environ:
+    sys.path.append(str(Path(__file__).parent.parent))
+    import forked
+
+    forked.forking(DRIVER)
 elif DRIVER in sys.orig_argv and "FLOODMARK_TEST_JAVA" in os.environ:
     sys.path.append(str(Path(__file__).parents[2] / "crash"))
     from borrowed import borrow
