@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,11 +74,9 @@ class Question:
         from floodmark.engines.embedded.bounded.query import query
 
         tables = self._tables()
-        if self._has_extremes_of_floats(tables):
-            operator = None
-            with suppress(DefinitionError, CapabilityError):  # what is no operator, the engine alone can answer
-                operator = self._operator(_changing(head))
-            if operator is not None and (rows := self._bounded(operator, tail)).num_rows:
+        if self._has_extremes_of_floats(tables) or self._may_overflow(tables):
+            rows = self._checked(head, tail)
+            if rows is not None and rows.num_rows:
                 return rows  # if there are none, the engine says what aggregates of no rows are
         try:
             return query(self.sail, self.text, tables)
@@ -87,6 +85,46 @@ class Question:
                 raise
             operator = self._changing(head, failure)
         return self._bounded(operator, tail)
+
+    def _checked(self, head: str, tail: str) -> pa.Table | None:
+        """The rows of a statement as those of an operator, whose expressions are compared with Spark's; None for what the engine alone can answer."""
+        for text in (_changing(head), head):
+            try:
+                operator = self._operator(text)
+            except (DefinitionError, CapabilityError):
+                continue
+            try:
+                return self._bounded(operator, tail)
+            except ExecutionError as failure:  # sorted by a column that the result lacks
+                if failure.code != "EXECUTION-080" or not tail:
+                    raise
+        return None
+
+    def _may_overflow(self, tables: Mapping[str, Table]) -> bool:
+        """Whether whole numbers may get too large for their type, judged by the largest in the tables. Sail goes on with another number then, Spark stops."""
+        from sqlglot import exp
+
+        from floodmark.core.types import parse
+        from floodmark.lake.table import entries, ranges
+        from floodmark.sql.text import parsed
+
+        _, tree = parsed(self.text, "statement")
+        products, sums = (
+            len(list(tree.find_all(*kinds))) for kinds in ((exp.Mul,), (exp.Add, exp.Sub, exp.Neg, exp.Abs))
+        )
+        adds_up = tree.find(exp.Sum) is not None
+        if not (products or sums or adds_up):
+            return False
+        literals = (node.this for node in tree.find_all(exp.Literal) if not node.is_string)
+        largest, rows, narrow = max((int(text) for text in literals if text.isdecimal()), default=1), 1, False
+        for table in tables.values():
+            whole = [name for name, kind in table.schema.types.items() if parse(kind).is_integer]
+            narrow |= any(table.schema.types[name] != "bigint" for name in whole)
+            if entries.is_table(table.path):
+                count, most = ranges.largest(table.path, whole)
+                largest, rows = max(largest, most), rows * max(count, 1)
+        bound = largest ** (1 + products) * 2**sums
+        return bound >= 1 << (31 if narrow and (products or sums) else 63) or (adds_up and bound * rows >= 1 << 63)
 
     def _has_extremes_of_floats(self, tables: Mapping[str, Table]) -> bool:
         """Whether a statement with MIN or MAX reads a table with floats. Sail takes NaN for none of them there, Spark for the greatest."""

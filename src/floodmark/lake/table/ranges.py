@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ _FILES = "files"
 """Name of the link to the original table's folder, or of the folder of fetched files, in a copy."""
 _PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
 """Reader features of Delta that do not change how data files are read."""
+_NO_BOUND = 1 << 63
+"""Greater than any number."""
 _OF_COLUMN_MAPPING = 2
 """Reader version of Delta's protocol that introduced column mapping."""
 
@@ -28,6 +31,22 @@ def unmeasured(schema: pa.Schema) -> WriterProperties:
     """Writer properties with which delta-rs writes no ranges of floats and doubles, neither into files nor into the log."""
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     return WriterProperties(column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")))
+
+
+def largest(path: str, columns: Sequence[str]) -> tuple[int, int]:
+    """(path of a table, columns of whole numbers) -> its rows, and the largest number of these columns whatever its sign, by its log; 2^63 where that does not say it."""
+    actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    counts, most = actions["num_records"].to_pylist(), 1
+    nothing = [None] * actions.num_rows
+    for column in columns:
+        least, greatest, nulls = (
+            actions[name].to_pylist() if (name := f"{side}.{column}") in actions.column_names else nothing
+            for side in ("min", "max", "null_count")
+        )
+        for low, high, null, count in zip(least, greatest, nulls, counts, strict=True):
+            if null is None or null != count:
+                most = max(most, _NO_BOUND if low is None or high is None else max(abs(low), abs(high)))
+    return (_NO_BOUND if None in counts else sum(counts)), most
 
 
 def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:

@@ -1,0 +1,87 @@
+"""Questions whose numbers get too large: an error as on Spark, where the plan of the engine alone goes on with another number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from deltalake import write_deltalake
+
+import floodmark as fm
+from floodmark.cli.asking.question import Question
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import from_ms
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.table.ranges import largest
+from floodmark.testing.lakes import as_written
+from floodmark.testing.log import Log
+
+
+class Amount(fm.Contract):
+    """A number, and a small one."""
+
+    at: fm.EventTime
+    large: int | None
+    small: int
+
+
+@fm.operator
+def amounts(lines: fm.Stream[Amount]) -> fm.Stream:
+    """All rows."""
+    return lines.select("large", "small")
+
+
+def asking(sail: Sail, folder: Path, sql: str, *large: int | None) -> Question:
+    """A statement over rows of these numbers."""
+    lake, log = Lake(str(folder)), Log(amounts.inputs[0].schema)
+    rows = [{"at": from_ms(number), "large": value, "small": number} for number, value in enumerate(large)]
+    log.rows(rows, "at", 1000)
+    log.end()
+    write_deltalake(lake.input(amounts.inputs[0]), as_written(log.table()))
+    lines = fm.Source("lines", contract=Amount, connector=fm.Files(str(folder)), watermark=fm.Ascending())
+    sail.begin()
+    return Question(sql, fm.Workspace(sources=[lines], operators=[amounts]), lake, sail, "0 s")
+
+
+MOST = 2**63 - 1
+
+
+@pytest.mark.feature("Q1", "B6")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(large) AS total FROM lines",
+        "SELECT small + large AS both FROM lines ORDER BY both DESC LIMIT 3",
+        "SELECT small, SUM(large * 2) AS total FROM lines GROUP BY small",
+    ],
+)
+def test_a_number_that_is_too_large_is_an_error(sail: Sail, tmp_path: Path, sql: str) -> None:
+    with pytest.raises(ExecutionError):
+        asking(sail, tmp_path, sql, MOST, MOST, None).answer()
+
+
+@pytest.mark.feature("Q1", "B6")
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT SUM(large) AS total FROM lines", [(MOST,)]),
+        ("SELECT small + 1 AS s, large FROM lines ORDER BY large DESC, small LIMIT 1", [(2, MOST - 1)]),
+        ("SELECT small + 1 AS s FROM lines ORDER BY large DESC LIMIT 1", [(2,)]),
+        ("SELECT small, SUM(large) AS total FROM lines WHERE small > 5 GROUP BY small", []),
+    ],
+)
+def test_large_numbers_that_fit_are_the_answer(
+    sail: Sail, tmp_path: Path, sql: str, expected: list[tuple[int, ...]]
+) -> None:
+    rows = asking(sail, tmp_path, sql, 1, MOST - 1, None).answer().to_pylist()
+    assert [tuple(row.values()) for row in rows] == expected
+
+
+@pytest.mark.feature("B6")
+def test_small_numbers_are_summed_by_the_plan_of_the_engine_alone(sail: Sail, tmp_path: Path) -> None:
+    made = asking(sail, tmp_path, "SELECT SUM(small * 100) AS total FROM lines", 1, -5, None)
+    with patch.object(Question, "_checked", side_effect=AssertionError):
+        assert made.answer().to_pylist() == [{"total": 300}]
+    assert largest(made.lake.input(amounts.inputs[0]), ["large", "small"])[1] == 5
