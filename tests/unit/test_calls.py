@@ -19,7 +19,7 @@ from s3_server import Plan
 import floodmark as fm
 from floodmark.compiler.explain import explain
 from floodmark.compiler.lineage import lineage
-from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
 from floodmark.core.time import to_ms
 from floodmark.lake.stream.answers import RecordedAnswers
 from floodmark.lake.stream.lookups import answers_of as looked_up
@@ -477,3 +477,27 @@ def test_odd_values_are_one_question_each_and_come_back_as_they_were(tmp_path):
         mapped = called(step, rows_in, [0] * 5, [to_ms(START)] * 5, store, looked_up)
         assert str(mapped.rows.to_pylist()) == str(rows_in.drop_columns(["at"]).to_pylist())
     assert len(calls) == 5
+
+
+async def _asks(row, request):
+    return {"answer": len(row)}
+
+
+def test_a_call_behind_results_that_are_taken_back_at_another_time_is_refused() -> None:
+    """The retraction would be another question, whose answer may be another one; behind revised windows it is the same question."""
+
+    def behind(results):
+        @fm.operator(name="asking")
+        def asking(events: fm.Stream[Event]) -> fm.Stream:
+            return results(events.key_by("key")).call(_asks, Answer)
+
+        return asking
+
+    with pytest.raises(
+        CapabilityError, match=r"CAPABILITY-098 .*before the call 'asks' whose retractions .*Call before the step"
+    ):
+        behind(lambda keyed: keyed.rolling(total=fm.sum("value")))
+    revised = behind(
+        lambda keyed: keyed.window(fm.Tumbling("1 hour"), allowed_lateness="1 hour").aggregate(n=fm.count())
+    )
+    assert [call.uid for call in revised.calls] == ["asks"]

@@ -685,16 +685,25 @@ def _check_stages(operator: Operator, where: str) -> None:
         raise CapabilityError(where, "stateful steps that all outputs go through", got, fix, code="CAPABILITY-001")
     _check_several(operator, where)
     for call in operator.calls:
-        if isinstance(call.function, Lookup) and _retimes(operator, call.parent):
-            expected = f"rows before the lookup in {call.function.table.name} whose retractions have their event time"
-            fix = (
-                f"Look up before the step whose results change: join '{call.function.table.name}' in a subquery, and aggregate or join around it. Or land the "
-                "table as a source."
-            )
-            got = f"rows that are taken back at another time, when '{call.function.table.name}' may have other rows"
-            raise CapabilityError(where, expected, got, fix, code="CAPABILITY-098")
+        if _retimes(operator, call.parent):
+            raise _asked_again(call, where)
     for link in operator.links:
         _check_stage(link, where)
+
+
+def _asked_again(call: steps.Call, where: str) -> CapabilityError:
+    """Answers are recorded for a row and its event time, so that a retraction with another one would be asked about anew."""
+    if isinstance(call.function, Lookup):
+        table = call.function.table.name
+        what, got = f"lookup in {table}", f"when '{table}' may have other rows"
+        fix = f"Look up before the step whose results change: join '{table}' in a subquery, and aggregate or join around it. Or land the table as a source."
+    else:
+        what, got = f"call '{call.uid}'", "when the answer may be another one"
+        fix = "Call before the step whose results change: .call(...), and then key_by and what aggregates or joins."
+    expected = f"rows before the {what} whose retractions have their event time"
+    return CapabilityError(
+        where, expected, f"rows that are taken back at another time, {got}", fix, code="CAPABILITY-098"
+    )
 
 
 def _check_several(operator: Operator, where: str) -> None:
