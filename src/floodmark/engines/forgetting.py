@@ -159,8 +159,8 @@ def _erase(plan_: Forgetting) -> None:
         for matching in plan_.sources:
             erase(plan_.lake.quarantine(matching.source), matching.refused)
             erase(plan_.lake.log(matching.source), matching.rows)
-    for operator in plan_.operators:
-        if operator.calls:
+    for operator in plan_.operators:  # of one that was computed anew already, those that are left are its own
+        if operator.calls and (plan_.journal is None or operator.name in plan_.journal.due):
             answers.set_aside(plan_.lake, operator.name)
 
 
