@@ -316,6 +316,14 @@ def test_a_condition_without_a_value_is_named_as_one_of_the_pattern() -> None:
         Case(operator(pattern)).feed("swipes", [swipe(0, 0.0)]).end()
 
 
+def test_time_since_the_previous_row_bounds_partial_matches_too() -> None:
+    waits = fm.begin("a").followed_by("b").where("amount > 500").within("5 minutes", "previous")
+    rows = [swipe(n, 1) for n in range(200)]
+    Case(operator(waits, most=6)).feed("swipes", rows).end()
+    with pytest.raises(DefinitionError, match="DEFINITION-426.*wait for 'c' for ever"):
+        operator(waits.followed_by("c"))
+
+
 def test_more_partial_matches_than_allowed_stop_the_run() -> None:
     pattern = fm.begin("a").followed_by("b").where("amount > 500")
     with pytest.raises(UserCodeError, match=r"USER-020 .*card='a'.*expected at most 3 partial matches of a key, got 4"):

@@ -73,8 +73,9 @@ def _unbounded(pattern: Pattern) -> str:
 
 
 def _ends_soon(stage: Stage, position: int) -> bool:
-    """Whether a row decides each partial match that waits in a stage."""
+    """Whether a row, or the time since the previous one, decides each partial match that waits in a stage."""
     strict = position == 0 or stage.contiguity in {"next", "not_next"}
     repeats = stage.most is not None and (stage.most == 1 or stage.repetition == "consecutive")
     inner = stage.group is None or all(_ends_soon(part, place) for place, part in enumerate(stage.group.stages))
-    return strict and repeats and inner
+    timed = stage.gap is not None and stage.most is not None
+    return ((strict and repeats) or timed) and inner
