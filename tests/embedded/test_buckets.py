@@ -80,7 +80,9 @@ def _check(lake: Lake, code: Operator, log: Log) -> None:
 def _process(lake: Lake, code: Operator, at: str = "") -> int:
     environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
     command = [sys.executable, str(Path(__file__).parent / "stream_process.py"), lake.root, code.name]
-    return forked.run(command, env=environment).returncode
+    done = forked.run(command, env=environment)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,11 @@ def test_a_disk_that_is_full_stops_the_stream_and_nothing_is_lost_or_there_twice
         land(lake, code, log, first, last)
     write, left = segment.write, 0
 
-    def full(root: str, file: str, header: Mapping[str, Any], values: Mapping[Any, bytes | None]) -> segment.Segment:
+    def full(root: str, file: str, *written: Any) -> segment.Segment:
         nonlocal left
         if left:
             left -= 1
-            return write(root, file, header, values)
+            return write(root, file, *written)
         draft = Path(root, f"{file}.draft")
         draft.write_bytes(b"half of")
         raise OSError(errno.ENOSPC, "No space left on device", str(draft))
