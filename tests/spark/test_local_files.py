@@ -58,12 +58,3 @@ def local(spark: SparkSession) -> object:
     """Hadoop's file system of this machine."""
     jvm = spark._jvm
     return jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("file:///"), spark._jsc.hadoopConfiguration())
-
-
-def test_files_of_a_checkpoint_are_written_without_other_programs(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's own choice starts chmod once, and readlink four times, for each file."""
-    java = spark._jvm
-    assert java is not None
-    path, conf = java.org.apache.hadoop.fs.Path(str(tmp_path)), spark._jsparkSession.sessionState().newHadoopConf()
-    manager = java.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.create(path, conf)
-    assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"

@@ -69,10 +69,6 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 _LOCAL: Mapping[str, str] = MappingProxyType(
     {
-        # the default passes by ``local_files``, and starts chmod and readlink for each file of a checkpoint: some forty in a micro-batch
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
