@@ -46,7 +46,7 @@ def test_stray_files_in_every_folder_mean_nothing_to_verbs(verb: Verb, shop: Pat
         assert text in result.stdout, arguments
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b'{"format": 2}', "format 2"), (b"", "cannot be read")])
+@pytest.mark.parametrize(("content", "reason"), [(b'{"format": 99}', "format 99"), (b"", "cannot be read")])
 def test_a_savepoint_that_cannot_be_read_is_listed_and_can_be_deleted(
     verb: Verb, lake: Lake, content: bytes, reason: str
 ) -> None:

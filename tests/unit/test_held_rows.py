@@ -11,7 +11,7 @@ import floodmark as fm
 from floodmark.core.time import END, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.encoding.plain import pack, unpack
-from floodmark.semantics.kernels import kernel, keyed
+from floodmark.semantics.kernels import arrivals, kernel
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.values.schema import MARKER
 from floodmark.testing.log import Log, Logs
@@ -105,7 +105,7 @@ def test_chunks_an_older_release_has_left_are_merged(operator: fm.Operator, monk
     logs = Logs({one.name: Log(one.schema) for one in operator.inputs})
     run = MemoryRun(operator)
     with monkeypatch.context() as patch:
-        for module in (kernel, keyed):
+        for module in (kernel, arrivals):
             patch.setattr(module, "TOGETHER", 0)
         lasting(operator, run, logs, range(60))
     assert chunks(run) == 60

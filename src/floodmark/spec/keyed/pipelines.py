@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from floodmark.core.errors import StateError
 
 ABOUT = "floodmark.json"
@@ -140,6 +137,9 @@ def _stages(files: Mapping[str, bytes]) -> list[str]:
 
 
 def _saved(files: Mapping[str, bytes], folder: str) -> _Saved:
+    import pyarrow as pa  # noqa: PLC0415 - a definition is imported without it
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
     about, tables = dict[str, Any](), dict[str, list[dict[str, Any]]]()
     for name in sorted(files):
         if not name.startswith(f"{folder}/"):
