@@ -55,6 +55,7 @@ MOST = 2**63 - 1
         "SELECT SUM(large) AS total FROM lines",
         "SELECT small + large AS both FROM lines ORDER BY both DESC LIMIT 3",
         "SELECT small, SUM(large * 2) AS total FROM lines GROUP BY small",
+        "SELECT (length(CAST(small AS STRING)) + 2) * 2000000000 AS many FROM lines",
     ],
 )
 def test_a_number_that_is_too_large_is_an_error(sail: Sail, tmp_path: Path, sql: str) -> None:

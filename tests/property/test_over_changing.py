@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from pydantic import Field
 from sql_tables import TABLES, Flight, entries_of, flights, oracle, plain
 
 import floodmark as fm
@@ -223,3 +227,50 @@ def test_without_emit_changes_another_order_is_refused_with_the_way_on() -> None
         with pytest.raises(DefinitionError, match="EMIT CHANGES") as raised:
             sql_operator("stated", sql, inputs=TABLES)
         assert raised.value.code == code
+
+
+class Odd(fm.Contract):
+    """A number of many digits, an instant with microseconds, numbers of which one is none."""
+
+    observed: fm.EventTime
+    n: int
+    d: Annotated[Decimal, Field(max_digits=38, decimal_places=0)]
+    t: datetime
+    xs: list[float]
+
+
+def _odd(sql: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    entries = {
+        "odd": [
+            dict(zip(Odd.model_fields, (begin + timedelta(seconds=n), n, *row), strict=True))
+            for n, row in enumerate(rows)
+        ]
+    }
+    written = sql_operator("stated", sql, inputs={"odd": Odd})
+    stamped = entries_of(written, entries)
+    proof = prove(written, stamped, cuts=2, seed=len(rows))
+    assert proof.seed is None, proof.differences
+    answer = bounded(written, stamped)
+    return sorted(values for (_, values), times in answer.items() for _ in range(times))
+
+
+@pytest.mark.feature("Q3")
+def test_a_range_counts_microseconds_and_all_digits() -> None:
+    times = [datetime(1970, 1, 1, 0, 0, second, 3, tzinfo=UTC) for second in (0, 1)]
+    numbers = [Decimal(10**37), Decimal(10**37 + 3)]
+    rows = [(number, at, []) for number, at in zip(numbers, times, strict=True)]
+    of_time = "SELECT n, COUNT(*) OVER (ORDER BY t RANGE INTERVAL '1' SECOND PRECEDING) AS c FROM odd EMIT CHANGES"
+    assert _odd(of_time, rows) == [(0, 1), (1, 2)]
+    of_number = "SELECT n, COUNT(*) OVER (ORDER BY d RANGE {} PRECEDING) AS c FROM odd EMIT CHANGES"
+    assert _odd(of_number.format(1), rows) == [(0, 1), (1, 1)]
+    assert _odd(of_number.format(3), rows) == [(0, 1), (1, 2)]
+
+
+@pytest.mark.feature("Q3")
+def test_a_row_with_nan_in_a_list_is_taken_back() -> None:
+    rows = [(Decimal(n), datetime(2025, 1, 1, tzinfo=UTC), [1.0, math.nan]) for n in range(4)]
+    first = "(SELECT n, xs, ROW_NUMBER() OVER (ORDER BY n DESC) AS r FROM odd) AS t WHERE r <= 2"
+    assert _odd(
+        f"SELECT n, COUNT(*) OVER (ORDER BY n) AS c FROM (SELECT n, xs FROM {first}) AS u EMIT CHANGES", rows
+    ) == [(2, 1), (3, 2)]

@@ -27,6 +27,7 @@ STATEMENTS = {
     "values": (f"SELECT flight, v.name, n FROM flights AS f JOIN {CODES} ON f.origin = v.code AND v.n < f.flight",) * 2,
     "values left": (f"SELECT flight, name, n + 1 AS m FROM flights LEFT JOIN {CODES} ON origin = code WHERE flight > 3",) * 2,
     "values first": (f"SELECT flight, code FROM {CODES}, flights WHERE origin = code",) * 2,
+    "values computed": ("SELECT f.flight, v.a FROM flights AS f JOIN (VALUES (1 + 2), (1 - 4)) AS v(a) ON v.a * 2 = f.flight OR f.flight-v.a = 5",) * 2,
     "values semi": (
         f"SELECT flight FROM flights AS f LEFT SEMI JOIN {CODES} ON f.origin = v.code",
         f"SELECT flight FROM flights AS f SEMI JOIN {CODES} ON f.origin = v.code",

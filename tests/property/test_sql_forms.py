@@ -70,6 +70,12 @@ JOINS = {
 LATERAL = {
     "SELECT f.flight, t.m FROM flights f, LATERAL (SELECT MAX(w.temp) AS m FROM weather w WHERE w.origin = f.origin) AS t": "",
     "SELECT f.flight, t.m, n FROM flights f CROSS JOIN LATERAL (SELECT MAX(w.temp), COUNT(*) AS n FROM weather w WHERE w.origin = f.dest AND w.temp > 25) AS t(m)": "SELECT f.flight, t.m, n FROM flights f CROSS JOIN LATERAL (SELECT MAX(w.temp), COUNT(*) AS n FROM weather w WHERE w.origin = f.dest AND w.temp > 25) AS t(m, n)",
+    "SELECT f.flight, t.delay FROM flights f, LATERAL (SELECT COUNT(*) AS delay FROM weather w WHERE w.origin = f.origin AND delay > -1) AS t": "SELECT f.flight, t.delay FROM flights f, LATERAL (SELECT COUNT(*) AS delay FROM weather w WHERE w.origin = f.origin AND w.delay > -1) AS t",
+    "SELECT f.flight, T.N, n + 1 AS m FROM flights f JOIN LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t ON TRUE WHERE t.n < 2": "",
+    "SELECT f.flight, t.N FROM flights f JOIN LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t ON TRUE ORDER BY t.n NULLS LAST, f.flight LIMIT 7": "",
+    "SELECT f.flight, SUM(t.n) OVER (ORDER BY t.n NULLS LAST, f.flight) AS s FROM flights f JOIN LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t ON TRUE": "",
+    "SELECT f.flight, t.n FROM flights f JOIN LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t ON TRUE QUALIFY ROW_NUMBER() OVER (ORDER BY t.n NULLS LAST, f.flight) <= 5": "",
+    "SELECT t.n, COUNT(*) AS c FROM flights f JOIN LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t ON TRUE GROUP BY t.n HAVING t.n >= 0": "",
     "SELECT f.flight, t.temp FROM flights f CROSS JOIN LATERAL (SELECT w.temp FROM weather w WHERE w.origin = f.origin) AS t": "",
     "SELECT f.flight, t.temp FROM flights f LEFT JOIN LATERAL (SELECT w.temp FROM weather w WHERE w.origin = f.origin AND w.temp > f.delay) AS t ON TRUE": "",
     "SELECT f.flight, t.temp FROM flights f, LATERAL (SELECT w.temp + 1 AS temp FROM weather w WHERE w.temp < f.delay AND w.temp > 21) AS t WHERE f.flight > 30": "",

@@ -148,7 +148,7 @@ def test_at_most_concurrency_calls_are_made_at_a_time_by_coroutines_and_by_threa
         assert len(replies(function, 60, concurrency=7, ordered=False)) == 60
         return most[0]
 
-    now, most, lock = [0], [0], threading.Lock()
+    now, most, lock, full = [0], [0], threading.Lock(), threading.Event()
 
     async def coroutine(row):
         now[0] += 1
@@ -161,7 +161,9 @@ def test_at_most_concurrency_calls_are_made_at_a_time_by_coroutines_and_by_threa
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.002)
+            if now[0] == 7:
+                full.set()
+        assert full.wait(60), "there are never as many as may be"
         with lock:
             now[0] -= 1
         return {"answer": 1}
@@ -416,6 +418,26 @@ def test_the_first_answer_to_a_question_is_the_answer_in_every_process(tmp_path,
         for one in of_writer:
             assert one == {n: final[n] for n in one}
     assert all(known(store, numbers) == final for store in stores)
+
+
+def test_what_a_killed_merge_has_left_goes_with_the_next(tmp_path):
+    step = step_of(twice)
+    store = RecordedAnswers((str(tmp_path),), answer_schema(step))
+    for n in range(3):
+        store.record(table(step, [10_000 + n], n).set_column(1, "time", pa.array([0])))
+    hour = next(path for path in tmp_path.iterdir() if path.is_dir())
+    left = {path: path.read_bytes() for path in hour.iterdir()}
+    for again in range(2):
+        store.merge(str(hour))
+        assert [path.name for path in hour.iterdir()] == ["merged-000000002.arrow"], again
+        for path, content in left.items():  # as if it had been killed before it removed them
+            path.write_bytes(content)
+    assert (
+        RecordedAnswers((str(tmp_path),), answer_schema(step))
+        .known([(10_000 + n).to_bytes(16, "big") for n in range(3)], [0] * 3)
+        .num_rows
+        == 3
+    )
 
 
 def test_files_of_an_hour_are_merged_and_answers_stay(tmp_path):

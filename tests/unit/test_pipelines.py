@@ -14,6 +14,7 @@ import pytest
 from pipelines import CASES, FEATURES, rows
 
 from floodmark.core.errors import StateError
+from floodmark.spec.keyed import pipelines
 from floodmark.spec.keyed.fitted import opened
 from floodmark.spec.keyed.pipelines import ABOUT, read, vector
 
@@ -65,6 +66,61 @@ def test_zeros_that_spark_leaves_out_are_zeros() -> None:
     expected = read(line, "m").predict(values)
     for transposed in (False, True):
         assert read(_sparse(line, transposed=transposed), "m").predict(values) == expected
+
+
+def _applied(kind: str, value: Any, params: dict[str, Any], **data: Any) -> Any:
+    """What a stage makes of a column ``x``."""
+    columns = {"x": value}
+    settings = {"inputCol": "x", "outputCol": "y", "featuresCol": "x", "predictionCol": "y", **params}
+    pipelines._STAGES[kind](pipelines._Saved(kind, settings, {}, {"data": [data]}))(columns)
+    return columns["y"]
+
+
+def _dense(*values: float) -> dict[str, Any]:
+    return {"type": 1, "values": list(values)}
+
+
+@pytest.mark.feature("M1")
+def test_scaled_values_are_sparks_to_the_last_digit() -> None:
+    """Trees split in the middle between scaled values, where another last digit goes the other way: Spark multiplies by a scale."""
+    assert _applied("MaxAbsScaler", [3.0], {}, maxAbs=_dense(5.0)) == [0.6000000000000001]
+    ranged = {"originalMin": _dense(0.0, 7.0), "originalMax": _dense(10.0, 7.0)}
+    assert _applied("MinMaxScaler", [3.0, 7.0], {"min": 0.0, "max": 1.0}, **ranged) == [0.30000000000000004, 0.5]
+
+
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        (1e7, "1.0E7"),
+        (12345678.0, "1.2345678E7"),
+        (0.0001, "1.0E-4"),
+        (-0.00025, "-2.5E-4"),
+        (0.001, "0.001"),
+        (9999999.0, "9999999.0"),
+        (1e300, "1.0E300"),
+        (-0.0, "-0.0"),
+        (0.10000000149011612, "0.1"),
+        (2**63 - 1, "9223372036854775807"),
+        (True, "1"),
+    ],
+)
+def test_a_number_has_the_label_that_java_writes(value: Any, label: str) -> None:
+    """Of a double, else of a float, as a row has both as one; booleans are learned as 0 and 1. Source: ``Double.toString``."""
+    assert _applied("StringIndexer", value, {"handleInvalid": "error"}, labelsArray=[["other", label]]) == 1.0
+
+
+@pytest.mark.feature("M1")
+def test_a_category_below_zero_is_as_one_that_was_not_fitted() -> None:
+    with pytest.raises(ValueError, match="'x' is category -1, of 3"):
+        _applied("OneHotEncoder", -1.0, {"handleInvalid": "error"}, categorySizes=[3])
+    assert _applied("OneHotEncoder", -1.0, {"handleInvalid": "keep"}, categorySizes=[3]) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.feature("M1")
+def test_a_zero_below_zero_is_in_the_bucket_below_as_in_java() -> None:
+    splits = {"splits": [-1.0, 0.0, 1.0]}
+    assert [_applied("Bucketizer", value, splits) for value in (-1.0, -0.0, 0.0, 1.0)] == [0.0, 0.0, 1.0, 1.0]
 
 
 def _files(data: bytes) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -375,3 +376,12 @@ def _arrow(name: str) -> Any:
 def _named(name: str) -> str:
     """(name of a struct's field) -> the name in Spark SQL, in backticks unless it is a plain identifier."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether two values are one in a row: NaN is one, in lists and rows too."""
+    if isinstance(value, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(value) == len(other) and all(map(is_same, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(is_same(value[key], other[key]) for key in value)
+    return bool(value == other or (value != value and other != other))  # noqa: PLR0124 - NaN

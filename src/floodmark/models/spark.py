@@ -21,6 +21,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
 from floodmark.models.library import Fitted, Metrics
 from floodmark.spec.keyed import pipelines
+from floodmark.spec.keyed.learning import finite
 
 _CLOSE = 1e-9
 """Relative difference of two predictions that are the same: sums of floats in another order."""
@@ -132,7 +133,7 @@ class SparkML:
         columns = [rows[name].to_pylist() for name in features]
         for row, expected in zip(zip(*columns, strict=True), predictions, strict=True):
             try:
-                (made,) = pipeline.predict([row])
+                (made,) = pipeline.predict([[finite(*feature) for feature in zip(features, row, strict=True)]])
             except (KeyError, ValueError) as error:
                 made = f"column {error}, which is none of its features" if isinstance(error, KeyError) else error
             if made != expected and not (

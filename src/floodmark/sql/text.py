@@ -115,7 +115,7 @@ def span_of(node: exp.Expr) -> tuple[int, int]:
 
 def begin_of(node: exp.Expr) -> int:
     """Where a node's text begins; 0 if the node has no place."""
-    begins = [part.meta[SPAN][0] for part in node.walk() if SPAN in part.meta]
+    begins = [part.meta[SPAN][0] for part in node.walk() if part.meta.get(SPAN) is not None]
     begins += [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return min(begins, default=0)
 

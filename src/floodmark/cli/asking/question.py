@@ -109,12 +109,16 @@ class Question:
         from floodmark.sql.text import parsed
 
         _, tree = parsed(self.text, "statement")
-        products, sums = (
-            len(list(tree.find_all(*kinds))) for kinds in ((exp.Mul,), (exp.Add, exp.Sub, exp.Neg, exp.Abs))
+        products, sums, totals = (
+            list(tree.find_all(*kinds)) for kinds in ((exp.Mul,), (exp.Add, exp.Sub, exp.Neg, exp.Abs), (exp.Sum,))
         )
-        adds_up = tree.find(exp.Sum) is not None
-        if not (products or sums or adds_up):
+        if not (products or sums or totals):
             return False
+        parts = (
+            part for node in (*products, *sums, *totals) for child in node.iter_expressions() for part in child.walk()
+        )
+        if any(isinstance(part, exp.Func) and not isinstance(part, exp.AggFunc) for part in parts):
+            return True  # of what a function makes no table knows the largest
         literals = (node.this for node in tree.find_all(exp.Literal) if not node.is_string)
         largest, rows, narrow = max((int(text) for text in literals if text.isdecimal()), default=1), 1, False
         for table in tables.values():
@@ -123,8 +127,8 @@ class Question:
             if entries.is_table(table.path):
                 count, most = ranges.largest(table.path, whole)
                 largest, rows = max(largest, most), rows * max(count, 1)
-        bound = largest ** (1 + products) * 2**sums
-        return bound >= 1 << (31 if narrow and (products or sums) else 63) or (adds_up and bound * rows >= 1 << 63)
+        bound = largest ** (1 + len(products)) * 2 ** len(sums)
+        return bound >= 1 << (31 if narrow and (products or sums) else 63) or (bool(totals) and bound * rows >= 1 << 63)
 
     def _has_extremes_of_floats(self, tables: Mapping[str, Table]) -> bool:
         """Whether a statement with MIN or MAX reads a table with floats. Sail takes NaN for none of them there, Spark for the greatest."""

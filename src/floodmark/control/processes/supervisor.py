@@ -199,7 +199,8 @@ class Supervisor:
         if not home.is_gone:
             return
         drivers = []
-        for pid, born in {*self._alive, *((pid, None) for pid in self._children)}:
+        alive = (process for process, lives_on in self._alive.items() if lives_on)
+        for pid, born in {*alive, *((pid, None) for pid in self._children)}:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
                 if born is None or abs(process.create_time() - born) < 1:

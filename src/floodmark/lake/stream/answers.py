@@ -78,6 +78,9 @@ def set_aside(lake: Lake, operator: str) -> None:
         _copy(now, before)
         write(f"{before}/{_WHOLE}", b"")
     remove_folder(now)
+    for step in subfolders(before):
+        if (keep := read(f"{before}/{step}/{_KEEP}")) is not None:
+            write(f"{now}/{step}/{_KEEP}", keep)
     write(f"{before}/{_DONE}", b"")
 
 
@@ -209,7 +212,7 @@ class RecordedAnswers:
     def merge(self, folder: str) -> None:
         """Merge the files of an hour into one."""
         hour = self._read(folder)
-        if hour.entries:
+        if hour.table is not None:
             self._merge(folder, hour)
 
     def _say(self) -> None:
@@ -249,12 +252,12 @@ class RecordedAnswers:
 
     def _merge(self, folder: str, hour: _Hour) -> None:
         assert hour.table is not None
-        merged, number = hour.merged, hour.upto
-        write(f"{folder}/{_MERGED}{number:09d}.arrow", _encoded(hour.table))
-        for entry in hour.entries:
-            remove(f"{folder}/{_ENTRY}{entry:09d}.arrow")
-        if merged >= 0:
-            remove(f"{folder}/{_MERGED}{merged:09d}.arrow")
+        number = hour.upto
+        if hour.entries:
+            write(f"{folder}/{_MERGED}{number:09d}.arrow", _encoded(hour.table))
+        for name in files(folder):  # those of a merge that was killed before, too
+            if name.startswith((_MERGED, _ENTRY)) and _number(name) < number + name.startswith(_ENTRY):
+                remove(f"{folder}/{name}")
         hour.merged, hour.entries = number, []
 
     def _read(self, folder: str) -> _Hour:

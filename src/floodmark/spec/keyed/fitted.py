@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -28,7 +28,25 @@ def _same(value: Any) -> Any:
     return value
 
 
-_AS = {"double": float, "boolean": bool} | dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int)
+def _whole(value: Any) -> int:
+    if int(value) != value:
+        msg = f"a prediction is {value}, which is no whole number: score(..., type='double')"
+        raise ValueError(msg)
+    return int(value)
+
+
+def _true(value: Any) -> bool:
+    if value not in {0, 1}:
+        msg = f"a prediction is {value!r}, which is neither true nor false: score(..., type=...) names its type"
+        raise ValueError(msg)
+    return bool(value)
+
+
+_AS: Mapping[str, Callable[[Any], Any]] = {
+    "double": float,
+    "boolean": _true,
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _whole),
+}
 """Type of a prediction -> how it is made: a classifier of Spark ML predicts 1.0 for 1."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.fingerprint import canonical, form
 from floodmark.core.time import from_ms, to_ms
+from floodmark.core.types import is_same
 from floodmark.spec.keyed.process import Context, Row, StatefulFunction
 from floodmark.spec.keyed.state import ListState, ValueState
 from floodmark.spec.keyed.timer import Timer
@@ -167,7 +168,7 @@ def _taken(rows: list[Any], time: int, row: Row) -> Any:
 
 def _same(row: Row, other: Row) -> bool:
     """Whether rows have equal values; NaN is one."""
-    return all(row[name] == other[name] or (row[name] != row[name] and other[name] != other[name]) for name in other)
+    return all(is_same(row[name], other[name]) for name in other)
 
 
 class Deduplicate(StatefulFunction):

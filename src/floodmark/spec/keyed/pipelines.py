@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from decimal import Decimal
+from math import copysign, inf, log
 from typing import Any
 
 from floodmark.core.errors import StateError
@@ -221,7 +223,8 @@ def _indexer(saved: _Saved) -> Apply:
 
     def apply(columns: Columns) -> None:
         for source, target, of in zip(sources, targets, numbers, strict=True):
-            label = _text(columns[source])
+            label, *others = _texts(columns[source])
+            label = next((text for text in others if text in of), label) if label not in of else label
             if label not in of and not keeps:
                 msg = f"feature '{source}' is {label!r}, which no row had that the model was fitted to"
                 raise ValueError(msg)
@@ -230,9 +233,28 @@ def _indexer(saved: _Saved) -> Apply:
     return apply
 
 
-def _text(value: Any) -> str:
-    """A value as Spark casts it to a string: numbers of indexed columns are whole or have a fraction."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(value: Any) -> Iterator[str]:
+    """What Spark may have cast a value to: a number with a fraction is a double, or a float, whose text is shorter. Booleans are fitted as 0 and 1."""
+    yield _java(repr(value)) if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
+    if isinstance(value, float) and abs(value) < _GREATEST_FLOAT and _single(value) == value:
+        shortest = (repr(float(f"{value:.{digits}g}")) for digits in range(1, 10))
+        yield next(_java(text) for text in shortest if _single(float(text)) == value)
+
+
+def _single(value: float) -> float:
+    """The nearest number of 32 bits."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _java(text: str) -> str:
+    """(a number as Python writes it) -> as Java does, ``Double.toString``: with an exponent below 0.001 and from 10,000,000 on."""
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    minus = "-" if sign else ""
+    if digits == (0,) or len(digits) + exponent - 1 in _WRITTEN_OUT:
+        return text if "e" not in text else f"{minus}{abs(Decimal(text)):f}"
+    first, *rest = map(str, digits)
+    return f"{minus}{first}.{''.join(rest) or '0'}E{len(digits) + exponent - 1}"
 
 
 def _encoder(saved: _Saved) -> Apply:
@@ -243,10 +265,10 @@ def _encoder(saved: _Saved) -> Apply:
     def apply(columns: Columns) -> None:
         for source, target, size in zip(sources, targets, sizes, strict=True):
             category, whole = columns[source], [0.0] * (size + keeps - drops)
-            if category >= size and not keeps:
+            if not 0 <= category < size and not keeps:
                 msg = f"'{source}' is category {category:g}, of {size} that the model was fitted to"
                 raise ValueError(msg)
-            position = int(min(category, size))
+            position = int(category) if 0 <= category < size else size
             if position < len(whole):
                 whole[position] = 1.0
             columns[target] = whole
@@ -264,17 +286,18 @@ def _standard(saved: _Saved) -> Apply:
 def _ranged(saved: _Saved) -> Apply:
     least, greatest = (vector(saved.data[0][name]) for name in ("originalMin", "originalMax"))
     low, high = saved.params["min"], saved.params["max"]
+    scales = [(high - low) / (b - a) if b != a else 0.0 for a, b in zip(least, greatest, strict=True)]
 
     def changed(values: Vector) -> Vector:
-        parts = [(v - a) / (b - a) if b != a else 0.5 for v, a, b in zip(values, least, greatest, strict=True)]
-        return [part * (high - low) + low for part in parts]
+        parts = zip(values, least, scales, strict=True)
+        return [(v - a) * scale + low if scale else (low + high) / 2 for v, a, scale in parts]
 
     return _each(saved, changed)
 
 
 def _absolute(saved: _Saved) -> Apply:
-    greatest = [size or 1.0 for size in vector(saved.data[0]["maxAbs"])]
-    return _each(saved, lambda values: [v / size for v, size in zip(values, greatest, strict=True)])
+    scales = [1 / (size or 1.0) for size in vector(saved.data[0]["maxAbs"])]
+    return _each(saved, lambda values: [v * scale for v, scale in zip(values, scales, strict=True)])
 
 
 def _buckets(saved: _Saved) -> Apply:
@@ -288,7 +311,10 @@ def _buckets(saved: _Saved) -> Apply:
             if not of[0] <= value <= of[-1]:
                 msg = f"'{source}' is {value:g}, outside of the splits {of[0]:g} to {of[-1]:g}"
                 raise ValueError(msg)
-            columns[target] = float(min(bisect_right(of, value), len(of) - 1) - 1)
+            below = (
+                bisect_left if value == 0 and copysign(1, value) < 0 else bisect_right
+            )  # to Java -0.0 is less than 0.0
+            columns[target] = float(max(min(below(of, value), len(of) - 1), 1) - 1)
 
     return apply
 
@@ -330,11 +356,8 @@ def _logistic(saved: _Saved) -> Apply:
         pairs = list(zip(rows, intercepts, strict=True))
         return _predicting(saved, lambda values: _largest([_dot(row, values) + b for row, b in pairs]))
     threshold = saved.params["threshold"]
-    return _predicting(saved, lambda values: float(_sigmoid(_dot(rows[0], values) + intercepts[0]) > threshold))
-
-
-def _sigmoid(margin: float) -> float:
-    return 1 / (1 + exp(-margin)) if margin >= 0 else exp(margin) / (1 + exp(margin))
+    least = log(threshold / (1 - threshold)) if 0 < threshold < 1 else inf if threshold else -inf
+    return _predicting(saved, lambda values: float(_dot(rows[0], values) + intercepts[0] > least))
 
 
 def _centres(saved: _Saved) -> Apply:
@@ -406,6 +429,10 @@ def _votes(saved: _Saved) -> Apply:
 
     return _predicting(saved, elected)
 
+
+_GREATEST_FLOAT = 3.4e38
+_WRITTEN_OUT = range(-3, 7)
+"""Exponents that Java writes no ``E`` for."""
 
 _STAGES: dict[str, Callable[[_Saved], Apply]] = {
     "Bucketizer": _buckets,

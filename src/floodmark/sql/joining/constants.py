@@ -5,6 +5,7 @@ Rows of their own are there from the first row of any table of the statement on:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from floodmark.sql.text import Text, new_name
 
 _MOST = 1000
 """Most rows of VALUES: each row of the stream is compared with each of them."""
+_WHOLE_CELL = re.compile(r"[\w.]+|'[^']*'")
+"""A cell that needs no parentheses within an expression."""
 
 
 def values_of(node: exp.Expr) -> exp.Values | None:
@@ -102,7 +105,8 @@ class Constants:
             if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
                 own = node.table.lower() == self.alias.lower() if node.table else relation.find(self.text, node) is None
                 if own and node.name.lower() in cells:
-                    return cells[node.name.lower()]
+                    cell = cells[node.name.lower()]
+                    return cell if _WHOLE_CELL.fullmatch(cell) else f"({cell})"
             return read(node)
 
         parts = [f"({relation.scalar(self.text, part, replacement)})" for part in on]

@@ -6,7 +6,8 @@ Source: Galindo-Legaria, Joshi 2001, "Orthogonal Optimization of Subqueries and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -15,11 +16,13 @@ from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.joining.subqueries import check_without_rows, counts, is_outer, table_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import DEFAULT
+from floodmark.sql.relation import Relation
 from floodmark.sql.text import Text, span_of
 
 _KEY = "of_row"
 """Begins the names of columns that are compared with the rows before."""
+ZEROS = "zeros"
+"""Entry in the meta of a join: the positions of its table's counts, which are 0 of no rows."""
 
 
 def with_lateral(text: Text, node: exp.Select) -> exp.Select:
@@ -36,7 +39,7 @@ def with_lateral(text: Text, node: exp.Select) -> exp.Select:
         raise unsayable(text, star, "* beside LATERAL (SELECT ...)", "Name the columns.")
     for join in node.args["joins"]:
         if _is_lateral(join):
-            _Lateral(text, join).join(node)
+            _Lateral(text, join).join()
     return node
 
 
@@ -59,8 +62,8 @@ class _Lateral:
     """Expressions over the SELECT's own tables that the join compares."""
     on: list[exp.Expr] = field(default_factory=list)
 
-    def join(self, around: exp.Select) -> None:
-        """Turn the join of a SELECT around it into one of tables."""
+    def join(self) -> None:
+        """Turn the join into one of tables."""
         alias, query = self.node.this.args.get("alias"), self.node.this.this.this
         fix = "Write a SELECT of columns, of aggregates or of first rows: ORDER BY x LIMIT 3, WHERE b.k = a.k, with an alias: LATERAL (SELECT ...) AS t."
         on = self.node.args.get("on")
@@ -81,7 +84,7 @@ class _Lateral:
             group.set("expressions", [*group.expressions, *(key.copy() for key in self.keys)])
             query.set("group", group if group.expressions else None)
         if single:
-            self._counts(query, around, alias)
+            self._counts(query)
         keys = [exp.alias_(key, f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
         query.set("expressions", [*query.expressions, *keys])
         table = table_of(query, alias.this.name)
@@ -93,6 +96,8 @@ class _Lateral:
 
     def _split(self, query: exp.Select, alias: str) -> None:
         """Take the conditions with the rows before out of WHERE."""
+        if query.args.get("from_") is None:
+            raise unsayable(self.text, query, "LATERAL (SELECT ...) without FROM", "Write the expression in SELECT.")
         sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
         inner = {source.alias_or_name.lower() for source in sources}
         where, own = query.args.get("where"), list[exp.Expr]()
@@ -138,17 +143,20 @@ class _Lateral:
         query.set("limit", None)
         query.set("qualify", exp.Qualify(this=first))
 
-    def _counts(self, query: exp.Select, around: exp.Select, alias: exp.TableAlias) -> None:
+    def _counts(self, query: exp.Select) -> None:
         """Of no rows a COUNT is 0."""
-        names = [column.name for column in alias.args.get("columns") or ()]
-        items = query.expressions
-        for item in items:
+        for item in query.expressions:
             check_without_rows(self.text, item.unalias())
-        names += [item.alias_or_name for item in items[len(names) :]]
-        zeros = {name for name, item in zip(names, items, strict=False) if counts(item.unalias())}
-        for column in around.find_all(exp.Column):
-            if column.name in zeros and column.table in {"", alias.this.name}:
-                column.meta[DEFAULT] = "0L"
+        self.node.meta[ZEROS] = [n for n, item in enumerate(query.expressions) if counts(item.unalias())]
+
+
+def with_zeros(relation: Relation, join: exp.Join, right: Relation) -> Relation:
+    """The rows of a join, in which the counts of its table are 0 where they are of no rows."""
+    own = {(right.names[number].table, right.names[number].name) for number in join.meta.get(ZEROS, ())}
+    counted: dict[str, Any] = {
+        name.column: f"coalesce({name.text}, 0L)" for name in relation.names if (name.table, name.name) in own
+    }
+    return replace(relation, stream=relation.stream.with_columns(**counted)) if counted else relation
 
 
 def _only_outer(node: exp.Expr, inner: set[str]) -> bool:

@@ -13,10 +13,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
 from floodmark.core.time import to_ms
+from floodmark.core.types import is_same
 from floodmark.semantics.encoding.order import order_key
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
@@ -30,6 +33,8 @@ from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.spec.windowing.frames import Frame
 
 Values = tuple[Any, ...]
+_DIGITS = 27
+"""Most digits of a decimal to which a whole number is added without rounding."""
 
 
 def is_over_changing(stage: ProcessStage) -> bool:
@@ -113,7 +118,7 @@ class OverChangingKernel(NetKernel, ProcessKernel):
 
     def _add(self, cells: ReorderedCells, time: int, values: Values) -> None:
         """Put a row behind those of the same order."""
-        owed = [at for at, (_, other) in enumerate(cells.owed) if _same(other, values)]
+        owed = [at for at, (_, other) in enumerate(cells.owed) if is_same(other, values)]
         if owed:
             del cells.owed[min(owed, key=lambda at: cells.owed[at][0] != time)]
             return
@@ -124,7 +129,7 @@ class OverChangingKernel(NetKernel, ProcessKernel):
         """Remove the row of these values with this event time, or else the one that was processed last; one that is still to come, if there is none."""
         key = self._sorted(values)
         first, end = bisect_left(cells.rows, key, key=_key), bisect_right(cells.rows, key, key=_key)
-        places = [at for at in reversed(range(first, end)) if _same(cells.rows[at].values, values)]
+        places = [at for at in reversed(range(first, end)) if is_same(cells.rows[at].values, values)]
         if not places:
             cells.owed.append((time, values))
             return
@@ -189,7 +194,11 @@ class OverChangingKernel(NetKernel, ProcessKernel):
         by, value = self.ranking.by[0], row.values[self.by]
         if value is None:
             return -math.inf if by.nulls_first else math.inf
-        instant = to_ms(value) + value.microsecond % 1000 / 1000 if isinstance(value, datetime) else value
+        instant = value
+        if isinstance(value, datetime):
+            instant = to_ms(value) + Fraction(value.microsecond % 1000, 1000)
+        elif isinstance(value, Decimal) and max(len(value.as_tuple().digits), value.adjusted() + 1) > _DIGITS:
+            instant = Fraction(value)
         return -instant if by.descending else instant
 
 
@@ -209,8 +218,3 @@ def _bounds(frame: Frame, held: Sequence[Values]) -> Iterator[tuple[int, int]]:
 
 def _key(row: _Row) -> Any:
     return row.key
-
-
-def _same(row: Values, other: Values) -> bool:
-    """Whether rows have equal values; NaN is one."""
-    return all(a == b or (a != a and b != b) for a, b in zip(row, other, strict=True))  # noqa: PLR0124 - NaN

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from floodmark.core.types import is_same
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.kernel import Tick
@@ -68,7 +69,7 @@ class _Order:
 
     def add(self, row: tuple[Any, ...]) -> None:
         """Put a row behind those of the same order, or before them."""
-        known = next((at for at, other in enumerate(self.owed) if _same(other, row)), None)
+        known = next((at for at, other in enumerate(self.owed) if is_same(other, row)), None)
         if known is not None:
             del self.owed[known]
             return
@@ -85,15 +86,10 @@ class _Order:
         key = self._key(row)
         places = range(bisect_left(self.keys, key), bisect_right(self.keys, key))
         for at in places if self.ranking.latest else reversed(places):
-            if _same(self.rows[at], row):
+            if is_same(self.rows[at], row):
                 del self.keys[at], self.rows[at]
                 return
         self.owed.append(row)
-
-
-def _same(row: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether rows have equal values; NaN is one."""
-    return all(a == b or (a != a and b != b) for a, b in zip(row, other, strict=True))  # noqa: PLR0124 - NaN
 
 
 class TopCells(KeyCells):
