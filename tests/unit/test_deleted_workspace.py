@@ -76,7 +76,7 @@ def test_a_supervisor_stops_its_drivers_and_ends(home: Path, store: Store, *, wa
 def test_a_supervisor_that_waits_for_another_one_ends(home: Path, store: Store) -> None:
     store.lease(supervising.LEASE, "another", 3600)
     one = Supervisor(store=store, home=home, holder="one", command=lambda _: ["false"], say=lambda _: None)
-    threading.Timer(0.1, shutil.rmtree, [home]).start()
+    threading.Timer(0.1, home.rename, [home.with_name("moved")]).start()
     with pytest.raises(LifecycleError, match=REASON):
         one.stand_by(threading.Event())
 
@@ -136,11 +136,13 @@ def test_up_ends_with_the_reason(home: Path, store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(up, "fleet", lambda *_: Streams)
     monkeypatch.setattr(up, "supervisor", lambda *_: one)
     with pytest.raises(LifecycleError, match=REASON):
-        deleted_below(home, stop)
+        deleted_below(home, store, stop)
 
 
-def deleted_below(home: Path, stop: threading.Event) -> None:
+def deleted_below(home: Path, store: Store, stop: threading.Event) -> None:
     """What runs beside a supervisor is stopped once the workspace is gone."""
     with up._supervising(None, Console(as_json=False), "127.0.0.1", 0, stop, wanted=True):
-        shutil.rmtree(home)
+        while store.holder(supervising.LEASE) is None:
+            pass
+        home.rename(home.with_name("moved"))  # at once, while the supervisor writes there
         assert stop.wait(60)

@@ -131,12 +131,17 @@ class Supervisor:
         Raises:
             LifecycleError: LIFECYCLE-052, another supervisor is running; LIFECYCLE-305, the folder of packages and logs was removed.
         """
+        with OpenFolder(self.home) as home:
+            self._run(stop, home, leave=leave)
+
+    def _run(self, stop: threading.Event, home: OpenFolder, *, leave: bool) -> None:
+        """As ``run``, with the folder of packages and logs, opened before."""
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
             other = self.store.holder(LEASE)
             fix = f"One is enough. If it is gone, wait {LEASE_SECONDS:.0f} s, and try again."
             raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
         try:
-            self._watch(stop)
+            self._watch(stop, home)
         finally:
             if self.upkeep is not None:
                 self.upkeep.end()
@@ -162,7 +167,7 @@ class Supervisor:
                         time.time()
                     )  # who stands by hears of drivers too: their silence counts from the death of their host
                     if other is None:
-                        self.run(stop, leave=False)
+                        self._run(stop, home, leave=False)
                 except FloodmarkError as error:  # the store is unreachable, or another supervisor was faster
                     if error.code == _HOMELESS:
                         raise
@@ -171,24 +176,23 @@ class Supervisor:
                 self._check_home(home)
                 stop.wait(POLL_SECONDS)
 
-    def _watch(self, stop: threading.Event) -> None:
+    def _watch(self, stop: threading.Event, home: OpenFolder) -> None:
         """Look at the streams again and again until ``stop``.
 
         Raises:
             LifecycleError: LIFECYCLE-305.
         """
         reported = ""
-        with OpenFolder(self.home) as home:
-            while not stop.is_set():
-                self._turned = time.monotonic()
-                self._check_home(home)
-                try:
-                    self.tick()
-                    reported = ""
-                except FloodmarkError as error:  # the store is unreachable: running drivers continue
-                    if not home.is_gone and reported != str(error):
-                        self.say(reported := str(error))
-                stop.wait(POLL_SECONDS)
+        while not stop.is_set():
+            self._turned = time.monotonic()
+            self._check_home(home)
+            try:
+                self.tick()
+                reported = ""
+            except FloodmarkError as error:  # the store is unreachable: running drivers continue
+                if not home.is_gone and reported != str(error):
+                    self.say(reported := str(error))
+            stop.wait(POLL_SECONDS)
 
     def _check_home(self, home: OpenFolder) -> None:
         """Check that the folder of packages and logs exists. If it was removed, stop the drivers on this machine: no later supervisor will know of them.
