@@ -253,8 +253,8 @@ def _java(text: str) -> str:
     minus = "-" if sign else ""
     if digits == (0,) or len(digits) + exponent - 1 in _WRITTEN_OUT:
         return text if "e" not in text else f"{minus}{abs(Decimal(text)):f}"
-    first, *rest = map(str, digits)
-    return f"{minus}{first}.{''.join(rest) or '0'}E{len(digits) + exponent - 1}"
+    figures = "".join(map(str, digits))
+    return f"{minus}{figures[0]}.{figures[1:] or '0'}E{len(digits) + exponent - 1}"
 
 
 def _encoder(saved: _Saved) -> Apply:
