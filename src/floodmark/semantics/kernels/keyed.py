@@ -207,7 +207,7 @@ class KeyedKernel(ABC):
                 shared, spans = self._waiting(stores, extras).ordered(own, progress)
             else:
                 shared = Arrivals(self.stage, rows, rows["s"].to_pylist() if spans else [])
-            done = None if ticks else self._at_once(shared, spans, stores, opened)
+            done = None if ticks or not shared.table.num_rows else self._at_once(shared, spans, stores, opened)
             for group, entries in opened.items():
                 start, stop = spans.get(group, (0, 0))
                 if done is None:
@@ -243,7 +243,7 @@ class KeyedKernel(ABC):
         """Process the rows of several key groups at once; None, and no state has changed, if they have to go one by one.
 
         Args:
-            arrivals: the rows of all groups, in order.
+            arrivals: the rows of all groups, in order; at least one.
             spans: where those of each key group are.
             stores: of the key groups.
             opened: key group -> its state; None if it is not opened yet.

@@ -74,8 +74,6 @@ class FirstRowsKernel(TopKernel):
     def _at_once(
         self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
     ) -> dict[int, dict[str, Any]] | None:
-        if not arrivals.table.num_rows:
-            return None
         states = self._all_open(arrivals, spans, stores, opened)
         key_states = self._keys_of(arrivals, spans, states)
         return states if self._taken(arrivals, 0, arrivals.table.num_rows, key_states) else None

@@ -128,8 +128,6 @@ class PairsKernel(RegularJoinKernel):
     def _at_once(
         self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
     ) -> dict[int, dict[str, Any]] | None:
-        if not arrivals.table.num_rows:
-            return None
         states = self._all_open(arrivals, spans, stores, opened)
         return states if self._paired(arrivals, spans, lambda group: self._resume(states[group])) else None
 
