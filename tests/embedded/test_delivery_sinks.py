@@ -127,6 +127,9 @@ def test_wrong_settings_are_refused() -> None:
             ToFiles(**wrong)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="DEFINITION-312 .*transactional.id.*name="):
         ToKafka("sales", "broker:9092", properties={"transactional.id": "mine"})
+    for name in ("max.in.flight", "max.in.flight.requests.per.connection", "enable.idempotence"):
+        with pytest.raises(DefinitionError, match=f"DEFINITION-312 .*{name}"):
+            ToKafka("sales", "broker:9092", properties={name: 5})
     with pytest.raises(DefinitionError, match="DEFINITION-311"):
         ToKafka("sales", "broker")
 

@@ -247,9 +247,10 @@ class Broker:
             done.result()
 
     def producer(self, **settings: str | int) -> Producer:
-        """A producer, idempotent."""
+        """A producer, idempotent, which waits for each answer: with more requests in flight, a partition that was just made can lose the first one (KAFKA-15591)."""
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        return Producer({"bootstrap.servers": self.servers, "enable.idempotence": True, "log_level": 0, **config})
+        own = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1, "log_level": 0}
+        return Producer({"bootstrap.servers": self.servers, **own, **config})
 
     def put(self, topic: str, messages: Iterable[tuple[int, bytes | None]], **fields: object) -> None:
         """Send messages, each with its partition; further fields as of ``Producer.produce``. Waits for a partition that the broker has yet to tell of."""

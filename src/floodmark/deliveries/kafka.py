@@ -29,6 +29,9 @@ _ANSWER_SECONDS, _COMMIT_SECONDS = 10.0, 60.0
 _SPARE_SECONDS = 5.0
 """Time that a call of the library has beyond the time it is given."""
 _TOGETHER_SECONDS = 0.5
+_IN_FLIGHT = 1
+"""Requests to a broker at a time. With more, a leader that is new to a partition can refuse the first request and take the second one, whose
+sequence it has nothing to compare with; librdkafka then confirms the messages of both, also within a transaction (KAFKA-15591)."""
 _PARTITION = 0
 """Of the topic, under which the group's position is committed."""
 
@@ -68,7 +71,12 @@ class KafkaSink(Sink):
         self._seen = Seen()
         common = client_config(self.settings.connection, self._seen)
         group = {"group.id": self._group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        own: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 20}
+        own: dict[str, Any] = {
+            "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": _IN_FLIGHT,
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
+        }
         if self.settings.transactions:
             milliseconds = self.settings.transaction_seconds * 1000
             own |= {"transactional.id": self._group, "transaction.timeout.ms": milliseconds}

@@ -13,6 +13,8 @@ from floodmark.spec.values.secret import Secret
 
 OWN = {
     "enable.idempotence": "nothing: floodmark needs it",
+    "max.in.flight.requests.per.connection": "nothing: with more than one a broker can lose messages and confirm them",
+    "max.in.flight": "nothing, as max.in.flight.requests.per.connection",
     "transactional.id": "name=",
     "transaction.timeout.ms": "transaction_seconds=",
     "partitioner": "nothing: messages of one key go to one partition, as with Kafka's own clients",
