@@ -170,7 +170,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test costs follows from the fixtures it asks for; one with a browser is repeated once where a page was late, and only there.
+    """What a test costs follows from the fixtures it asks for.
 
     A test that draws examples is one of ``make soak`` too, which draws others.
 
@@ -188,10 +188,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not names.isdisjoint(_STARTS_SPARK):
             item.add_marker(pytest.mark.spark)
         if "page" in names:
-            from playwright.sync_api import TimeoutError as LatePageError
-
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LatePageError]))
 
     for several in parametrised.values():
         _leave_repeats_to_soak(several)

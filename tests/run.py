@@ -5,7 +5,7 @@
     python tests/run.py --soak PART/PARTS [--minutes N]
 
 A group is a folder under tests/, or two; a long one is run in parts, by files. Four run at a time; what a group prints comes whole when it ends,
-and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
+and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
 browser nor a server: unit tests, in parts beside each other, and those of the pages. With --minutes the part ends at its first
 failure, or is cut after N minutes, which is no failure.
@@ -61,8 +61,6 @@ class Result:
     output: str
     failures: dict[str, str]
     """Test -> the last lines of what it failed with."""
-    unsteady: list[str]
-    """Tests that were repeated, because a page of the browser was late."""
 
 
 def run(group: str, part: str = "", *, fast: bool = False) -> Result:
@@ -92,9 +90,7 @@ def run(group: str, part: str = "", *, fast: bool = False) -> Result:
             stderr=subprocess.STDOUT,
             check=False,
         )
-    tries = _tries(report)
-    repeated = _repeated(tries)
-    cases = [case for case in tries if case not in repeated]
+    cases = _cases(report)
     tests, failed, skipped = _counts(cases)
     printed = told.read_text(errors="replace")
     failures = _failures(cases)
@@ -109,7 +105,6 @@ def run(group: str, part: str = "", *, fast: bool = False) -> Result:
         skipped=skipped,
         output=printed,
         failures=failures,
-        unsteady=[_name(case) for case in repeated],
     )
 
 
@@ -142,7 +137,7 @@ def _soak(command: list[str], *, apart: bool) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=apart)
 
 
-def _tries(report: Path) -> list[ElementTree.Element]:
+def _cases(report: Path) -> list[ElementTree.Element]:
     return list(ElementTree.parse(report).getroot().iter("testcase")) if report.is_file() else []
 
 
@@ -152,12 +147,6 @@ def _name(case: ElementTree.Element) -> str:
 
 def _wrong(case: ElementTree.Element) -> list[ElementTree.Element]:
     return [*case.iter("failure"), *case.iter("error")]
-
-
-def _repeated(tries: Sequence[ElementTree.Element]) -> list[ElementTree.Element]:
-    """Of a test that was repeated the first try, which has no failure in the report."""
-    last = {_name(case): case for case in tries}
-    return [case for case in tries if case is not last[_name(case)] and not _wrong(case)]
 
 
 def _counts(cases: Sequence[ElementTree.Element]) -> tuple[int, int, int]:
@@ -272,8 +261,6 @@ def main() -> int:
         failed, skipped = failed + skipped, 0
     for test, text in (item for result in results for item in result.failures.items()):
         print(f"\n----- {test}\n{text}")
-    for test in (test for result in results for test in result.unsteady):
-        print(f"\nunsteady: {test} was repeated, because a page was late", flush=True)
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
     return int(failed > 0 or passed == 0)
 

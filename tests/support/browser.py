@@ -36,7 +36,7 @@ BLANK = "about:blank"
 """A page of Dagster's that is open asks the server and draws itself all the time."""
 SECONDS = 300
 """For all tries of one act together."""
-TRY_SECONDS = 45
+TRY_SECONDS = 60
 """For one thing on a page, and for the effect of one try."""
 SOON = 5_000
 """Milliseconds for what a page shows at once if it shows it."""
