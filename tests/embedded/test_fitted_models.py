@@ -20,8 +20,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from floodmark import models
 from floodmark.control.processes.engine import Computing
+from floodmark.control.processes.upkeep import keep_up
 from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, LifecycleError, StateError, UserCodeError
+from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.models.versions import row_of
 from floodmark.spec.keyed.fitted import ModelVersion
@@ -108,6 +110,29 @@ def test_a_fit_that_is_killed_and_begun_again_publishes_one_version(tmp_path: Pa
 
 
 @pytest.mark.feature("M1")
+def test_what_a_killed_fit_has_left_goes_with_the_next_one_or_with_upkeep(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    land(lake, expected_delays, logged(flights(90)))
+    left = Path(lake.fitting("delay"), "x", "metadata", "part-00000")
+
+    def leave() -> None:
+        left.parent.mkdir(parents=True)
+        left.write_text("{}")
+
+    leave()
+    with exclusive(lake, "models", "delay", "fit"):
+        keep_up([lake])
+        assert left.exists(), "the fit may be at work"
+    assert [one for one in keep_up([lake], dry_run=True).removed if one.name == "delay"] != []
+    assert left.exists()
+    done = [(one.kind, one.files, one.size) for one in keep_up([lake]).removed if one.name == "delay"]
+    assert (done, left.exists()) == ([("unfinished fit", 1, 2)], False)
+    leave()
+    fitted(lake.root)
+    assert not left.exists()
+
+
+@pytest.mark.feature("M1")
 def test_versions_land_with_their_bytes(embedded: Computing, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     land(lake, expected_delays, logged(flights(90)))
@@ -166,6 +191,8 @@ class Own(LinearRegression):
         ({"interval": (START - MONTH, START)}, LifecycleError, "LIFECYCLE-281"),
         ({"table": "logs/nothing"}, LifecycleError, "LIFECYCLE-282"),
         ({"features": ("rain",)}, LifecycleError, "LIFECYCLE-283"),
+        ({"most_rows": 20}, LifecycleError, "LIFECYCLE-285.*20 rows or fewer.*got 30 in table 'logs/flights'"),
+        ({"most_rows": 1}, DefinitionError, "DEFINITION-445"),
         ({"estimator": LinearRegression}, DefinitionError, "DEFINITION-444"),
         ({"test_share": 1.0}, DefinitionError, "DEFINITION-445"),
         (

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import fit_process
+import forked
 import pytest
 from events import START
 from fitted import FEATURES, MONTH, expected_delays, fitted, flights, of_spark
 from learned import learning, looped
-from pipelines import CASES, kinds
+from pipelines import CASES, kinds, rows_of
 from pipelines import FEATURES as PIPELINE_FEATURES
-from pipelines import rows as pipeline_rows
 from pyspark.ml.feature import VectorAssembler
 from pyspark.ml.regression import LinearRegression as Unset
 from pyspark.sql import SparkSession
 
 from floodmark import models
+from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, StateError
 from floodmark.lake.folder.copies import files_of
 from floodmark.lake.folder.paths import Lake
@@ -27,6 +32,8 @@ from floodmark.models.versions import row_of
 from floodmark.testing import IN_MEMORY, Run
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
+from floodmark.testing.runs import final
+from floodmark.testing.spark import SparkCase
 
 PREDICTIONS: dict[str, list[Any]] = json.loads((CASES / "predictions.json").read_text("utf-8"))
 
@@ -62,7 +69,8 @@ def test_a_pipeline_of_spark_is_fitted_once_and_applied_without_java(spark: Spar
     assert fitted(root, estimator=of_spark(*FEATURES)) == version, "names that Spark draws are no part of it"
     inputs = {"flights": flights(60), "models": [row_of(version)]}
     check(IN_MEMORY[1](expected_delays, inputs, event_time="at")[""])
-    assert list(files_of(Lake(root).internal("fitting"))) == []
+    check(streamed(spark, tmp_path / "stream", inputs))
+    assert list(files_of(Lake(root).fitting("delay"))) == []
     for wrong, error, code in (
         (of_spark("wind", "rain"), DefinitionError, "DEFINITION-446.*rain"),
         (of_spark("wind", "delay"), StateError, "STATE-079.*column 'delay', which is none of its features"),
@@ -79,11 +87,40 @@ def test_a_pipeline_of_spark_is_fitted_once_and_applied_without_java(spark: Spar
 @pytest.mark.spark
 @pytest.mark.feature("M1")
 @pytest.mark.parametrize("name", sorted(PREDICTIONS))
-def test_pipelines_of_each_kind_predict_what_is_recorded(spark: SparkSession, lake: Lake, name: str) -> None:
+def test_pipelines_of_each_kind_predict_what_is_recorded(spark: SparkSession, tmp_path: Path, name: str) -> None:
     pipeline, target = kinds()[name]
-    table = pipeline_rows().select([*PIPELINE_FEATURES, target])
-    predictions = library(name).fit(pipeline, table, 150, PIPELINE_FEATURES, target, lake).predictions
-    assert predictions == [one if isinstance(one, str) else pytest.approx(one) for one in PREDICTIONS[name]]
+    table = rows_of(name).select([*PIPELINE_FEATURES, target])
+    fitted = library(name).fit(pipeline, table, 150, PIPELINE_FEATURES, target, str(tmp_path / "saved"))
+    accuracy = library(name).metrics(pipeline).get("accuracy")
+    assert accuracy is None or accuracy(fitted.values, fitted.predictions) > 0.8
+    assert fitted.predictions == [one if isinstance(one, str) else pytest.approx(one) for one in PREDICTIONS[name]]
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.feature("M1")
+def test_a_fit_that_is_killed_behind_what_spark_has_saved_leaves_nothing_to_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, point = landed(tmp_path), crash.POINTS["model"][2]
+    command, environment = [sys.executable, fit_process.__file__, root, "spark"], os.environ | {crash.VARIABLE: point}
+    killed = forked.run(command, env=environment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(files_of(Lake(root).fitting("delay"))) != []
+    assert fitted(root, estimator=of_spark(*FEATURES)).version == 1
+    assert list(files_of(Lake(root).fitting("delay"))) == []
+
+
+def streamed(spark: SparkSession, folder: Path, inputs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What a stream of Spark makes of rows and versions of a model."""
+    case = SparkCase(spark, expected_delays, str(folder))
+    for name, rows in inputs.items():
+        log = Log(next(given.schema for given in expected_delays.inputs if given.name == name))
+        log.rows(rows, "at", 0)
+        log.end()
+        case.land(log, name=name)
+    case.run_unbounded()
+    return final([case.outputs()[""]])
 
 
 def landed(folder: Path) -> str:

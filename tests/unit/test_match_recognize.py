@@ -258,6 +258,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a quantifier of none": ({"pattern": "A{0,0}"}, "DEFINITION-430"),
     "numbers the other way": ({"pattern": "A{3,2}"}, "DEFINITION-430"),
     "a great number": ({"pattern": "A{5000}"}, "DEFINITION-430 .*1,000"),
+    "great numbers multiplied": ({"pattern": "(A B{0,1000}){1000}"}, "DEFINITION-430 .*one of 1,001,000 variables"),
     "many permutations": ({"pattern": "PERMUTE(A,B,C,D,E,F,G,H)", "define": {}}, "DEFINITION-430 .*PERMUTE of 8"),
     "an unknown variable in DEFINE": ({"define": {"BB": "price > 1"}}, "DEFINITION-431 .*Did you mean 'B'|DEFINITION-431 .*Variables: A, B"),
     "an unknown variable in a condition": ({"define": {"B": "price > C.price"}}, "DEFINITION-422 .*'C'"),

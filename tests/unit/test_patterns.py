@@ -364,6 +364,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "DEFINITION-426 .*1,048,575 partial matches",
     ),
     "no number": (lambda: operator(fm.begin("a"), most=0), "DEFINITION-426"),
+    "many rows": (lambda: operator(fm.begin("a").times(10_001).within("1 hour")), "DEFINITION-427 .*got one of 10,001"),
+    "many rows of a group": (
+        lambda: operator(fm.begin(fm.begin("a").times(2).next("b")).times(4000).within("1 hour")),
+        "DEFINITION-427 .*got one of 12,000",
+    ),
     "an unknown column": (
         lambda: operator(fm.begin("a").where("amuont < 1")),
         "DEFINITION-022 .*stage 'a'.*Did you mean 'amount'",

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipelines import CASES, FEATURES, rows
+from pipelines import CASES, FEATURES, rows_of
 
 from floodmark.core.errors import StateError
-from floodmark.spec.keyed import pipelines
 from floodmark.spec.keyed.fitted import opened
-from floodmark.spec.keyed.pipelines import ABOUT, read, vector
+from floodmark.spec.keyed.pipelines import ABOUT, read
+from floodmark.spec.keyed.stages import STAGES, Saved, vector
 
 PREDICTIONS: dict[str, list[Any]] = json.loads((CASES / "predictions.json").read_text("utf-8"))
 
@@ -25,8 +25,9 @@ PREDICTIONS: dict[str, list[Any]] = json.loads((CASES / "predictions.json").read
 @pytest.mark.parametrize("name", sorted(PREDICTIONS))
 def test_a_pipeline_predicts_without_java_what_spark_predicts(name: str) -> None:
     data, expected = (CASES / f"{name}.zip").read_bytes(), PREDICTIONS[name]
-    measured = rows().select(list(FEATURES)).slice(150).to_pylist()
-    made = opened(data, hashlib.sha256(data).hexdigest(), name).predict([list(row.values()) for row in measured])
+    measured = rows_of(name).select(list(FEATURES)).slice(150).to_pylist()
+    pipeline = opened(data, hashlib.sha256(data).hexdigest(), name)
+    made = pipeline.predict([pipeline.taken(list(row.values())) for row in measured])
     assert len(set(expected)) > 1
     assert made == [value if isinstance(value, str) else pytest.approx(value, rel=1e-9) for value in expected]
 
@@ -72,7 +73,7 @@ def _applied(kind: str, value: Any, params: dict[str, Any], **data: Any) -> Any:
     """What a stage makes of a column ``x``."""
     columns = {"x": value}
     settings = {"inputCol": "x", "outputCol": "y", "featuresCol": "x", "predictionCol": "y", **params}
-    pipelines._STAGES[kind](pipelines._Saved(kind, settings, {}, {"data": [data]}))(columns)
+    STAGES[kind](Saved(kind, settings, {}, {"data": [data]}))(columns)
     return columns["y"]
 
 

@@ -44,6 +44,7 @@ POINTS = MappingProxyType(
         "model": (
             "model.before_commit",
             "model.after_commit",
+            "model.after_save",
         ),
         "compaction": (
             "compaction.before_commit",

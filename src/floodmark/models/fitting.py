@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from datetime import date, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from deltalake import DeltaTable
 from floodmark.core.errors import DefinitionError, FloodmarkError, LifecycleError, described, shown, user_code_boundary
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import Interval, describe, from_ms, parse_instant
+from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.models import scikit, spark
@@ -38,6 +40,7 @@ def fit(  # noqa: PLR0913 - settings by name
     valid_from: Instant | None = None,
     metrics: Metrics | None = None,
     test_share: float = 0.2,
+    most_rows: int = 5_000_000,
 ) -> Version:
     """Fit an estimator to the rows of an interval of event time, measure it on the last of them, and publish it as the next version.
 
@@ -48,11 +51,14 @@ def fit(  # noqa: PLR0913 - settings by name
             makes the fit repeatable. Spark ML fits in the session that is active, and reads the columns by their names.
         table: a log, ``logs/flights``, or an output of an operator, ``outputs/expected_delays``.
         features: columns of numbers, booleans and texts; texts need an encoder in the estimator, which is given columns by their positions.
-        target: column that it learns; rows in which it or a feature is null or NaN are left out and counted in no number.
+        target: column that it learns; rows in which it or a feature is null or NaN are left out and counted in no number, but for what a
+            pipeline of Spark ML learns of by ``handleInvalid="keep"``: null of a ``StringIndexer``, NaN of a ``Bucketizer``.
         interval: event times, the end exclusive. Progress of the table must have passed its end.
         valid_from: event time from which on it predicts; by default the end of the interval, so that it predicts no row it was fitted to.
-        metrics: name -> function of (values, predictions); by default R² of a regression, the accuracy of a classifier.
+        metrics: name -> function of (values, predictions); by default R² of a regression, the accuracy of a classifier. Of a pipeline of Spark ML
+            values are what it would have predicted: texts behind ``IndexToString``, else the number of the class.
         test_share: of the rows, the last ones by event time: the metrics are of these, and the published estimator is fitted to the others.
+        most_rows: greatest number of rows in the interval; all of them are in the memory of this process.
 
     Returns:
         The version. Fitting again the same rows in the same way returns the version that there is: a process that was killed is simply
@@ -63,7 +69,7 @@ def fit(  # noqa: PLR0913 - settings by name
             447 no estimator of Spark ML, 448 no features, or the target among them,
             449 a pipeline of Spark ML that learns another column.
         LifecycleError: LIFECYCLE-280 the interval may still change, 281 too few rows in it, 282 and 283 no such table or column,
-            284 rows that are revised.
+            284 rows that are revised, 285 more rows than ``most_rows``.
         UserCodeError: USER-001, a metric raised.
         SetupError: SETUP-130 scikit-learn or skops is not installed.
         StateError: STATE-075 the estimator holds types of another package, 077 and 078 a pipeline of Spark ML that is not applied without Java,
@@ -72,9 +78,11 @@ def fit(  # noqa: PLR0913 - settings by name
     where = f"model '{name}'"
     library = spark.library(where) if spark.is_estimator(estimator) else scikit.library(where)
     library.check(estimator)
-    if not name.isidentifier() or not 0 < test_share < 1:
-        fix = "A name has letters, digits and underscores; test_share lies between 0 and 1."
-        raise DefinitionError(where, "settings in range", f"{name!r}, {test_share}", fix, code="DEFINITION-445")
+    if not name.isidentifier() or not 0 < test_share < 1 or most_rows < _LEAST:
+        fix = f"A name has letters, digits and underscores; test_share lies between 0 and 1; most_rows is {_LEAST} or more."
+        raise DefinitionError(
+            where, "settings in range", f"{name!r}, {test_share}, {most_rows}", fix, code="DEFINITION-445"
+        )
     columns = () if isinstance(features, str) else tuple(features)
     if not columns or target in columns or not all(isinstance(name, str) for name in columns):
         fix = f'Names of columns, without the target: features=("distance", "hour"), target={target!r}.'
@@ -82,7 +90,8 @@ def fit(  # noqa: PLR0913 - settings by name
     features = columns
     start, end = (parse_instant(one, where) for one in interval)
     begins = end if valid_from is None else parse_instant(valid_from, where)
-    rows = _rows(lake, table, Interval(start=start, end=end), (*features, target), where)
+    rows = _rows(lake, table, Interval(start=start, end=end), (*features, target), where, most_rows)
+    rows = _known(rows, *(columns - {target} for columns in library.lenient(estimator)))
     split = round(rows.num_rows * (1 - test_share))
     if not 0 < split < rows.num_rows:
         fix = "Choose a longer interval; rows whose target or features are null do not count."
@@ -111,7 +120,9 @@ def fit(  # noqa: PLR0913 - settings by name
         if same is not None:
             return same
         try:
-            fitted = library.fit(estimator, rows, split, features, target, lake)
+            if lake.is_local:
+                remove(lake.fitting(name))  # of one that was killed: this one has the lock
+            fitted = library.fit(estimator, rows, split, features, target, f"{lake.fitting(name)}/{uuid.uuid4().hex}")
         except FloodmarkError:
             raise
         except Exception as error:
@@ -121,10 +132,10 @@ def fit(  # noqa: PLR0913 - settings by name
             )
             expected = f"an estimator that learns '{target}' from {', '.join(features)}"
             raise DefinitionError(where, expected, described(error), fix, code="DEFINITION-446") from error
-        labels, measured = rows[target].to_pylist()[split:], dict[str, float]()
+        measured = dict[str, float]()
         for title, score in scores.items():
             with user_code_boundary(f"{where}, metric '{title}'"):
-                measured[title] = float(score(labels, fitted.predictions))
+                measured[title] = float(score(fitted.values, fitted.predictions))
         data = fitted.data
         sha256 = hashlib.sha256(data).hexdigest()
         opened(data, sha256, name)
@@ -146,8 +157,8 @@ def fit(  # noqa: PLR0913 - settings by name
         )
 
 
-def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], where: str) -> pa.Table:
-    """The rows of an interval in order of event time, those that can be learned from; retracted ones are left out."""
+def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], where: str, most_rows: int) -> pa.Table:
+    """The rows of an interval in order of event time."""
     path = f"{lake.root}/{table}"
     if table.partition("/")[0] not in {"logs", "outputs"} or not DeltaTable.is_deltatable(path):
         fix = "Name a log or an output that has rows: table='logs/flights', table='outputs/hourly'."
@@ -164,24 +175,27 @@ def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], 
         raise LifecycleError(where, f"all rows before {describe(interval.end)}", got, fix, code="LIFECYCLE-280")
     kind, time = whole.schema.field("_event_time").type, pc.field("_event_time")
     start, end = (pa.scalar(from_ms(one), kind) for one in (interval.start, interval.end))
-    stamps = ("_event_time", "_sequence", "_kind")
-    rows = whole.to_table(columns=list(dict.fromkeys((*columns, *stamps))), filter=(time >= start) & (time < end))
+    stamps, within = ("_event_time", "_sequence", "_kind"), (time >= start) & (time < end)
+    number = whole.count_rows(filter=within)
+    if number > most_rows:
+        fix = "Choose a shorter interval, or most_rows=, if the memory of this process holds them: about 1 KB each with ten features."
+        got = f"{number:,} in table '{table}'"
+        raise LifecycleError(where, f"{most_rows:,} rows or fewer in {interval}", got, fix, code="LIFECYCLE-285")
+    rows = whole.to_table(columns=list(dict.fromkeys((*columns, *stamps))), filter=within)
     rows = rows.sort_by([("_event_time", "ascending"), ("_sequence", "ascending")])
     if pc.any(pc.equal(rows["_kind"], RETRACTION)).as_py():
         fix = "Fit to a log, or to an output whose results are final: windows without allowed lateness and early panes."
         raise LifecycleError(where, "rows that are final", f"revised rows in '{table}'", fix, code="LIFECYCLE-284")
-    rows = rows.filter(pc.equal(rows["_kind"], ROW)).select(list(columns))
-    return _known(rows)
+    return rows.filter(pc.equal(rows["_kind"], ROW)).select(list(columns))
 
 
-def _known(rows: pa.Table) -> pa.Table:
-    """Rows without null and NaN."""
+def _known(rows: pa.Table, nulls: frozenset[str], nans: frozenset[str]) -> pa.Table:
+    """Rows that can be learned from: without null, NaN and infinite numbers, but for columns of which these are learned."""
     for name in rows.column_names:
-        column = rows[name]
-        known = pc.is_valid(column)
-        if pa.types.is_floating(column.type):
-            known = pc.and_(known, pc.fill_null(pc.is_finite(column), fill_value=False))
-        rows = rows.filter(known)
+        if name not in nulls:
+            rows = rows.filter(pc.is_valid(rows[name]))
+        if name not in nans and pa.types.is_floating(rows[name].type):
+            rows = rows.filter(pc.fill_null(pc.is_finite(rows[name]), fill_value=True))
     return rows
 
 

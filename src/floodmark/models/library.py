@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from floodmark.lake.folder.paths import Lake
-
 Metrics = Mapping[str, Callable[[Sequence[Any], Sequence[Any]], float]]
 """Name -> function of (values, predictions)."""
 
@@ -19,10 +17,12 @@ class Fitted:
     """A fitted estimator.
 
     Args:
+        values: of the target in these rows, as the predictions have them: Spark ML predicts 1.0 for the second of two texts.
         predictions: of the rows that it was not fitted to.
         data: the estimator as it is stored.
     """
 
+    values: Sequence[Any]
     predictions: Sequence[Any]
     data: bytes
 
@@ -45,7 +45,10 @@ class Library(Protocol):
     def metrics(self, estimator: Any) -> Metrics:
         """The metrics of an estimator of its kind."""
 
+    def lenient(self, estimator: Any) -> tuple[frozenset[str], frozenset[str]]:
+        """Columns of whose nulls, and of whose NaN, the estimator learns."""
+
     def fit(
-        self, estimator: Any, rows: pa.Table, split: int, features: tuple[str, ...], target: str, lake: Lake
+        self, estimator: Any, rows: pa.Table, split: int, features: tuple[str, ...], target: str, folder: str
     ) -> Fitted:
-        """Fit a clone to the rows before ``split``, and predict the others."""
+        """Fit a clone to the rows before ``split``, and predict the others; ``folder`` is for its files meanwhile."""

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.errors import DefinitionError, SetupError, shown
-from floodmark.lake.folder.paths import Lake
 from floodmark.models.library import Fitted, Metrics
 
 
@@ -62,6 +61,10 @@ class Scikit:
 
         return {"accuracy": accuracy_score} if is_classifier(estimator) else {"r2": r2_score}
 
+    def lenient(self, estimator: Any) -> tuple[frozenset[str], frozenset[str]]:  # noqa: ARG002 - the protocol's
+        """As ``Library``: none, as one row is predicted at a time and its features are checked before."""
+        return frozenset(), frozenset()
+
     def fit(
         self,
         estimator: Any,
@@ -69,13 +72,13 @@ class Scikit:
         split: int,
         features: tuple[str, ...],
         target: str,
-        lake: Lake,  # noqa: ARG002 - the protocol's
+        folder: str,  # noqa: ARG002 - the protocol's
     ) -> Fitted:
         """As ``Library``."""
         columns = [rows[name].to_pylist() for name in features]
         values, labels = [list(row) for row in zip(*columns, strict=True)], rows[target].to_pylist()
         fitted = self.clone(estimator).fit(values[:split], labels[:split])
-        return Fitted(fitted.predict(values[split:]), self.dumps(fitted))
+        return Fitted(labels[split:], fitted.predict(values[split:]), self.dumps(fitted))
 
 
 def library(where: str) -> Scikit:

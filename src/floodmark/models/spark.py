@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from math import isclose
+from math import isclose, isnan
 from typing import Any
 
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
 
+from floodmark.core import crash
 from floodmark.core.errors import DefinitionError, StateError, shown
 from floodmark.lake.folder.copies import remove
-from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
 from floodmark.models.library import Fitted, Metrics
 from floodmark.spec.keyed import pipelines
-from floodmark.spec.keyed.learning import finite
 
 _CLOSE = 1e-9
 """Relative difference of two predictions that are the same: sums of floats in another order."""
@@ -72,7 +70,7 @@ class SparkML:
 
         forms = []
         for stage in stages:
-            params = {one.name: value for one, value in stage.extractParamMap().items()}
+            params = _params(stage)
             if stage.hasParam("seed") and not stage.isSet(stage.getParam("seed")):
                 params.pop("seed", None)
             forms.append([type(stage).__name__, {name: named(value) for name, value in sorted(params.items())}])
@@ -90,42 +88,50 @@ class SparkML:
         """As ``Library``."""
         return {"accuracy": _accuracy} if _classifies(estimator) else {"r2": _r2}
 
+    def lenient(self, estimator: Any) -> tuple[frozenset[str], frozenset[str]]:
+        """As ``Library``: to a ``StringIndexer`` null is a category, to a ``Bucketizer`` NaN is a bucket. No model learns of a vector with NaN."""
+        stages = [(type(leaf).__name__, _params(leaf)) for leaf in _leaves(estimator)]
+        nulls = frozenset({"StringIndexer"})
+        return pipelines.lenient(stages, nulls), pipelines.lenient(stages, nulls | {"Bucketizer"})
+
     def fit(
-        self, estimator: Any, rows: pa.Table, split: int, features: tuple[str, ...], target: str, lake: Lake
+        self, estimator: Any, rows: pa.Table, split: int, features: tuple[str, ...], target: str, folder: str
     ) -> Fitted:
         """As ``Library``. The predictions of the rows that measure are those of Spark, and those without Java are compared with them.
+
+        A ``StringIndexer`` of the target makes the numbers that are learned, and is no part of what is stored.
 
         Raises:
             DefinitionError: DEFINITION-449, it learns another column than the target.
             StateError: STATE-077 and 078 a pipeline that is not applied here, STATE-079 other predictions than Spark's.
         """
-        from pyspark.ml import Pipeline  # noqa: PLC0415 - an extra
+        from pyspark.ml import Pipeline, PipelineModel  # noqa: PLC0415 - an extra
         from pyspark.sql import SparkSession  # noqa: PLC0415 - likewise
 
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-        stages = estimator.getStages() if isinstance(estimator, Pipeline) else [estimator]
-        labels = {leaf.getOrDefault("labelCol") for leaf in _leaves(estimator) if leaf.hasParam("labelCol")} - {target}
+        leaves = _leaves(estimator)
+        numbered = [str(_params(leaf)["outputCol"]) for leaf in leaves if _indexes(leaf, target)]
+        labels = {leaf.getOrDefault("labelCol") for leaf in leaves if leaf.hasParam("labelCol")}
+        labels -= {target, *numbered}
         if labels:
-            fix = f"Set it: LinearRegression(labelCol={target!r}), or target={labels.pop()!r}."
+            fix = (
+                f"Set it: LinearRegression(labelCol={target!r}), or target={labels.pop()!r}; "
+                f"of a text, StringIndexer(inputCol={target!r}, outputCol='label') as a stage, and labelCol='label'."
+            )
             raise DefinitionError(self.where, f"labelCol='{target}'", "another one", fix, code="DEFINITION-449")
         train = session.createDataFrame(_numbers(rows.slice(0, split)))
-        fitted = Pipeline(stages=stages).fit(train)
-        data = self._saved(fitted, features, lake)
+        fitted = _leaves(Pipeline(stages=leaves).fit(train))
+        indexers = [stage for stage in fitted if _indexes(stage, target)]
+        applied = PipelineModel([stage for stage in fitted if not _indexes(stage, target)])
+        data = _saved(applied, features, folder)
         pipeline = pipelines.read(data, self.where)
-        measured = _numbers(rows.slice(split))
-        shown_by_spark = fitted.transform(session.createDataFrame(measured)).select(pipeline.prediction)
-        predictions = [row[0] for row in shown_by_spark.collect()]
+        measured = applied.transform(session.createDataFrame(_numbers(rows.slice(split))))
+        for indexer in indexers:
+            measured = indexer.copy({indexer.handleInvalid: "keep"}).transform(measured)
+        shown_by_spark = measured.select(pipeline.prediction, numbered[-1] if numbered else target).collect()
+        predictions, values = [row[0] for row in shown_by_spark], [row[1] for row in shown_by_spark]
         self._compare(pipeline, rows.slice(split), features, predictions)
-        return Fitted(predictions, data)
-
-    def _saved(self, fitted: Any, features: tuple[str, ...], lake: Lake) -> bytes:
-        """The archive of what Spark saves of a fitted pipeline."""
-        folder = lake.internal("fitting", uuid.uuid4().hex)
-        try:
-            fitted.write().save(folder)
-            return _archive(folder, {"features": list(features)})
-        finally:
-            remove(folder)
+        return Fitted([_named(value, pipeline.labels) for value in values], predictions, data)
 
     def _compare(
         self, pipeline: pipelines.Pipeline, rows: pa.Table, features: tuple[str, ...], predictions: Sequence[Any]
@@ -133,12 +139,10 @@ class SparkML:
         columns = [rows[name].to_pylist() for name in features]
         for row, expected in zip(zip(*columns, strict=True), predictions, strict=True):
             try:
-                (made,) = pipeline.predict([[finite(*feature) for feature in zip(features, row, strict=True)]])
+                (made,) = pipeline.predict([pipeline.taken(row)])
             except (KeyError, ValueError) as error:
                 made = f"column {error}, which is none of its features" if isinstance(error, KeyError) else error
-            if made != expected and not (
-                isinstance(made, float) and isclose(made, expected, rel_tol=_CLOSE, abs_tol=_CLOSE)
-            ):
+            if not _same(made, expected):
                 fix = "Name all columns that the pipeline reads as features, without the target."
                 got = f"{made} for {dict(zip(features, row, strict=True))}"
                 expected_text = f"{expected}, as Spark predicts"
@@ -146,12 +150,39 @@ class SparkML:
 
 
 def _leaves(estimator: Any) -> list[Any]:
-    """The stages of a pipeline, those of pipelines within it too; an estimator itself."""
-    from pyspark.ml import Pipeline  # noqa: PLC0415 - an extra
+    """The stages of a pipeline, fitted or not, those of pipelines within it too; an estimator itself."""
+    from pyspark.ml import Pipeline, PipelineModel  # noqa: PLC0415 - an extra
 
-    if not isinstance(estimator, Pipeline):
+    if not isinstance(estimator, (Pipeline, PipelineModel)):
         return [estimator]
-    return [leaf for stage in estimator.getStages() for leaf in _leaves(stage)]
+    stages = estimator.stages if isinstance(estimator, PipelineModel) else estimator.getStages()
+    return [leaf for stage in stages for leaf in _leaves(stage)]
+
+
+def _params(stage: Any) -> dict[str, Any]:
+    """Name -> value, those by default included."""
+    return {param.name: value for param, value in stage.extractParamMap().items()}
+
+
+def _indexes(stage: Any, target: str) -> bool:
+    """True for a ``StringIndexer`` of the target alone, fitted or not."""
+    from pyspark.ml.feature import StringIndexer, StringIndexerModel  # noqa: PLC0415 - an extra
+
+    return isinstance(stage, (StringIndexer, StringIndexerModel)) and _params(stage).get("inputCol") == target
+
+
+def _named(value: Any, labels: tuple[str, ...]) -> Any:
+    """A value of the target as the pipeline predicts it: the text of its class if it predicts texts."""
+    if not labels or isinstance(value, str):
+        return value
+    return labels[int(value)] if value in range(len(labels)) else str(value)
+
+
+def _same(made: Any, expected: Any) -> bool:
+    """True for the same prediction: a NaN is one."""
+    if not isinstance(made, float) or not isinstance(expected, float):
+        return bool(made == expected)
+    return isclose(made, expected, rel_tol=_CLOSE, abs_tol=_CLOSE) or (isnan(made) and isnan(expected))
 
 
 def _numbers(rows: pa.Table) -> pa.Table:
@@ -177,6 +208,16 @@ def _r2(values: Sequence[float], predictions: Sequence[float]) -> float:
     whole: float = sum((value - mean) ** 2 for value in values)
     left: float = sum((a - b) ** 2 for a, b in zip(values, predictions, strict=True))
     return 1 - left / whole if whole else float("nan")
+
+
+def _saved(fitted: Any, features: tuple[str, ...], folder: str) -> bytes:
+    """The archive of what Spark saves of a fitted pipeline, which is in the folder meanwhile."""
+    try:
+        fitted.write().save(folder)
+        crash.point("model.after_save")
+        return _archive(folder, {"features": list(features)})
+    finally:
+        remove(folder)
 
 
 def _archive(folder: str, about: dict[str, Any]) -> bytes:

@@ -213,7 +213,8 @@ def _tell(console: Console, forgotten: Forgotten) -> None:
 
 
 def _beyond(opened: LoadedWorkspace, would: Forgetting) -> list[str]:
-    """What is outside the lake and may have the key, one sentence each."""
+    """What may have the key and is not computed anew, one sentence each."""
+    from floodmark.lake.folder.storage import folders
     from floodmark.lake.stream.delivered import delivered
 
     names, sentences = {one.source for one in would.sources}, list[str]()
@@ -233,6 +234,12 @@ def _beyond(opened: LoadedWorkspace, would: Forgetting) -> list[str]:
             )
         else:
             sentences.append(f"not reached: what delivery {route.name} has sent; its receiver has to remove it")
+    if models := folders(f"{would.lake.root}/models"):
+        sentences.append(
+            f"not reached: fitted models {', '.join(models)}, if rows of the key were fitted to: fit them again, as docs/models.md says"
+        )
+    if graphs := folders(f"{would.lake.root}/graphs"):
+        sentences.append(f"not reached: graphs {', '.join(graphs)}, if edges had the key: run them again")
     return sentences
 
 

@@ -21,7 +21,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.lake.folder.locks import data_files
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.removal import Removed
-from floodmark.lake.maintenance.retention import DAYS, merge_marks, retire, tidy_answers
+from floodmark.lake.maintenance.retention import DAYS, merge_marks, retire, tidy_answers, tidy_fits
 from floodmark.lake.maintenance.upkeep import HOURS, MaintenanceResult, maintain
 from floodmark.spec.workspace import Settings
 
@@ -95,6 +95,7 @@ def keep_up(
             gone, why = retire(lake, days=days, dry_run=dry_run)
             gone += merge_marks(lake, hours=hours, dry_run=dry_run)
             gone += tidy_answers(lake, dry_run=dry_run)
+            gone += tidy_fits(lake, dry_run=dry_run)
         removed, stay = removed + gone, stay + why
     if store is not None and home is not None:
         gone, why = tidy(store, home, days=days, dry_run=dry_run)

@@ -114,6 +114,10 @@ class Lake:
         """Path of the table of a fitted model's versions."""
         return f"{self.upstream or self.root}/models/{name}"
 
+    def fitting(self, model: str) -> str:
+        """Path of the folder of files that exist while a version of a model is fitted."""
+        return self.internal("models", model, "fitting")
+
     def internal(self, *parts: str) -> str:
         """Path of floodmark's internal files: checkpoints, ledger, catalogs of landed units, locks."""
         return "/".join((self.root, "_floodmark", *parts))

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from deltalake import DeltaTable
 
+from floodmark.core.errors import LifecycleError
+from floodmark.lake.folder.copies import remove
+from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import folders
 from floodmark.lake.maintenance.removal import GOING, Removed, clear, contents, take_away
@@ -97,6 +101,22 @@ def tidy_answers(lake: Lake, *, dry_run: bool = False) -> list[Removed]:
     return [
         Removed(kind="answers", name=name, files=one.files, size=one.size) for name, one in done.items() if one.files
     ]
+
+
+def tidy_fits(lake: Lake, *, dry_run: bool = False) -> list[Removed]:
+    """Remove what a killed fit of a model has left. Fits may be running: where a lake has locks by their lock, in a bucket by the age of the files."""
+    removed, oldest = [], time.time() - _DAY
+    for name in folders(lake.internal("models")):
+        home = lake.fitting(name)
+        with suppress(LifecycleError), exclusive(lake, "models", name, "fit"):  # one that runs has its lock
+            for left in folders(home):
+                held = contents(f"{home}/{left}")
+                if not lake.is_local and held.newest > oldest:
+                    continue
+                removed.append(Removed(kind="unfinished fit", name=name, files=held.files, size=held.size))
+                if not dry_run:
+                    remove(f"{home}/{left}")
+    return removed
 
 
 def _starts_read(timeline: Timeline, batch: int) -> int:

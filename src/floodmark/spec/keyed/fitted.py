@@ -13,7 +13,7 @@ from pydantic import Field
 from floodmark.core.errors import StateError, UserCodeError
 from floodmark.core.fingerprint import form
 from floodmark.spec.keyed.learning import finite
-from floodmark.spec.keyed.pipelines import is_saved, read
+from floodmark.spec.keyed.pipelines import Pipeline, is_saved, read
 from floodmark.spec.keyed.process import Context, Row, StatefulFunction
 from floodmark.spec.keyed.state import BroadcastState
 from floodmark.spec.rows.contract import Contract, EventTime
@@ -98,8 +98,9 @@ class Scoring(StatefulFunction):
             yield {**row, self.prediction: None, "model_version": None}
             return
         version, sha256, data = current
-        features = [finite(name, row[name]) for name in self.features]
-        made = opened(data, sha256, self.name).predict([features])[0]
+        model, values = opened(data, sha256, self.name), [row[name] for name in self.features]
+        features = model.taken(values) if isinstance(model, Pipeline) else list(map(finite, self.features, values))
+        made = model.predict([features])[0]
         made = made.item() if hasattr(made, "item") else made
         yield {**row, self.prediction: _AS.get(self.type, _same)(made), "model_version": version}
 

@@ -6,6 +6,8 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.patterns.pattern import Pattern, Stage
 from floodmark.spec.patterns.skip import Skip
 
+MOST_STATES = 10_000
+"""Rows that a pattern has states for at most: each start, on each worker, makes them anew."""
 MOST = 100_000
 """Partial matches of one key at most, unless the pattern says another number."""
 
@@ -14,7 +16,8 @@ def check_pattern(pattern: Pattern, skip: Skip, most: int | None, where: str) ->
     """Refuse a pattern that cannot end, or whose partial matches have no bound; the greatest number of partial matches of a key.
 
     Raises:
-        DefinitionError: DEFINITION-422 the skip strategy names no stage, 424 a name twice, 425 no end, 426 no bound.
+        DefinitionError: DEFINITION-422 the skip strategy names no stage, 424 a name twice, 425 no end, 426 no bound,
+            427 more than ``MOST_STATES`` rows.
     """
     names = [stage.name for stage in pattern.walk() if stage.group is None]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -24,6 +27,10 @@ def check_pattern(pattern: Pattern, skip: Skip, most: int | None, where: str) ->
         fix = closest(skip.stage, pattern.names) + f"Stages: {', '.join(pattern.names)}."
         expected = f"a stage of the pattern in {skip.strategy}(...)"
         raise DefinitionError(where, expected, repr(skip.stage), fix, code="DEFINITION-422")
+    if pattern.size > MOST_STATES:
+        fix = 'Take smaller numbers, or count in the condition of the next stage: one_or_more().next("b").where("count(a) >= 5000").'
+        got = f"one of {pattern.size:,}: numbers of rows, multiplied by those of their groups"
+        raise DefinitionError(where, f"a pattern of {MOST_STATES:,} rows or fewer", got, fix, code="DEFINITION-427")
     _check_end(pattern, where)
     if most is None and (why := _unbounded(pattern)):
         fix = 'End partial matches, .within("10 minutes"); or name how many a key may have before the run stops, most=10_000.'

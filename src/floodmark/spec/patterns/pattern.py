@@ -192,6 +192,15 @@ class Pattern:
         return tuple(stage.name for stage in self.walk() if stage.group is None and stage.contiguity not in NEGATED)
 
     @property
+    def size(self) -> int:
+        """Number of rows that the automaton has states for; a stage of any number of rows has one more than its least number."""
+        sizes = (1 if stage.group is None else stage.group.size for stage in self.stages)
+        return sum(
+            size * (stage.least + 1 if stage.most is None else stage.most)
+            for stage, size in zip(self.stages, sizes, strict=True)
+        )
+
+    @property
     def length(self) -> int | None:
         """The shortest ``within`` of the pattern and of its groups, ms; None without any."""
         windows = [self.window, *(stage.group.length for stage in self.stages if stage.group is not None)]

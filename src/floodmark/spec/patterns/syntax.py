@@ -14,6 +14,8 @@ MOST_PERMUTED = 7
 """Parts of PERMUTE at most: seven have 5,040 orders."""
 MOST_REPEATED = 1_000
 """The greatest number in a quantifier."""
+MOST_LABELS = 100_000
+"""Variables of a pattern at most, each as often as it is repeated: each start, on each worker, makes an instruction of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def row_pattern(text: object, where: str) -> Part:
     reader = _Reader(text, where)
     part = reader.alternatives(excluded=False)
     reader.finished()
+    if (number := _size(part)) > MOST_LABELS:
+        raise _unreadable(where, f"one of {number:,} variables, repetitions multiplied; {MOST_LABELS:,} are the most")
     return part
 
 
@@ -98,6 +102,17 @@ def labels(part: Part) -> Iterator[Label]:
                 yield from labels(inner)
         case Repeated(part=inner):
             yield from labels(inner)
+
+
+def _size(part: Part) -> int:
+    """Number of the labels, each as often as it is repeated; a part that is repeated any number of times has one more than its least number."""
+    match part:
+        case Sequence(parts=parts) | Alternatives(parts=parts):
+            return sum(map(_size, parts))
+        case Repeated(part=inner, least=least, most=most):
+            return _size(inner) * (least + 1 if most is None else most)
+        case _:
+            return 1
 
 
 def nullable(part: Part) -> bool:
