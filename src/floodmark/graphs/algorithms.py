@@ -48,6 +48,9 @@ def page_rank(
         tolerance: ends once ranks have changed by at most that on average.
         max_supersteps: after which it fails (EXECUTION-130).
         anew: begin at the first superstep.
+
+    Raises:
+        ExecutionError: EXECUTION-132, a negative weight, or one that is no number.
     """
     if not 0 <= damping < 1:
         fix = "Some 0.85 as a rule."
@@ -56,6 +59,7 @@ def page_rank(
         )
 
     def iteration(parts: Parts) -> Iteration:
+        _check_weights(graph, parts, f"page rank '{name}'")
         count = max(parts.vertices.count(), 1)
         edges = parts.edges
         sums = edges.groupBy("src").agg(expr(edges, "sum(weight) AS total")).filter("total > 0")
@@ -151,14 +155,7 @@ def shortest_paths(
 
     def iteration(parts: Parts) -> Iteration:
         edges = parts.edges
-        wrong = edges.selectExpr("CASE WHEN weight >= 0 AND NOT isnan(weight) THEN 0 ELSE 1 END AS wrong")
-        ((negative,),) = [tuple(row) for row in wrong.agg(expr(wrong, "sum(wrong) AS n")).collect()]
-        if negative:
-            fix = (
-                'Leave them out: graph.subgraph(edges="weight >= 0"); paths of negative weights may have no least sum.'
-            )
-            got = f"{negative:,} edges without"
-            raise ExecutionError(where, "weights of 0 or more", got, fix, code="EXECUTION-132")
+        _check_weights(graph, parts, where)
         begins = f"id IN ({', '.join(map(_literal, sources))})"
         _check_sources(parts, sources, where)
 
@@ -178,6 +175,18 @@ def shortest_paths(
 
     definition = {"algorithm": "shortest paths", "sources": [repr(source) for source in sources]}
     return _computed(session, graph, name, definition, iteration, anew=anew)
+
+
+def _check_weights(graph: Graph, parts: Parts, where: str) -> None:
+    """EXECUTION-132: weights that are negative or no numbers; paths may then have no least sum, and ranks no shares."""
+    if graph.weight is None:
+        return
+    wrong = parts.edges.selectExpr("CASE WHEN weight >= 0 AND NOT isnan(weight) THEN 0 ELSE 1 END AS wrong")
+    ((number,),) = [tuple(row) for row in wrong.agg(expr(wrong, "sum(wrong) AS n")).collect()]
+    if number:
+        name = f"`{graph.weight}`"
+        fix = f'Leave such edges out: graph.subgraph(edges="{name} >= 0 AND NOT isnan({name})").'
+        raise ExecutionError(where, "weights of 0 or more", f"{number:,} edges without", fix, code="EXECUTION-132")
 
 
 def _check_sources(parts: Parts, sources: Sequence[int | str], where: str) -> None:
