@@ -20,7 +20,7 @@ from asked import asked
 from events import START, Event, disorder
 from example_workspaces import Row, both, disordered, example, shown
 from learned import MODELS, learning, looped
-from river import anomaly, compose, linear_model, preprocessing
+from river import anomaly, compose, ensemble, linear_model, preprocessing
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
@@ -287,7 +287,13 @@ class Negated(preprocessing.StandardScaler):
             "DEFINITION-441",
         ),
         (linear_model.LinearRegression(), {"features": ("x",)}, "DEFINITION-442"),
-        (anomaly.HalfSpaceTrees(), {"features": ("x",), "target": "y"}, "DEFINITION-442"),
+        (linear_model.LinearRegression(), {"features": ("x", "y"), "target": "y"}, "DEFINITION-452"),
+        (
+            preprocessing.StandardScaler() | ensemble.BaggingRegressor(linear_model.LinearRegression()),
+            {"features": ("x",), "target": "y"},
+            r"DEFINITION-451.*BaggingRegressor\(seed=None\)",
+        ),
+        (anomaly.HalfSpaceTrees(seed=1), {"features": ("x",), "target": "y"}, "DEFINITION-442"),
         (preprocessing.StandardScaler(), {"features": ("x",)}, "DEFINITION-443"),
         (linear_model.LinearRegression(), {"features": ("z",), "target": "y"}, "DEFINITION-022"),
         (linear_model.LinearRegression(), {"features": ("at",), "target": "y"}, "DEFINITION-022"),

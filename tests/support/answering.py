@@ -46,6 +46,10 @@ class Service:
         started.set()
         self._loop.run_forever()
 
+    def refuses(self, value: str) -> bool:
+        """Whether the first call about a value is refused."""
+        return zlib.crc32(value.encode()) % 100 < self.failing
+
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, value, key = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().split("/")
         self.calls[key] += 1
@@ -56,7 +60,7 @@ class Service:
             self.reached.set()
         await asyncio.sleep(self.latency)
         self.busy -= 1
-        refused = self.calls[key] == 1 and zlib.crc32(value.encode()) % 100 < self.failing
+        refused = self.calls[key] == 1 and self.refuses(value)
         status = "503 Busy" if refused or int(value) == self.broken else "200 OK"
         body = json.dumps({"doubled": 2 * int(value)})
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())

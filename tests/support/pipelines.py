@@ -138,7 +138,7 @@ def kinds() -> dict[str, tuple[Any, str]]:
                     handleInvalid="keep",
                 ),
                 VectorAssembler(inputCols=["bucket", "hot", "evening"], outputCol="features", handleInvalid="keep"),
-                DecisionTreeRegressor(labelCol="delay", maxDepth=6),
+                LinearRegression(labelCol="delay", regParam=0.1),
             ),
             "delay",
         ),

@@ -39,6 +39,9 @@ def learn(
         raise unfit_setting(where, f"order={order!r}", 'order is "arrival" or "event_time".')
     state = model if isinstance(model, ModelState) else ModelState(model)
     _check_features(features, () if target is None else (target,), schema, where)
+    if target in features:
+        fix = "Leave it out: it is what the model learns, and is not known when a row is predicted."
+        raise DefinitionError(where, "features without the target", f"'{target}'", fix, code="DEFINITION-452")
     last = last_part(state.begun())
     method, type_ = _predicts(last, schema, target, where)
     taken = [name for name in (prediction, LEARNED) if name in schema or name.startswith("_")]

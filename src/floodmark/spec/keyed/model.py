@@ -58,6 +58,10 @@ def _of_model(model: Any, _: object = None, __: object = None) -> bytes:
         fix = "For example linear_model.LinearRegression() or preprocessing.StandardScaler() | ... of river: pip install 'floodmark[models]'"
         got = f"the class {model.__name__}" if isinstance(model, type) else shown(model)
         raise DefinitionError("ModelState", "a model that learns by learn_one", got, fix, code="DEFINITION-440")
+    parameters = getattr(model, "_get_params", None)
+    if unseeded := next(_unseeded(type(model).__name__, parameters() if callable(parameters) else {}), None):
+        got = f"{unseeded}(seed=None), which draws other numbers in each process: a restart and a replay would predict otherwise"
+        raise DefinitionError("ModelState", "a seed", got, f"Set it: {unseeded}(..., seed=1).", code="DEFINITION-451")
     try:
         data = _dumped(model.clone())
         _Unpickler(io.BytesIO(data), _packages(data)).load()
@@ -68,6 +72,18 @@ def _of_model(model: Any, _: object = None, __: object = None) -> bytes:
         got = described(error)
         raise DefinitionError("ModelState", "a model that can be stored", got, fix, code="DEFINITION-441") from error
     return data
+
+
+def _unseeded(name: str, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the parts of a model that draw numbers without a seed."""
+    if parameters.get("seed", 0) is None:
+        yield name
+    for part, value in parameters.items():
+        match value:
+            case (type() as kind, dict() as settings):
+                yield from _unseeded(kind.__name__, settings)
+            case dict():
+                yield from _unseeded(part, value)
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
@@ -94,7 +110,7 @@ class ModelState(State):
         ...         model.learn_one({"x": row["x"]}, row["y"])
 
     Raises:
-        DefinitionError: DEFINITION-440, no model of river's interface, or one that cannot be stored.
+        DefinitionError: DEFINITION-440 no model of river's interface, 441 one that cannot be stored, 451 one that draws numbers without a seed.
     """
 
     called = "model"
