@@ -35,7 +35,15 @@ ORDERS = [
 ]
 KEYS = ["", "PARTITION BY origin", "PARTITION BY upper(origin), tail"]
 BY_VALUE = ["", "RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN CURRENT ROW AND CURRENT ROW"]
-BY_ROWS = ["ROWS UNBOUNDED PRECEDING", "ROWS 2 PRECEDING", "ROWS BETWEEN CURRENT ROW AND CURRENT ROW"]
+BY_ROWS = [
+    "ROWS UNBOUNDED PRECEDING",
+    "ROWS 2 PRECEDING",
+    "ROWS BETWEEN CURRENT ROW AND CURRENT ROW",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING",
+    "ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+]
 BY_NUMBER = "RANGE BETWEEN 9 PRECEDING AND CURRENT ROW"
 BY_TIME = "RANGE BETWEEN INTERVAL '20' MINUTE PRECEDING AND CURRENT ROW"
 OF_VALUES = [
@@ -158,6 +166,31 @@ def test_a_change_takes_back_the_rows_whose_frame_it_touches_alone() -> None:
         )
     assert made[0] == Counter([(0, 10, True), (1, 30, True), (2, 60, True), (3, 90, True)])
     assert made[1] == Counter([(4, 50, True), (2, 60, False), (2, 70, True)])
+
+
+@pytest.mark.feature("Q3")
+@pytest.mark.parametrize("direction", ["", "DESC"])
+def test_rows_of_equal_order_have_the_order_of_landing_in_every_frame(direction: str) -> None:
+    frames = {
+        "LAST_VALUE(flight) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)": [2, 2, 2],
+        "FIRST_VALUE(flight) OVER (w ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)": [0, 1, 2],
+        "SUM(flight) OVER (w ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)": [3, 3, 2],
+        "SUM(flight) OVER (w ROWS UNBOUNDED PRECEDING)": [0, 1, 3],
+        "SUM(flight) OVER (w RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)": [3, 3, 3],
+        "FIRST_VALUE(flight) OVER (w RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)": [0, 0, 0],
+        "LAST_VALUE(flight) OVER (w RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)": [2, 2, 2],
+        "LEAD(flight, 1, 9) OVER w": [1, 2, 9],
+    }
+    over = [f"{sql.replace('(w', f'(PARTITION BY origin ORDER BY tail {direction}')}" for sql in frames]
+    columns = ", ".join(f"{sql} AS m{number}" for number, sql in enumerate(over))
+    window = f"WINDOW w AS (PARTITION BY origin ORDER BY tail {direction})"
+    sql = f"SELECT flight, {columns} FROM flights {window} EMIT CHANGES"
+    written = sql_operator("stated", sql, inputs=TABLES)
+    landed = [row | {"origin": "JFK", "tail": "same"} for row in flights(3, 3)]
+    entries = entries_of(written, {"flights": landed})
+    answer = sorted(values for (_, values), times in bounded(written, entries).items() for _ in range(times))
+    assert list(zip(*answer, strict=True)) == [(0, 1, 2), *map(tuple, frames.values())]
+    assert prove(written, entries, cuts=3, seed=1).seed is None
 
 
 def test_the_order_is_one_argument_of_over_in_python() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
 
+import changing
 import hypothesis.strategies as st
+import pyarrow as pa
 import pytest
-from changing import CHANGING, History, answers, asked, bounded, counted, history, joined, remaining
+from changing import BEGIN, CHANGING, History, answers, asked, bounded, counted, emitted, history, joined, remaining
 from hypothesis import given
 
 import floodmark as fm
@@ -145,6 +147,37 @@ def test_a_join_that_emits_changes_answers_as_duckdb_does_at_every_cut(
     rows, question = history(seed, 30), sql.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
     for done, answer in answers(operator, rows, seed)[-4:]:
         assert answer == asked(question, rows[:done])
+
+
+@pytest.mark.feature("J6")
+@given(
+    kind=st.sampled_from(["inner", "left", "full", "anti"]),
+    retracted=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 10_000),
+)
+def test_a_row_comes_out_with_the_sign_of_its_own_zeros(kind: str, retracted: float, seed: int) -> None:
+    operator, alike = operator_of(kind, ("k",), "", None), ("a", "price", "b", "note")
+    rows = [
+        (name, row | {part: None for part in alike if part in row} | {"at" if name == "lefts" else "seen": BEGIN})
+        for name, row in history(seed, 30, retracted=retracted)
+    ]
+
+    def signed(outputs: Mapping[str, Any]) -> Any:
+        table = outputs[""]
+        for name in ("f", "r_f"):
+            if name in table.column_names:
+                texts = pa.array([None if f is None else str(f) for f in table[name].to_pylist()], pa.string())
+                table = table.set_column(table.column_names.index(name), name, texts)
+        return emitted({"": table})
+
+    def expected(done: int) -> Any:
+        some = [(name, row | {"f": None if row["f"] is None else str(row["f"])}) for name, row in rows[:done]]
+        return by_hand(some, kind, ("k",), "", None)
+
+    with patch.object(changing, "emitted", signed):
+        for done, answer in answers(operator, rows, seed):
+            assert answer == expected(done)
+        assert bounded(operator, rows)[0] == expected(len(rows))
 
 
 INNER = [

@@ -21,7 +21,7 @@ from floodmark.spec.keyed.top import Ranking
 from floodmark.spec.rows.checks import new_columns, one_of, unfit_setting
 from floodmark.spec.values.schema import Column, Schema
 from floodmark.spec.windowing.aggregates import Aggregate, result_type
-from floodmark.spec.windowing.frames import Frame, OverRow, Position, texts
+from floodmark.spec.windowing.frames import ALL_ROWS, Frame, OverRow, Position, texts
 
 if TYPE_CHECKING:
     from floodmark.spec.graph.stream import KeyedStream, Stream
@@ -71,8 +71,9 @@ class Overs(Processes):
             per key, for ever. With ``within`` alone a key is freed so long after its last row.
         With ``order`` a row comes at once. A later row, or a retraction of one, takes back the rows whose results it changes and emits them anew,
             net per micro-batch, each with its own event time; rows minus retractions are the results over all rows so far, late ones too.
-            Rows before a row are those before it in the order; of rows with equal values, by ``rows``, those that landed earlier, or those of
-            lesser values where the order of landing is not recorded. Frames by ``within`` need an order by one timestamp. State: all rows
+            Rows of equal values in ``order`` have one order among each other, for all frames, ascending or descending: the row that landed first is
+            the first, also for ``first``, ``last``, ``lag``, ``lead`` and ``row_number``; where the order of landing is not recorded, the row of
+            lesser values. Frames by ``within`` need an order by one timestamp. State: all rows
             of a key with their results, for ever; a change of a key computes its results anew, in time of the number of its rows.
         Source: SQL:2003 window functions; Flink ``OVER`` for progress and late rows.
 
@@ -137,7 +138,7 @@ def _order(
         raise unfit_setting(where, "an order without columns", fix)
     if late == "side_output":
         raise unfit_setting(where, 'late="side_output" with an order', "Leave it out: late rows count like others.")
-    units = {m.frame.unit for m in measures if m.frame.following or m.frame.preceding}
+    units = {m.frame.unit for m in measures if m.frame.following not in {0, ALL_ROWS} or m.frame.preceding}
     units |= {"values" for m in measures if m.frame == Frame("values", 0)}
     kind = parse(schema.types[by[0].column]) if len(by) == 1 else None
     if "values" in units and not (kind is not None and (kind.is_integer or kind.name == "decimal")):

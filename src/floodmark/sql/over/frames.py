@@ -46,10 +46,8 @@ def frame_of(text: Text, node: exp.Window, *, timed: bool) -> Frame:
             raise unsayable(text, node, what, _FIX)
     bounds = _Bounds(text, node, timed=timed)
     unit, preceding = bounds.distance(start, "start_side", "PRECEDING") if start != "UNBOUNDED" else (bounds.unit, None)
-    if end == "UNBOUNDED" and (kind == "ROWS" or preceding is None):  # of NTH_VALUE; aggregates go the other way round
-        return Frame("rows", preceding, ALL_ROWS)
     if end == "UNBOUNDED":
-        raise unsayable(text, node, "a RANGE of values up to the last row", _FIX)
+        return Frame("rows" if preceding is None else unit, preceding, ALL_ROWS)
     end_unit, following = bounds.distance(end or CURRENT_ROW, "end_side", "FOLLOWING")
     if preceding is not None and following < -preceding:
         raise unsayable(text, node, "a frame that ends before it begins", _FIX)

@@ -151,7 +151,7 @@ def _tiles(text: Text, node: exp.Window) -> int:
 
 
 def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
-    """An OVER whose frame ends behind the row as one over rows before it: in the reversed order, or without an order."""
+    """An OVER whose frame ends behind the row as one over rows before it, where that has the same results: in the reversed order, or without an order."""
     spec = node.args.get("spec")
     if spec is None or not ends_elsewhere(node) or spec.args.get("exclude"):
         return node
@@ -161,22 +161,19 @@ def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     kind, start, end = (spec.args.get(name) for name in ("kind", "start", "end"))
     whole = start == "UNBOUNDED" and end == "UNBOUNDED"
     inner, order = node.this, node.args.get("order")
-    if isinstance(inner, exp.NthValue) or (start != CURRENT_ROW and end != "UNBOUNDED"):
-        return node
-    first, last = isinstance(inner, (exp.First, exp.FirstValue)), isinstance(inner, (exp.Last, exp.LastValue))
+    first = isinstance(inner, (exp.First, exp.FirstValue))
+    of_order = first or isinstance(inner, (exp.Last, exp.LastValue, exp.NthValue))
+    reversible = kind == "RANGE" and not of_order and (start == CURRENT_ROW or end == "UNBOUNDED")
+    if not (reversible or (whole and (first or not of_order))):
+        return node  # the other way round, rows that are equal in the order would be, too
     made = exp.Window(this=inner, partition_by=node.args.get("partition_by"), order=order)
     made.meta.update(node.meta)
-    if whole and not (first or last):
-        made.set("order", None)
-    if order is not None and (last or not whole):
-        made.set("order", exp.Order(expressions=[_reversed(part) for part in order.expressions]))
-    if last or (first and not whole):
-        turned = (exp.FirstValue if last else exp.LastValue)(this=inner.this)
-        turned.meta.update(inner.meta)
-        made.set("this", turned)
-    if not whole:
-        side = {"PRECEDING": "FOLLOWING", "FOLLOWING": "PRECEDING"}.get(str(spec.args.get("start_side")))
-        made.set("spec", exp.WindowSpec(kind=kind, start=end, start_side="PRECEDING", end=start, end_side=side))
+    if whole:
+        made.set("order", order if first else None)
+        return made
+    made.set("order", order and exp.Order(expressions=[_reversed(part) for part in order.expressions]))
+    side = {"PRECEDING": "FOLLOWING", "FOLLOWING": "PRECEDING"}.get(str(spec.args.get("start_side")))
+    made.set("spec", exp.WindowSpec(kind=kind, start=end, start_side="PRECEDING", end=start, end_side=side))
     return made
 
 

@@ -28,7 +28,7 @@ from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.over import LATE, Measure, Over
 from floodmark.spec.values.schema import ROW
 from floodmark.spec.windowing.aggregates import Aggregate, Builtin
-from floodmark.spec.windowing.frames import Frame, Position, texts
+from floodmark.spec.windowing.frames import ALL_ROWS, Frame, Position, texts
 
 _PART = 128
 """Rows of an entry with older rows."""
@@ -171,7 +171,7 @@ class Plan:
         self.most_time = max((f.preceding or 0 for f in bounded if f.unit != "rows"), default=None)
         around = [*(frame for frame, _, _ in self.spans), *(frame for frame, *_ in self.nths)]
         self.by_distance = bool(self.most_time) or any(
-            f.unit != "rows" and (f.preceding or f.following) for f in around
+            f.unit != "rows" and (f.preceding or f.following not in {0, ALL_ROWS}) for f in around
         )
         """Whether frames are of a distance in the order."""
         self.freed = self.most_time if not (self.most_rows or self.running or self.positions) else None

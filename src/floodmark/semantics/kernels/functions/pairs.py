@@ -21,6 +21,7 @@ from floodmark.semantics.encoding.identity import identities
 from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.regular import RegularJoinKernel, is_regular_join
+from floodmark.semantics.kernels.functions.sides import Item
 from floodmark.semantics.kernels.functions.stored import Stored, StoredKey
 from floodmark.semantics.kernels.kernel import Tick
 from floodmark.semantics.kernels.keyed import column
@@ -251,7 +252,7 @@ class PairsKernel(RegularJoinKernel):
         known, again = set[Any](), set[int]()
         columns = (values[some].tolist() for values in (fresh.keys, fresh.tags, fresh.times))
         for row_at, key, tag, time in zip(some.tolist(), *columns, strict=True):
-            item = key, tag, time, fresh.values[row_at]
+            item = key, tag, self.form.item(fresh.values[row_at], time)
             if item in known:
                 again.add(key)
             known.add(item)
@@ -259,7 +260,7 @@ class PairsKernel(RegularJoinKernel):
         for row_at in np.flatnonzero(fresh.times <= latest[fresh.keys]).tolist() if len(held) else []:
             number, tag = int(fresh.keys[row_at]), int(fresh.tags[row_at])
             items = held[number].items(tag, int(codes[row_at]) % held[number].sides[tag].parts)
-            if (fresh.values[row_at], int(fresh.times[row_at])) in items:
+            if self.form.item(fresh.values[row_at], int(fresh.times[row_at])) in items:
                 again.add(number)
         return again
 
@@ -314,10 +315,10 @@ class PairsKernel(RegularJoinKernel):
             return pairs
         codes = [fresh.keys[pairs.causes[some]], pairs.times[some]]
         for tag, places in enumerate(pairs.sides):
-            names = dict[tuple[Any, ...], int]()
+            names = dict[Item, int]()
             different, at = np.unique(places[some], return_inverse=True)
             rows = (self._values(fresh, pairs.stored[tag], tag, row_at) for row_at in different.tolist())
-            codes.append(np.array([names.setdefault(row, len(names)) for row in rows], np.int64)[at])
+            codes.append(np.array([names.setdefault(self.form.item(row, 0), len(names)) for row in rows], np.int64)[at])
         order = np.lexsort(codes[::-1])
         starts = np.flatnonzero(np.r_[True, np.any([code[order][1:] != code[order][:-1] for code in codes], axis=0)])
         first = some[order[starts]]

@@ -172,7 +172,7 @@ class RegularJoinKernel(NetKernel):
         part = mine.of(item)
         row = part.get(item)
         if sign < 0 and (row is None or row.times <= 0):
-            item = _earlier(part, item)
+            item = _earlier(part, item, values)
             row = part.get(item)
         before = mine.total
         if form.all_match:
@@ -249,8 +249,8 @@ class RegularJoinKernel(NetKernel):
         self._wait(key_state)
 
 
-def _earlier(part: Part, item: Item) -> Item:
-    """The row that a retraction takes back: of its values, the one with the latest event time, if none has its own."""
-    values, _ = item
-    times = [time for (other, time), row in part.items() if other == values and row.times > 0]
-    return (values, max(times)) if times else item
+def _earlier(part: Part, item: Item, values: Values) -> Item:
+    """The row that a retraction takes back: of its values, the one with the latest event time, if none has its own; else one of equal values."""
+    alive = [other for other, row in part.items() if row.times > 0 and row.values == values]
+    same = [other for other in alive if other[0] == item[0]]
+    return max(same or alive, key=lambda other: other[1], default=item)

@@ -30,7 +30,7 @@ from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.over import OverChanging
 from floodmark.spec.values.schema import RETRACTION, ROW
-from floodmark.spec.windowing.frames import Frame
+from floodmark.spec.windowing.frames import ALL_ROWS, Frame
 
 Values = tuple[Any, ...]
 _DIGITS = 27
@@ -211,7 +211,7 @@ def _bounds(frame: Frame, held: Sequence[Values]) -> Iterator[tuple[int, int]]:
             end = number + frame.following + 1
         else:
             start = 0 if frame.preceding is None else bisect_left(axis, at - frame.preceding)
-            end = bisect_right(axis, at + frame.following)
+            end = size if frame.following == ALL_ROWS else bisect_right(axis, at + frame.following)
         end = max(0, min(end, size))
         yield max(0, min(start, end)), end
 

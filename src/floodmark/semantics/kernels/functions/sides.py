@@ -74,8 +74,8 @@ class JoinForm:
         self.layout = 0
 
     def item(self, values: Values, time: int) -> Item:
-        """What a row is known by in its side."""
-        return (tuple(map(_frozen, values)) if self.nested else values), time
+        """What a row is known by in its side: rows that differ in the sign of a zero alone are two, so that each comes out with its own."""
+        return (tuple(map(_frozen, values)) if self.nested or self.floats else values), time
 
     def loaded(self, rows: Sequence[Sequence[Any]], tag: int) -> Part:
         """Rows as they lie in state -> rows of a side; a column that an older version did not read is null."""
@@ -272,7 +272,24 @@ def _frozen(value: Any) -> Any:
         return tuple((name, _frozen(part)) for name, part in value.items())
     if isinstance(value, (list, tuple)):
         return tuple(map(_frozen, value))
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else _NEGATIVE_ZERO if not value and math.copysign(1, value) < 0 else value
+    return value
+
+
+class _NegativeZero(float):
+    """The zero that is less than none: equal to itself alone, with the ``identity`` of any zero."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _NegativeZero)
+
+    def __hash__(self) -> int:
+        return -1
+
+
+_NEGATIVE_ZERO = _NegativeZero(-0.0)
 
 
 def _tested(tree: Typed, keys: Sequence[str], sides: Sequence[Sequence[str]]) -> Match:
