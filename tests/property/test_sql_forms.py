@@ -82,6 +82,8 @@ LATERAL = {
     "SELECT f.flight, t.observed FROM flights f, LATERAL (SELECT w.observed FROM weather w WHERE w.origin = f.origin ORDER BY w.observed DESC LIMIT 2) AS t": "",
     "SELECT f.flight, t.origin, t.n FROM flights f LEFT JOIN LATERAL (SELECT w.origin, COUNT(*) AS n FROM weather w WHERE w.delay = f.delay GROUP BY w.origin) AS t ON TRUE": "",
     "SELECT f.origin, SUM(t.n) AS s FROM flights f, LATERAL (SELECT COUNT(*) AS n FROM weather w WHERE w.origin = f.dest) AS t GROUP BY f.origin": "",
+    "SELECT f.flight, size(t.m) AS s, array_max(t.m) AS o FROM flights f, LATERAL (SELECT COLLECT_SET(w.origin) AS m FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t": "SELECT f.flight, len(t.m), t.m[1] FROM flights f, LATERAL (SELECT COALESCE(list(DISTINCT w.origin), []) AS m FROM weather w WHERE w.origin = f.origin AND w.delay = f.delay) AS t",
+    "SELECT flight, size(m) AS s FROM (SELECT f.flight, (SELECT COLLECT_LIST(w.delay) FILTER (WHERE w.delay > 0) FROM weather w WHERE w.origin = f.dest) AS m FROM flights f)": "SELECT flight, 0 FROM flights",
     "SELECT f.flight, (SELECT COUNT(*) FILTER (WHERE w.temp < 30) FROM weather w WHERE w.origin = f.dest) AS n, (SELECT 2 * MIN(w.temp) - MAX(w.temp) FROM weather w WHERE w.origin = f.origin) AS v FROM flights f": "",
 }
 LIMITS = {

@@ -23,8 +23,8 @@ Item = tuple[str, exp.Expr]
 """Name of a column of a result, and its expression."""
 EVENT_TIME, PROCESSING_TIME = "_event_time", "_processing_time"
 """Names by which every table has its event time and the clock, for windows."""
-DEFAULT = "default"
-"""Entry in the meta of a column: the text of its value where it is null."""
+OR_EMPTY = "or empty"
+"""Entry in the meta of a column: a count or an array that is 0 or empty where it is null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +215,8 @@ class Relation:
                 fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
                 got = f"'{name.name}' of a window that is not aggregated"
                 raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
-            if DEFAULT in node.meta:
-                return f"coalesce({name.text}, {node.meta[DEFAULT]})"
+            if OR_EMPTY in node.meta:
+                return or_empty(name.text, self.stream.schema.types[name.column])
             if last is node.parts[0] and name.text == itself(last.name) and not _in_needless_quotes(last, name.text):
                 return None
             behind = "".join(f".{itself(part.name)}" for part in node.parts[node.parts.index(last) + 1 :])
@@ -236,6 +236,12 @@ class Relation:
             if len(column.parts) == 1 and not _matching(self.names, column.name):
                 return text.at(column)
         return text.at(node)
+
+
+def or_empty(text: str, kind: str) -> str:
+    """(text of a count or of an array that a left join may lack, its type) -> that, or 0, or an empty array of the type."""
+    element = kind.removeprefix("array<").removesuffix(">")
+    return f"coalesce({text}, {'0L' if element == kind else f'array_compact(array(CAST(NULL AS {element})))'})"
 
 
 def _in_needless_quotes(written: exp.Expr, text: str) -> bool:

@@ -437,6 +437,11 @@ class Operator:
                     f"operator '{self.name}': a regular join without ttl: every row of both sides stays in the state for ever. "
                     'Write ttl="30 days" where rows of a pair are never further apart.'
                 )
+            if isinstance(function, TemporalJoinOfChanges):
+                yield (
+                    f"operator '{self.name}': a temporal join of rows that may be taken back: each of them stays in the state for ever, with the version that it was joined with. "
+                    "Join the rows before the step whose results change; or leave out changes=True where none is taken back."
+                )
             recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
             ordered = function is None or not function.unordered
             if step.order == "arrival" and ordered and not step.columnar and not recorded:

@@ -12,7 +12,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.sql.dialect import CHANGES, WindowTable
 from floodmark.sql.joining.constants import Constants, values_of
 from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
-from floodmark.sql.joining.lateral import ZEROS, with_zeros
+from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marks
 from floodmark.sql.joining.regular import RegularJoiner
@@ -115,7 +115,7 @@ class FromClause:
             )
         join = natural(self.text, join, relation, right)
         own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
-        if join.meta.get(ZEROS):  # a condition on the count holds for 0, too
+        if join.meta.get(NEVER_NULL):  # a condition on the count holds for 0, too
             own, later = [], conditions
         behind = [*read, *later, *(other.args["on"] for other in following if other.args.get("on") is not None)]
         arguments = self.text, join, relation, right, own, behind
@@ -123,7 +123,7 @@ class FromClause:
         if emit == CHANGES and not joiner.is_bounded:
             joiner = RegularJoiner(*arguments)
         relation, conditions = joiner.joined(self.options)
-        return with_zeros(relation, join, right), [*conditions, *later]
+        return without_nulls(relation, join, right), [*conditions, *later]
 
     def _with_subqueries(
         self, node: exp.Select, relation: Relation, tables: Tables, conditions: list[exp.Expr], read: list[exp.Expr]

@@ -13,16 +13,16 @@ from sqlglot import exp
 
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
-from floodmark.sql.joining.subqueries import check_without_rows, counts, is_outer, table_of
+from floodmark.sql.joining.subqueries import check_without_rows, is_never_null, is_outer, table_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import Relation
+from floodmark.sql.relation import Relation, or_empty
 from floodmark.sql.text import Text, span_of
 
 _KEY = "of_row"
 """Begins the names of columns that are compared with the rows before."""
-ZEROS = "zeros"
-"""Entry in the meta of a join: the positions of its table's counts, which are 0 of no rows."""
+NEVER_NULL = "never null"
+"""Entry in the meta of a join: the positions of its table's counts and arrays, which are 0 and empty of no rows."""
 
 
 def with_lateral(text: Text, node: exp.Select) -> exp.Select:
@@ -84,7 +84,7 @@ class _Lateral:
             group.set("expressions", [*group.expressions, *(key.copy() for key in self.keys)])
             query.set("group", group if group.expressions else None)
         if single:
-            self._counts(query)
+            self._mark(query)
         keys = [exp.alias_(key, f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
         query.set("expressions", [*query.expressions, *keys])
         table = table_of(query, alias.this.name)
@@ -143,20 +143,24 @@ class _Lateral:
         query.set("limit", None)
         query.set("qualify", exp.Qualify(this=first))
 
-    def _counts(self, query: exp.Select) -> None:
-        """Of no rows a COUNT is 0."""
+    def _mark(self, query: exp.Select) -> None:
+        """Note which columns have a value of no rows."""
         for item in query.expressions:
             check_without_rows(self.text, item.unalias())
-        self.node.meta[ZEROS] = [n for n, item in enumerate(query.expressions) if counts(item.unalias())]
+        positions = [n for n, item in enumerate(query.expressions) if is_never_null(item.unalias())]
+        self.node.meta[NEVER_NULL] = positions
 
 
-def with_zeros(relation: Relation, join: exp.Join, right: Relation) -> Relation:
-    """The rows of a join, in which the counts of its table are 0 where they are of no rows."""
-    own = {(right.names[number].table, right.names[number].name) for number in join.meta.get(ZEROS, ())}
-    counted: dict[str, Any] = {
-        name.column: f"coalesce({name.text}, 0L)" for name in relation.names if (name.table, name.name) in own
+def without_nulls(relation: Relation, join: exp.Join, right: Relation) -> Relation:
+    """The rows of a join, in which the counts and arrays of its table are 0 and empty where they are of no rows."""
+    own = {(right.names[number].table, right.names[number].name) for number in join.meta.get(NEVER_NULL, ())}
+    types = relation.stream.schema.types
+    values: dict[str, Any] = {
+        name.column: or_empty(name.text, types[name.column])
+        for name in relation.names
+        if (name.table, name.name) in own
     }
-    return replace(relation, stream=relation.stream.with_columns(**counted)) if counted else relation
+    return replace(relation, stream=relation.stream.with_columns(**values)) if values else relation
 
 
 def _only_outer(node: exp.Expr, inner: set[str]) -> bool:

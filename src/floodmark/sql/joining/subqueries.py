@@ -1,7 +1,7 @@
 """Subqueries in expressions as joins.
 
 ``x IN (SELECT ...)`` and ``EXISTS (SELECT ...)`` in WHERE are semi-joins, with NOT they are anti-joins. A subquery that is one aggregate,
-``(SELECT MAX(b.x) FROM b WHERE b.k = a.k)``, is a left join with the aggregate of each key; COUNT without a row is 0.
+``(SELECT MAX(b.x) FROM b WHERE b.k = a.k)``, is a left join with the aggregate of each key; without a row COUNT is 0, and COLLECT_LIST an empty array.
 Source: Kim 1982, "On Optimizing an SQL-like Nested Query", types A and JA.
 """
 
@@ -17,11 +17,11 @@ from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.reading.spellings import Composed
 from floodmark.sql.refusals import check_clauses, unsayable
-from floodmark.sql.relation import DEFAULT
+from floodmark.sql.relation import OR_EMPTY
 from floodmark.sql.text import Text
 
-_COUNTS = (exp.Count, exp.CountIf, exp.ApproxDistinct)
-"""Aggregates that are 0 over no rows; others are null."""
+_NEVER_NULL = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.ArrayAgg, exp.ArrayUniqueAgg)
+"""Aggregates that are 0 or an empty array over no rows; others are null."""
 _NULL_OF_NULL = (
     exp.Paren,
     exp.Neg,
@@ -162,8 +162,8 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
         joins.append(exp.Join(this=table, side="LEFT", on=exp.and_(*equal, copy=False) if equal else None))
         column = exp.column("value", table=alias)
         column.meta[SPAN] = subquery.meta[SPAN]
-        if counts(value):
-            column.meta[DEFAULT] = "0L"
+        if is_never_null(value):
+            column.meta[OR_EMPTY] = True
         subquery.replace(column)
     node.set("joins", joins)
     return node
@@ -212,24 +212,24 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
     return query, pairs
 
 
-def counts(value: exp.Expr) -> bool:
-    """Whether a value is a count, which is 0 over no rows."""
-    return isinstance(value.this if isinstance(value, exp.Filter) else value, _COUNTS)
+def is_never_null(value: exp.Expr) -> bool:
+    """Whether a value is a count, which is 0 over no rows, or an array of values, which is empty then."""
+    return isinstance(value.this if isinstance(value, exp.Filter) else value, _NEVER_NULL)
 
 
 def check_without_rows(text: Text, value: exp.Expr) -> None:
-    """Refuse a value of a SELECT without GROUP BY that over no rows is neither null nor a count of 0: the join has no row of it then.
+    """Refuse a value of a SELECT without GROUP BY that over no rows is neither null, nor a count, nor an array: the join has no row of it then.
 
     Raises:
         DefinitionError: DEFINITION-382.
     """
-    if counts(value):
+    if is_never_null(value):
         return
     parts = list(value.walk(prune=_is_whole))
-    counted = any(counts(part) for part in parts)
+    counted = any(map(is_never_null, parts))
     null = any(map(_is_whole, parts)) and all(_is_whole(part) or isinstance(part, _NULL_OF_NULL) for part in parts)
     if counted or not null:
-        what = "a count in an expression" if counted else "an expression that may have a value over no rows"
+        what = "a count or an array in an expression" if counted else "an expression that may have a value over no rows"
         fix = "Compute with it outside: 1 + (SELECT COUNT(*) ...), COALESCE((SELECT MAX(x) ...), 0)."
         raise unsayable(text, value, f"{what} of a subquery", fix)
 
