@@ -18,7 +18,7 @@ from floodmark.core.time import Interval, from_ms
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import last_values
-from floodmark.lake.table.ranges import without_floats
+from floodmark.lake.table.ranges import without_inexact
 from floodmark.testing import Run
 from floodmark.testing.lakes import as_written, outputs
 from floodmark.testing.log import Log
@@ -109,7 +109,7 @@ def test_conditions_take_rows_of_nan_whatever_the_ranges_of_a_file_say(
     written(operator, elsewhere)
     log = Path(lake.input(operator.inputs[0]))
     log.parent.mkdir(parents=True)
-    assert without_floats(elsewhere, 0, log) == (str(log), 0)
+    assert without_inexact(elsewhere, 0, log) == (str(log), 0)
     compare(engine, operator, lake)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Annotated, Any
 from unittest.mock import patch
 
 import pytest
 from deltalake import write_deltalake
+from pydantic import Field
 
 import floodmark as fm
 from floodmark.cli.asking.question import Question
-from floodmark.core.errors import ExecutionError
+from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.table.ranges import largest
+from floodmark.spec.rows.contract import schema
 from floodmark.testing.lakes import as_written
 from floodmark.testing.log import Log
 
@@ -86,3 +90,87 @@ def test_small_numbers_are_summed_by_the_plan_of_the_engine_alone(sail: Sail, tm
     with patch.object(Question, "_checked", side_effect=AssertionError):
         assert made.answer().to_pylist() == [{"total": 300}]
     assert largest(made.lake.input(amounts.inputs[0]), ["large", "small"])[1] == 5
+
+
+class Price(fm.Contract):
+    """An amount of many digits, one of money, and one that came to the contract later."""
+
+    at: fm.EventTime
+    whole: Annotated[Decimal, Field(max_digits=38, decimal_places=0)] | None
+    money: Annotated[Decimal, Field(max_digits=20, decimal_places=2)]
+
+
+class Priced(Price):
+    """With a column that no row has yet."""
+
+    note: str | None = None
+
+
+@fm.operator
+def prices(lines: fm.Stream[Priced]) -> fm.Stream:
+    """All rows."""
+    return lines.select("whole", "money", "note")
+
+
+def pricing(sail: Sail, folder: Path, sql: str, *whole: Decimal) -> Question:
+    """A statement over rows of these amounts, whose log has no column ``note``; the output ``prices`` has none either."""
+    lake, log = Lake(str(folder)), Log(schema(Price))
+    rows = [{"at": from_ms(n), "whole": value, "money": Decimal(n) + Decimal("0.25")} for n, value in enumerate(whole)]
+    log.rows(rows, "at", 1000)
+    log.end()
+    for path in (lake.input(prices.inputs[0]), lake.output("prices")):
+        write_deltalake(path, as_written(log.table()))
+    connector = fm.Files(str(folder))
+    lines = fm.Source("lines", contract=Priced, connector=connector, watermark=fm.Ascending())
+    sail.begin()
+    return Question(sql, fm.Workspace(sources=[lines], operators=[prices]), lake, sail, "0 s")
+
+
+GREATEST, LESS = Decimal(10**38 - 1), Decimal(10**38 - 2)
+
+
+@pytest.mark.feature("Q1", "B6")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(whole) AS total FROM lines",
+        "SELECT money, SUM(whole) AS total FROM lines GROUP BY money > 0, money HAVING SUM(whole) > 1 UNION ALL SELECT SUM(whole), 1 FROM lines",
+        "SELECT whole * 3 AS s FROM lines ORDER BY whole LIMIT 1",
+    ],
+)
+def test_a_decimal_that_is_too_large_is_an_error(sail: Sail, tmp_path: Path, sql: str) -> None:
+    with pytest.raises((ExecutionError, CapabilityError)):
+        pricing(sail, tmp_path, sql, GREATEST, GREATEST).answer()
+
+
+@pytest.mark.feature("Q1", "B6")
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT SUM(whole) AS total FROM lines", [(LESS,)]),
+        ("SELECT SUM(money) AS total FROM lines", [(Decimal("3.75"),)]),
+        ("SELECT money * money AS m FROM lines ORDER BY m LIMIT 1", [(Decimal("0.0625"),)]),
+        ("SELECT COUNT(*) AS n FROM lines WHERE whole > 99999999999999999999 ORDER BY n", [(1,)]),
+        ("SELECT note, COUNT(*) AS n FROM lines GROUP BY note ORDER BY n", [(None, 3)]),
+    ],
+)
+def test_decimals_that_fit_are_the_answer_and_no_file_is_left_out(
+    sail: Sail, tmp_path: Path, sql: str, expected: list[tuple[Any, ...]]
+) -> None:
+    rows = pricing(sail, tmp_path, sql, LESS, Decimal(-1), Decimal(1)).answer().to_pylist()
+    assert [tuple(row.values()) for row in rows] == expected
+
+
+@pytest.mark.feature("B6")
+def test_money_is_summed_by_the_plan_of_the_engine_alone(sail: Sail, tmp_path: Path) -> None:
+    made = pricing(sail, tmp_path, "SELECT SUM(money * 2) AS total FROM lines", GREATEST)
+    with patch.object(Question, "_checked", side_effect=AssertionError):
+        assert made.answer().to_pylist() == [{"total": Decimal("0.5")}]
+
+
+@pytest.mark.parametrize("sql", ["SELECT money FROM prices", "SELECT COUNT(*) AS n FROM prices ORDER BY n"])
+def test_a_table_of_another_version_is_refused_with_the_plan_of_its_operator(
+    sail: Sail, tmp_path: Path, sql: str
+) -> None:
+    with pytest.raises(ExecutionError, match="got a table without note.*floodmark plan prices$"):
+        pricing(sail, tmp_path, sql, GREATEST).answer()

@@ -61,8 +61,10 @@ def test_only_a_statement_that_says_so_holds_rows_that_may_be_taken_back() -> No
     changing = sql_operator("stated", f"{JOIN.format('JOIN')} EMIT CHANGES", inputs=SOURCES)
     assert changing.outputs[0].revisable
     assert "TemporalJoinOfChanges" in str(explain(changing))
+    assert "stays in the state for ever, with the version that it was joined with" in "".join(changing.warnings)
     final = sql_operator("stated", JOIN.format("JOIN"), inputs=TABLES)
     assert not final.outputs[0].revisable
+    assert final.warnings == ()
     with pytest.raises(CapabilityError, match="CAPABILITY-003 .*TemporalJoin"):
         sql_operator("stated", JOIN.format("JOIN"), inputs=SOURCES)
     both = {name: _changing(name, contract) for name, contract in {"flights": Flight, "weather": Weather}.items()}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from floodmark.spec.values.schema import MARKER, ROW
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from sqlglot.expressions import Expr
 
     from floodmark.engines.embedded.bounded.query import Table
     from floodmark.engines.embedded.sail.session import Sail
@@ -41,9 +43,17 @@ _OVER_ALL_ROWS = frozenset(
 """Refusals of statements that have an answer over the rows there are now, though none over a stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
-    """A statement over a lake."""
+    """A statement over a lake.
+
+    Args:
+        text: the statement.
+        workspace: whose tables it names.
+        lake: where these lie.
+        sail: computes.
+        lateness: rows at most this late revise the result of a window.
+    """
 
     text: str
     workspace: Workspace
@@ -51,12 +61,19 @@ class Question:
     sail: Sail
     lateness: str
 
+    @cached_property
+    def read(self) -> tuple[Text, Expr]:
+        """The statement, read."""
+        from floodmark.sql.text import parsed
+
+        return parsed(self.text, "statement")
+
     def answer(self) -> pa.Table:
         """The rows of the statement over the rows there are now."""
         from floodmark.engines.embedded.bounded.query import query
 
         self._check_quotes()
-        head, tail = _sorted(self.text)
+        head, tail = _sorted(*self.read)
         if self._reads_last_values():
             return query(self.sail, self.text, self._tables())
         try:
@@ -71,10 +88,11 @@ class Question:
 
     def _over_all(self, head: str, tail: str) -> pa.Table:
         """The rows of one plan of the embedded engine; of what its own grammar does not read, such as QUALIFY, those of an operator whose results change."""
+        from floodmark.cli.asking.overflow import may_overflow
         from floodmark.engines.embedded.bounded.query import query
 
         tables = self._tables()
-        if self._has_extremes_of_floats(tables) or self._may_overflow(tables):
+        if self._has_extremes_of_floats(tables) or may_overflow(self.read[1], tables, self.sail):
             rows = self._checked(head, tail)
             if rows is not None and rows.num_rows:
                 return rows  # if there are none, the engine says what aggregates of no rows are
@@ -100,46 +118,14 @@ class Question:
                     raise
         return None
 
-    def _may_overflow(self, tables: Mapping[str, Table]) -> bool:
-        """Whether whole numbers may get too large for their type, judged by the largest in the tables. Sail goes on with another number then, Spark stops."""
-        from sqlglot import exp
-
-        from floodmark.core.types import parse
-        from floodmark.lake.table import entries, ranges
-        from floodmark.sql.text import parsed
-
-        _, tree = parsed(self.text, "statement")
-        products, sums, totals = (
-            list(tree.find_all(*kinds)) for kinds in ((exp.Mul,), (exp.Add, exp.Sub, exp.Neg, exp.Abs), (exp.Sum,))
-        )
-        if not (products or sums or totals):
-            return False
-        parts = (
-            part for node in (*products, *sums, *totals) for child in node.iter_expressions() for part in child.walk()
-        )
-        if any(isinstance(part, exp.Func) and not isinstance(part, exp.AggFunc) for part in parts):
-            return True  # of what a function makes no table knows the largest
-        literals = (node.this for node in tree.find_all(exp.Literal) if not node.is_string)
-        largest, rows, narrow = max((int(text) for text in literals if text.isdecimal()), default=1), 1, False
-        for table in tables.values():
-            whole = [name for name, kind in table.schema.types.items() if parse(kind).is_integer]
-            narrow |= any(table.schema.types[name] != "bigint" for name in whole)
-            if entries.is_table(table.path):
-                count, most = ranges.largest(table.path, whole)
-                largest, rows = max(largest, most), rows * max(count, 1)
-        bound = largest ** (1 + len(products)) * 2 ** len(sums)
-        return bound >= 1 << (31 if narrow and (products or sums) else 63) or (bool(totals) and bound * rows >= 1 << 63)
-
     def _has_extremes_of_floats(self, tables: Mapping[str, Table]) -> bool:
         """Whether a statement with MIN or MAX reads a table with floats. Sail takes NaN for none of them there, Spark for the greatest."""
         from sqlglot import exp
 
         from floodmark.core.types import parse
-        from floodmark.sql.text import parsed
 
         kinds = (parse(kind) for table in tables.values() for kind in table.schema.types.values())
-        _, tree = parsed(self.text, "statement")
-        return tree.find(exp.Max, exp.Min) is not None and any(kind.is_floating for kind in kinds)
+        return self.read[1].find(exp.Max, exp.Min) is not None and any(kind.is_floating for kind in kinds)
 
     def _changing(self, head: str, failure: ExecutionError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
@@ -203,26 +189,25 @@ class Question:
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
-        """Within, an expression that the embedded engine refuses has its line and column in the statement."""
-        from floodmark.sql.text import parsed
-
+        """Within, an expression that the embedded engine refuses has its line and column in the statement, and no advice is about an operator of that name."""
         try:
             yield
         except CapabilityError as error:
-            read, tree = parsed(self.text, "statement")
+            read, tree = self.read
             placed = read.placed(CapabilityError("", error.expected, error.got, error.fix, code=error.code), tree)
             fix = "Write it otherwise; or make the statement an operator, and run that on Spark. docs/parity.md lists what the embedded engine computes."
             raise CapabilityError(placed.where, error.expected, error.got, fix, code=error.code) from None
+        except ExecutionError as error:
+            fix = error.fix.replace(f"run it again: floodmark run {_NAME}", "ask again")
+            raise ExecutionError(error.where, error.expected, error.got, fix, code=error.code) from error
 
     def _reads_last_values(self) -> bool:
         """Whether the statement names a table of last values, which no operator reads."""
         from floodmark.sql.statement import tables_of
-        from floodmark.sql.text import parsed
 
-        _, tree = parsed(self.text, "statement")
         outputs = (output for operator in self.workspace.operators for output in operator.outputs)
         tables = {output.current.table for output in outputs if output.current is not None}
-        return any(table.name in tables for table in tables_of(tree))
+        return any(table.name in tables for table in tables_of(self.read[1]))
 
     def _beside(self, folder: Path) -> Lake:
         """A lake that reads this one and is written instead of it."""
@@ -238,10 +223,9 @@ class Question:
         from floodmark.core.errors import closest
         from floodmark.sql.refusals import check_query
         from floodmark.sql.statement import tables_of
-        from floodmark.sql.text import parsed
 
         known = self._known()
-        text, tree = parsed(self.text, "statement")
+        text, tree = self.read
         check_query(text, tree)
         read: dict[str, Table] = {}
         for table in tables_of(tree):
@@ -258,10 +242,9 @@ class Question:
         """Refuse names of columns in double quotes, also in the parts that the engine reads."""
         from floodmark.sql.refusals import check_quotes
         from floodmark.sql.statement import tables_of
-        from floodmark.sql.text import parsed
 
         known = self._known()
-        text, tree = parsed(self.text, "statement")
+        text, tree = self.read
         read = [known[table.name] for table in tables_of(tree) if table.name in known]
         check_quotes(text, [column for table in read for column in table.schema.types])
 
@@ -269,7 +252,9 @@ class Question:
         """All tables of the lake by name."""
         from floodmark.engines.embedded.bounded.query import Table
 
-        known: dict[str, Table] = {s.name: Table(self.lake.log(s.name), s.schema) for s in self.workspace.sources}
+        known: dict[str, Table] = {
+            s.name: Table(self.lake.log(s.name), s.schema, grows=True) for s in self.workspace.sources
+        }
         for operator in self.workspace.operators:
             for output in operator.outputs:
                 last = output.current
@@ -289,12 +274,11 @@ def _changing(text: str) -> str:
     return f"{_ended(text)}\nEMIT CHANGES"
 
 
-def _sorted(text: str) -> tuple[str, str]:
+def _sorted(read: Text, tree: Expr) -> tuple[str, str]:
     """(statement) -> it without ORDER BY, LIMIT and OFFSET at its end, and these."""
-    from floodmark.sql.text import parsed, tail_of
+    from floodmark.sql.text import tail_of
 
-    read, tree = parsed(text, "statement")
-    at = tail_of(read)
+    text, at = read.sql, tail_of(read)
     tail = _by_number(read, tree, at).strip().rstrip(";")
     whole = re.sub(r"(?i)\s*\bEMIT\s+CHANGES\s*$", "", tail)
     if whole != tail:  # the operator keeps the first rows so far, and the table of them is sorted again
@@ -302,7 +286,7 @@ def _sorted(text: str) -> tuple[str, str]:
     return text[:at], tail
 
 
-def _by_number(read: Text, tree: Any, at: int) -> str:
+def _by_number(read: Text, tree: Expr, at: int) -> str:
     """The end of a statement from a place on, in which an expression of ORDER BY that SELECT has too is the number of its column."""
     from floodmark.sql.dialect import SPAN
 

@@ -45,7 +45,7 @@ def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -
     if not missing and not retyped:
         return
     if input_.upstream is not None:
-        fix = f"Is '{input_.upstream.operator.name}' of another version? See: floodmark plan {input_.upstream.operator.name}, floodmark plan {operator.name}"
+        fix = f"Another version of '{input_.upstream.operator.name}' has written it. See: floodmark plan {input_.upstream.operator.name}"
     elif missing:
         fix = f"A new field may come into a log if it is optional: {', '.join(missing)}: ... | None = None. Or give the source a new name: all its input then lands again."
     else:

@@ -1,7 +1,12 @@
-"""Statistics of value ranges in a table's log. A range of floats excludes NaN, which Spark orders above all numbers."""
+"""Statistics of value ranges in a table's log.
+
+A range of floats excludes NaN, which Spark orders above all numbers. delta-rs writes bounds of decimals as 64-bit numbers: of many digits they are not
+the bounds, and a reader that trusts them leaves out files.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -21,6 +26,8 @@ _FILES = "files"
 """Name of the link to the original table's folder, or of the folder of fetched files, in a copy."""
 _PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
 """Reader features of Delta that do not change how data files are read."""
+EXACT_DIGITS = 15
+"""Most digits of a decimal that a double holds as they are."""
 _NO_BOUND = 1 << 63
 """Greater than any number."""
 _OF_COLUMN_MAPPING = 2
@@ -28,13 +35,18 @@ _OF_COLUMN_MAPPING = 2
 
 
 def unmeasured(schema: pa.Schema) -> WriterProperties:
-    """Writer properties with which delta-rs writes no ranges of floats and doubles, neither into files nor into the log."""
-    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-    return WriterProperties(column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")))
+    """Writer properties with which delta-rs writes no ranges of floats and of decimals of many digits, neither into files nor into the log."""
+    inexact = [field.name for field in schema if _is_inexact(field.type)]
+    return WriterProperties(column_properties=dict.fromkeys(inexact, ColumnProperties(statistics_enabled="NONE")))
+
+
+def _is_inexact(kind: pa.DataType) -> bool:
+    """Whether a range of values of a type may leave values out."""
+    return bool(pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS))
 
 
 def largest(path: str, columns: Sequence[str]) -> tuple[int, int]:
-    """(path of a table, columns of whole numbers) -> its rows, and the largest number of these columns whatever its sign, by its log; 2^63 where that does not say it."""
+    """(path of a table, columns of numbers with exact ranges) -> its rows, and the least whole number that is not less than any of these columns whatever its sign, by its log; 2^63 where that does not say it."""
     actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
     counts, most = actions["num_records"].to_pylist(), 1
     nothing = [None] * actions.num_rows
@@ -45,19 +57,19 @@ def largest(path: str, columns: Sequence[str]) -> tuple[int, int]:
         )
         for low, high, null, count in zip(least, greatest, nulls, counts, strict=True):
             if null is None or null != count:
-                most = max(most, _NO_BOUND if low is None or high is None else max(abs(low), abs(high)))
+                most = max(most, _NO_BOUND if low is None or high is None else math.ceil(max(abs(low), abs(high))))
     return (_NO_BOUND if None in counts else sum(counts)), most
 
 
-def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
-    """A table version without float ranges in its log, for an engine that trusts the ranges although they exclude NaN.
+def without_inexact(path: str, version: int, folder: Path) -> tuple[str, int]:
+    """A table version without ranges of floats and of decimals of many digits in its log, for an engine that trusts them although they leave values out.
 
-    Logs written by floodmark have no float ranges; delta-rs and Spark write them.
+    Logs written by floodmark have no such ranges; delta-rs and Spark write them.
 
     Args:
         path: path of the table, or its URI in a bucket, whose files are fetched into ``folder``.
         version: version of the table.
-        folder: folder to create for a table of the same files with its own log. Not created if the log has no float ranges.
+        folder: folder to create for a table of the same files with its own log. Not created if the log has no such ranges.
 
     Returns:
         (path, version) of the table itself, or of the copy in ``folder``.
@@ -67,7 +79,7 @@ def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
     """
     table = DeltaTable(path, version=version)
     actions = pa.table(table.get_add_actions())
-    if not any(_has_floats(actions[side]) for side in ("min", "max") if side in actions.column_names):
+    if not any(_has_inexact(actions[side]) for side in ("min", "max") if side in actions.column_names):
         return path, version
     protocol = table.protocol()
     features = sorted(set(protocol.reader_features or ()) - _PLAIN)
@@ -93,13 +105,13 @@ def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
     return str(folder), 0
 
 
-def _has_floats(ranges: pa.ChunkedArray) -> bool:
-    """True if a float value, nested or not, is present."""
+def _has_inexact(ranges: pa.ChunkedArray) -> bool:
+    """True if a range of a type that is not exact, nested or not, is present."""
     kind = ranges.type
     if pa.types.is_struct(kind):
         values = ranges.combine_chunks()
-        return any(_has_floats(pa.chunked_array([values.field(place)])) for place in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind)) and ranges.null_count < len(ranges)
+        return any(_has_inexact(pa.chunked_array([values.field(place)])) for place in range(kind.num_fields))
+    return _is_inexact(kind) and ranges.null_count < len(ranges)
 
 
 def _added(action: dict[str, Any]) -> AddAction:

@@ -24,32 +24,59 @@ class Table:
         path: of its folder.
         schema: columns that the statement sees.
         stamped: whether its rows have a ``_kind``, by which rows that are no results are left out.
+        grows: whether it may lack columns that may be null, as the log of a source whose contract has gained some.
     """
 
     path: str
     schema: Schema
     stamped: bool = True
+    grows: bool = False
+
+    def selected(self, name: str) -> list[str]:
+        """The columns as expressions over the stored ones.
+
+        Args:
+            name: of the table in the statement.
+
+        Raises:
+            ExecutionError: EXECUTION-082, the table lacks columns.
+        """
+        stored = entries.fields_of(self.path)
+        missing = {c.name: c.type for c in self.schema.columns if c.name not in stored}
+        lost = [c.name for c in self.schema.columns if c.name in missing and not (self.grows and c.nullable)]
+        if lost:
+            got = f"a table without {', '.join(lost)}"
+            fix = f"Another version of '{name}' has written it. See: floodmark plan {name}"
+            raise ExecutionError(
+                f"table '{name}'", "the columns that its definition has", got, fix, code="EXECUTION-082"
+            )
+        return [
+            f"CAST(NULL AS {missing[column]}) AS `{column}`" if column in missing else f"`{column}`"
+            for column in self.schema.names
+        ]
 
 
 def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
     """(statement, name in it -> table) -> its rows.
 
     Raises:
-        ExecutionError: EXECUTION-080, Sail does not compute the statement; EXECUTION-081, a table is not there yet.
+        ExecutionError: EXECUTION-080, Sail does not compute the statement; EXECUTION-081, a table is not there yet; EXECUTION-082, it lacks columns.
     """
+    selected = dict[str, list[str]]()
     for name, table in tables.items():
         if not entries.is_table(table.path):
             fix = f"Fill it first: floodmark land {name}, or if it is an operator's: floodmark run {name}"
             raise ExecutionError(f"table '{name}'", f"a Delta table at {table.path}", "none", fix, code="EXECUTION-081")
+        selected[name] = table.selected(name)
 
     def answered(connection: Connection) -> pa.Table:
         spark, scratch = connection.spark, Scratch()
         try:
             for name, table in tables.items():
-                path, version = ranges.without_floats(table.path, entries.version_of(table.path), scratch.path / name)
+                path, version = ranges.without_inexact(table.path, entries.version_of(table.path), scratch.path / name)
                 stored = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
                 rows = stored.filter(f"`_kind` = {ROW}" if table.stamped else "true")
-                rows.select(*(f"`{column}`" for column in table.schema.names)).createOrReplaceTempView(name)
+                rows.selectExpr(*selected[name]).createOrReplaceTempView(name)
             return spark.sql(sql).toArrow()
         except PySparkException as error:
             fix = "Correct the statement; functions and types are Spark's, as far as Sail has them."

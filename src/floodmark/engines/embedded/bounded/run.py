@@ -307,7 +307,7 @@ class _Run:
         frames = {}
         for input_ in self.operator.inputs:
             folder = self.scratch / uuid4().hex
-            path, version = ranges.without_floats(self.lake.input(input_), versions[input_.table], folder)
+            path, version = ranges.without_inexact(self.lake.input(input_), versions[input_.table], folder)
             reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
             rows = require_columns(reader.load(path), self.operator, input_)
             frames[input_.name] = rows.filter(f"`_kind` <> {MARKER}")
