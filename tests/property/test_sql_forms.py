@@ -65,6 +65,7 @@ JOINS = {
     "WITH a(o, d) AS (SELECT origin, delay FROM flights) SELECT o, SUM(d) AS s FROM a GROUP BY o": "",
     "SELECT x.o, MAX(x.tail) AS t FROM flights AS x(a, o) GROUP BY x.o": "",
     "SELECT f.* EXCEPT (scheduled), w.temp FROM flights f JOIN weather w ON f.origin = w.origin": "SELECT f.* EXCLUDE (scheduled), w.temp FROM flights f JOIN weather w ON f.origin = w.origin",
+    f"SELECT a.flight FROM {HOURS} AS a WHERE a.window_start IN (SELECT b.window_start FROM TUMBLE(weather, observed, '1 hour') AS b WHERE b.temp > 35) OR a.delay > 30": f"SELECT flight FROM flights WHERE {HOUR} IN (SELECT time_bucket(INTERVAL '1 hour', observed) FROM weather WHERE temp > 35) OR delay > 30",
     "SELECT origin, temp FROM weather UNION SELECT origin, delay FROM flights": "",
 }
 LATERAL = {

@@ -107,10 +107,11 @@ def table_of(query: exp.Expr, alias: str) -> exp.Subquery:
 
 def is_correlated(query: exp.Expr) -> bool:
     """Whether the WHERE of a SELECT names a column of a table that its FROM lacks."""
-    where = query.args.get("where")
-    return where is not None and is_outer(
-        where, {t.alias_or_name.lower() for t in query.find_all(exp.Table, exp.Subquery)}
-    )
+    where, begin = query.args.get("where"), query.args.get("from_")
+    tables: list[exp.Expr] = [*query.find_all(exp.Table, exp.Subquery)]
+    tables += [begin.this] if begin is not None else []  # a window over a table has its name elsewhere
+    tables += [join.this for join in query.args.get("joins") or []]
+    return where is not None and is_outer(where, {table.alias_or_name.lower() for table in tables})
 
 
 def _only_column(text: Text, query: exp.Expr) -> exp.Expr:
