@@ -160,6 +160,9 @@ def files_of(made: savepoints.Savepoint) -> dict[int, int]:
 def test_a_savepoint_is_a_base_and_what_has_changed_since(engine: Computing, begun: Lake, truth: Lake) -> None:
     lake = begun
     base = savepoints.create("totals", lake)
+    again = savepoints.create("totals", lake)
+    assert files_of(again) == files_of(base), "of unchanged state no byte is copied"
+    savepoints.delete(again)
     put(lake, 63)
     engine.run_unbounded(totals, lake, until_caught_up=True)
     later = savepoints.create("totals", lake)

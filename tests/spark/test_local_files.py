@@ -6,10 +6,13 @@ import os
 import stat
 from pathlib import Path
 
+import hadoop_files
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from floodmark.engines.spark.session import local_files
+from floodmark.lake.folder import checksums
 
 
 def mode(path: Path) -> int:
@@ -52,6 +55,25 @@ def test_a_file_system_of_a_users_own_is_left(spark: SparkSession) -> None:
         assert local(spark).equals(before)
     finally:
         settings.unset("fs.file.impl")
+
+
+def test_spark_with_hadoops_own_file_system_reads_what_floodmark_has_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It judges by checksums, as where a user names this manager on a cluster."""
+    file = tmp_path / "offsets" / "5"
+    file.parent.mkdir()
+    jvm = spark._jvm
+    files = jvm.org.apache.hadoop.fs.LocalFileSystem()
+    files.initialize(jvm.java.net.URI("file:///"), spark._jsc.hadoopConfiguration())
+    path = jvm.org.apache.hadoop.fs.Path(str(file))
+    files.create(path).close()
+    hadoop_files.write_checksum(file)
+    file.write_text("changed")
+    with pytest.raises(Py4JJavaError, match="ChecksumException|not a checksum file|Checksum error"):
+        jvm.org.apache.commons.io.IOUtils.toString(files.open(path), "utf-8")
+    checksums.write(str(file), b"changed")
+    assert jvm.org.apache.commons.io.IOUtils.toString(files.open(path), "utf-8") == "changed"
 
 
 def local(spark: SparkSession) -> object:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import forked
+import hadoop_files
 import pyarrow.parquet as pq
 import pytest
 import shorten_process
@@ -24,7 +25,6 @@ from streams import PLAIN
 from floodmark.core import crash
 from floodmark.engines.embedded.unbounded import inputs as embedded
 from floodmark.engines.embedded.unbounded.inputs import Reader
-from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.lake.folder import storage
@@ -90,7 +90,7 @@ def test_stopped_between_two_writes_it_ends_the_same(
     behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     timeline, reading, _ = behind
-    write, done = checkpoints.write, []
+    write, done = storage.write, []
 
     def failing(path: str, content: bytes) -> None:
         if len(done) == writes:
@@ -98,36 +98,37 @@ def test_stopped_between_two_writes_it_ends_the_same(
         done.append(path)
         write(path, content)
 
-    for module in (checkpoints, storage):
-        monkeypatch.setattr(module, "write", failing)
+    monkeypatch.setattr(storage, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         shortened(timeline, reading)
-    for module in (checkpoints, storage):
-        monkeypatch.setattr(module, "write", write)
+    monkeypatch.setattr(storage, "write", write)
     shortened(timeline, reading)
     at = timeline.checkpoint.positions(4)[0]
     assert timeline.checkpoint.positions(3)[0] == at
     assert at.snapshot == DeltaTable(timeline.lake.log("s")).version()
 
 
-@pytest.mark.parametrize("point", crash.POINTS["shorten"])
+@pytest.mark.parametrize("point", [*crash.POINTS["shorten"], "rewrite.after_checksum:2"])
 @pytest.mark.few(2)
 def test_killed_between_two_of_its_steps_it_ends_the_same(
     behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     timeline, reading, read = behind
     plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
-    Path(timeline.checkpoint.path, "offsets", ".5.crc").write_bytes(b"crc")  # as Spark does on a local disk
+    offsets = Path(timeline.checkpoint.path, "offsets")
+    for batch in (3, 4, 5):
+        hadoop_files.write_checksum(offsets / str(batch))  # as Spark does on a local disk
     place = [timeline.lake.root, timeline.checkpoint.path, reading.id, str(reading.version), str(reading.file)]
     command = [sys.executable, shorten_process.__file__, *place]
     environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
     assert forked.run(command, env=environment).returncode == -signal.SIGKILL
+    hadoop_files.check(offsets)
     shortened(timeline, reading)
     at = timeline.checkpoint.positions(4)[0]
     assert timeline.checkpoint.positions(3)[0] == at
     assert at.snapshot == DeltaTable(timeline.lake.log("s")).version()
     assert timeline.checkpoint.passed() == {reading.id: Passed(read, reading.version)}
-    left = sorted(file.name for file in Path(timeline.checkpoint.path, "offsets").iterdir())
+    left = sorted(file.name for file in offsets.iterdir())
     assert left == ["3", "4"], "it is planned again, and no checksum is in the way"
 
 

@@ -78,6 +78,7 @@ POINTS = MappingProxyType(
             "shorten.after_passed",
             "shorten.after_first",
             "shorten.after_place",
+            "rewrite.after_checksum",
         ),
         "embedded": (
             "embedded.before_files",

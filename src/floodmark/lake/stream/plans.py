@@ -11,7 +11,7 @@ import json
 import uuid
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake.folder import bucket, storage
+from floodmark.lake.folder import bucket, checksums, storage
 
 PLANS = "plans"
 """Name of their folder in a checkpoint."""
@@ -49,7 +49,7 @@ def change(checkpoint: str, number: int, offsets: str) -> None:
     """Change Spark's plan of a micro-batch, and the one that counts if there is one. No query may run on the checkpoint."""
     if plan_of(checkpoint, number) is not None:
         storage.write(_path(checkpoint, number), _content(offsets))
-    storage.write(_offsets(checkpoint, number), offsets.encode())
+    checksums.write(_offsets(checkpoint, number), offsets.encode())
 
 
 def resume(checkpoint: str) -> None:

@@ -15,8 +15,9 @@ from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
 from floodmark.core.time import NEVER
+from floodmark.lake.folder.checksums import drop, write
 from floodmark.lake.folder.copies import copy, files_of
-from floodmark.lake.folder.storage import file_system, read, write
+from floodmark.lake.folder.storage import file_system, read, remove
 from floodmark.lake.restore.canonical import BatchMetadata, Passed
 from floodmark.lake.stream import plans
 from floodmark.lake.stream.carrier import progress_of
@@ -204,11 +205,10 @@ class Checkpoint:
 
     def forget(self, batch: int) -> None:
         """Delete the plan of a micro-batch that is not committed and has no rows in any table. No query may run on the checkpoint."""
-        files, folder = file_system(f"{self.path}/offsets")
-        for name in (f".{batch}.crc", f"{batch}"):  # checksum first: Spark writes no file whose checksum exists
-            if files.get_file_info(f"{folder}/{name}").type != FileType.NotFound:
-                files.delete_file(f"{folder}/{name}")
-                crash.point("shorten.after_checksum" if name.startswith(".") else "shorten.after_plan")
+        if drop(f"{self.path}/offsets/{batch}"):  # first: Spark writes no file whose checksum exists
+            crash.point("shorten.after_checksum")
+        remove(f"{self.path}/offsets/{batch}")
+        crash.point("shorten.after_plan")
 
     def marks(self, batch: int) -> BatchMetadata:
         """The marks of a committed micro-batch that is retained."""

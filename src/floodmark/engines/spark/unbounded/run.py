@@ -32,6 +32,7 @@ from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, open_timeline, take_for_spark
 from floodmark.lake.folder.bucket import is_bucket
+from floodmark.lake.folder.checksums import checksum_of
 from floodmark.lake.folder.locks import BOUNDED, exclusive, stream_role
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results.tables import empty, forget
@@ -226,7 +227,7 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
         if planned <= last or clocked or timeline.newest_written > last or not error.where.endswith(f"/{planned}"):
             raise
         file = error.where.removeprefix("file ")
-        checksum = f"{file.rsplit('/', 1)[0]}/.{planned}.crc"  # Spark writes no file whose checksum is there
+        checksum = checksum_of(file)  # Spark writes no file whose checksum is there
         fix = (
             f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file and its checksum: "
             f"rm -f '{file}' '{checksum}'"
