@@ -44,6 +44,7 @@ from floodmark.lake.stream.carrier import SHIFT
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import outputs
 from floodmark.lake.table.commits import Landed, Landing, MicroBatch, Record, encode
+from floodmark.lake.table.entries import newest
 from floodmark.lake.table.files import Written, statistics
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.table.rows import marker, row_schema
@@ -103,6 +104,7 @@ class Aged:
     commits: int = field(default=0, init=False)
     """Landing commits, and micro-batches of ``minutes``."""
     _writers: dict[str, Writer] = field(default_factory=dict, init=False)
+    _files: dict[str, Path] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         inbox = self.root / "inbox"
@@ -178,34 +180,47 @@ class Aged:
 
     def age(self, commits: int) -> None:
         """Write commits up to that many, a checkpoint of each table every thousand, and every hundred at the end."""
+        self.grow(commits, latest=_LATEST)
+        self._writers.clear()
+        self._keep_units()
+        self.move_checkpoints()
+
+    def grow(self, commits: int, latest: int = 0, *, rows: bool = True) -> None:
+        """The commits alone: the lists of landed files and the checkpoints of the streams stay as they are.
+
+        Args:
+            commits: that there are afterwards.
+            latest: of so many commits at the end, a checkpoint of each table every hundred.
+            rows: whether each commit has a file of its own; else all have the file of the first one, for who reads entries alone.
+        """
         logs, out = self.lake.log("readings"), self.lake.output("minutes")
-        versions = {path: DeltaTable(path).version() for path in (logs, out)}
+        versions = {path: _version(path) for path in (logs, out)}
         timeline = Timeline.current(self.lake, "minutes")
         for number in range(self.commits, commits):
             at = self._at(number)
             landing = self._landing(number)
             versions[logs] += 1
-            self._straight(
-                logs, versions[logs], self._log_rows(number), landing, (f"land/{landing.source}", number), at
-            )
+            landed, out_rows = (self._log_rows(number), self._output_rows(number)) if rows else (None, None)
+            self._straight(logs, versions[logs], landed, landing, (f"land/{landing.source}", number), at)
             versions[out] += 1
             record = self._micro_batch(number)
-            self._straight(out, versions[out], self._output_rows(number), record, (timeline.app("minutes"), number), at)
-            if number % 1000 == 999 or (commits - number < _LATEST and number % 100 == 99):
+            self._straight(out, versions[out], out_rows, record, (timeline.app("minutes"), number), at)
+            if number % 1000 == 999 or (commits - number < latest and number % 100 == 99):
                 for path in (logs, out):
                     DeltaTable(path).create_checkpoint()
         self.commits = commits
-        self._writers.clear()
-        self._keep_units()
-        self.move_checkpoints()
 
     def _straight(
-        self, path: str, version: int, rows: pa.Table, record: Record, once: tuple[str, int], at: float
+        self, path: str, version: int, rows: pa.Table | None, record: Record, once: tuple[str, int], at: float
     ) -> None:
-        folder = Path(path) / f"{version:032x}"
-        folder.mkdir()
-        file = folder / "part-00000.snappy.parquet"
-        pq.write_table(rows, file)
+        if rows is None:
+            file = self._files.get(path) or next(Path(path).glob("*/*.parquet"))
+            folder = self._files.setdefault(path, file).parent
+        else:
+            folder = Path(path) / f"{version:032x}"
+            folder.mkdir()
+            file = folder / "part-00000.snappy.parquet"
+            pq.write_table(rows, file)
         now = int(at * 1000)
         entry = Path(path) / "_delta_log" / f"{version:020d}.json"
         entry.write_text(
@@ -307,6 +322,12 @@ class Aged:
         ]
         progress = self._watermark(number - 1)
         return _table(minutes.outputs[0].schema, own, end, progress, progress, number << 30)
+
+
+def _version(path: str) -> int:
+    """The newest version of a table, which is opened only if it has no checkpoint."""
+    known = newest(path)
+    return int(DeltaTable(path).version()) if known is None else known
 
 
 def _table(schema: Schema, own: list[dict[str, Any]], at: int, stamp: int, after: int, sequence: int) -> pa.Table:

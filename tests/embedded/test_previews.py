@@ -130,6 +130,24 @@ def test_a_chain_says_what_is_computed_first_and_what_becomes_stale_behind_it(
     assert "1 stale, 2 covered already" in stale.lines()[0]
 
 
+def test_what_is_computed_first_counts_in_the_expectations_of_what_reads_it(engine: Computing, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    land(engine, lake, 0.5, 1)
+    for number in range(2):
+        for operator in (HOURLY, busiest):
+            engine.run_bounded(operator, lake, day(number))
+    both = [(HOURLY, day(2, 2)), (busiest, day(2, 2))]
+    first, second = chain(both, lake, engine=engine.name)
+    rate = Rate.of(costs.past(lake, "busiest"))
+    assert rate is not None
+    assert first.rows_added == first.rows_written > 0
+    assert second.reads.rows == 0, "there is nothing yet"
+    assert second.seconds == rate.seconds(first.rows_added)
+    engine.run_bounded(HOURLY, lake, day(2, 2))
+    alone = preview(busiest, lake, day(2, 2), engine=engine.name)
+    assert first.rows_added / 1.5 < alone.reads.rows < first.rows_added * 1.5
+
+
 def test_partitions_of_a_stream_and_beyond_it_are_told_apart(engine: Computing, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     land(engine, lake, 0.5)

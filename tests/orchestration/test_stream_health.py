@@ -29,7 +29,9 @@ from floodmark.observe.measure import Measure
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.health import Seen, _numbers, _verdict, due
 from floodmark.orchestration.jobs import Streams
+from floodmark.orchestration.metadata import reported_seconds
 from floodmark.orchestration.session import StepWorkspace
+from floodmark.spec.assets.asset import OperatorAsset
 
 WEEK_SECONDS, TICK_SECONDS, COMMIT_SECONDS = 7 * 86_400, 15, 5
 CHECK = dg.AssetCheckKey(dg.AssetKey("totals"), "stream")
@@ -225,6 +227,27 @@ def test_a_week_of_a_stream_that_commits_every_five_seconds_takes_little_of_the_
         some += check + observation
     assert some * 40 <= (checks + numbers) * 4.1, "forty streams report no more than four"
     assert megabytes < 50 / 4, f"{megabytes:.0f} MB: {checks} of {of_check:.0f} and {numbers} of {of_numbers:.0f} bytes"
+
+
+@pytest.mark.feature("Z7")
+def test_many_assets_that_are_not_divided_are_reported_more_rarely(tmp_path: Path) -> None:
+    """A materialization takes less than 5 KB: of any number of assets they take half of 50 MB a week."""
+    single = workspace(tmp_path)
+    assert reported_seconds(single) == 300
+
+    def another(number: int) -> OperatorAsset:
+        def kept(events: Stream[Event]) -> Stream:
+            return events.filter("value >= 0")
+
+        return operator_asset(operator(kept, name=f"totals_{number}"), freshness="1 minute")
+
+    many = Workspace(sources=single.source_assets, operators=[another(number) for number in range(39)])
+    assert reported_seconds(many) == 300 * 20
+    assert WEEK_SECONDS / reported_seconds(many) * 40 * 5_000 < 25e6
+    specs = {one.key.to_user_string(): one for one in build_definitions(many, root=tmp_path).resolve_all_asset_specs()}
+    policy = specs["totals_0"].freshness_policy
+    assert policy is not None
+    assert policy.fail_window.to_timedelta().total_seconds() == 60 + 300 * 20 + 60
 
 
 def bytes_of(instance: dg.DagsterInstance, folder: Path, event: Any, times: int = 20) -> float:

@@ -56,12 +56,15 @@ def _forked(
 
 
 @contextmanager
-def supervisors(fleet: Fleet, streams: Sequence[str]) -> Iterator[Callable[..., Supervisor]]:
-    """Makes supervisors, each with a holder and the point at which the first process of a stream dies; whatever they started for these streams is gone behind the block."""
+def supervisors(
+    fleet: Fleet, streams: Sequence[str], dies: Callable[[Driver], str] | None = None
+) -> Iterator[Callable[..., Supervisor]]:
+    """Makes supervisors, each with a holder and the point at which the first process of a stream dies, or with ``dies`` each that has one; whatever they started for these streams is gone behind the block."""
 
     def supervisor(holder: str = "one", point: str = "") -> Supervisor:
         def command(driver: Driver) -> list[str]:
-            dying = [f"{crash.VARIABLE}={point}"] if point and driver.epoch == 0 else []
+            at = dies(driver) if dies is not None else point if driver.epoch == 0 else ""
+            dying = [f"{crash.VARIABLE}={at}"] if at else []
             module = "floodmark.control.processes.driver"
             return [*dying, sys.executable, "-m", module, str(driver.id), str(fleet.home / "packages")]
 

@@ -25,8 +25,8 @@ def test_one_run_or_runs_of_one_size_grow_with_the_rows() -> None:
     rate = Rate.of([cost(1000, 4.0), cost(1000, 6.0)])
     assert rate is not None
     assert rate.fixed == 0
-    assert 4 < rate.seconds(1000) < 6
-    assert rate.seconds(2000) == 2 * rate.seconds(1000)
+    assert rate.seconds(1000) == 6, "the newer one counts more"
+    assert rate.seconds(2000) == 12
 
 
 @pytest.mark.parametrize("points", [[(10, 9.0), (1000, 1.0)], [(10, 0.001), (1000, 9.0)]])
@@ -35,6 +35,24 @@ def test_no_part_of_a_rate_is_negative(points: list[tuple[int, float]]) -> None:
     assert rate is not None
     assert rate.fixed >= 0
     assert rate.per_row >= 0
+
+
+def test_a_run_on_a_cold_disk_moves_the_line_no_further_than_any_other() -> None:
+    true = [cost(rows, 1 + rows / 50_000) for rows in (90_000, 8_000, 15_000, 120_000)]
+    slow = cost(60_000, 10 * (1 + 60_000 / 50_000))
+    for number in range(len(true) + 1):
+        rate = Rate.of([*true[:number], slow, *true[number:]])
+        assert rate is not None
+        for rows in (5_000, 50_000, 200_000):
+            assert rate.seconds(rows) == pytest.approx(1 + rows / 50_000)
+
+
+def test_an_operator_that_has_become_slower_is_told_by_its_newest_runs() -> None:
+    sizes = [(7919 * number) % 90_000 + 1_000 for number in range(20)]
+    past = [cost(rows, (1 + rows / 20_000) * (1 if number < 12 else 3)) for number, rows in enumerate(sizes)]
+    rate = Rate.of(past)
+    assert rate is not None
+    assert rate.seconds(40_000) == pytest.approx(9, rel=0.5)
 
 
 def test_no_run_is_no_rate_and_what_is_written_is_a_share_of_what_is_read() -> None:

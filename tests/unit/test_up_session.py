@@ -10,9 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import psutil
 import pytest
 import yaml
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import TickStatus
 
 from floodmark.cli.shell import session
 from floodmark.cli.shell.console import Console
@@ -118,3 +121,10 @@ def test_a_run_may_take_minutes_to_start(tmp_path: Path):
     up._settings(tmp_path)
     settings = yaml.safe_load((tmp_path / "dagster.yaml").read_text())
     assert settings["run_monitoring"]["start_timeout_seconds"] >= 0.1 * 3650
+
+
+def test_a_day_of_looks_of_the_sensors_is_kept(tmp_path: Path):
+    """Those that launched nothing: of the sensor `streams` alone 40,000 a week."""
+    up._settings(tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.get_tick_retention_settings(InstigatorType.SENSOR)[TickStatus.SKIPPED] == 1

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import log
 
 NEWEST = 20
 """Most past runs that a rate is made of."""
 _LEAST_SECONDS = 0.001
+_OLDER = 0.9
+"""How much a run counts, of the one after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,8 @@ class Rate:
     def of(costs: Sequence[Cost]) -> Rate | None:
         """The rate of the newest past runs; None without a past run that read a row.
 
-        The line minimises the squares of relative errors, so that a short run counts as much as a long one, and has no negative part.
+        The line has the least sum of factors by which it misses the runs, as logarithms: one run that met a cold disk or a busy machine moves it no further than
+        any other, and a short run counts as much as a long one. Older runs count less, as machines and code change. No part of the line is negative.
         """
         known = [cost for cost in costs if cost.rows][-NEWEST:]
         if not known:
@@ -78,17 +83,22 @@ class Rate:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """(rows, seconds) of runs -> (fixed, per row), neither negative. Runs of one size alone give a time that grows with the rows."""
-    xs, ys = [1 / seconds for _, seconds in points], [rows / seconds for rows, seconds in points]
-    xx, yy, xy = (
-        sum(a * b for a, b in zip(left, right, strict=True)) for left, right in ((xs, xs), (ys, ys), (xs, ys))
-    )
-    x, y = sum(xs), sum(ys)
-    steepest = y / yy
-    determinant = xx * yy - xy * xy
-    if len({rows for rows, _ in points}) == 1 or determinant <= 0:
-        return 0.0, steepest
-    fixed, per_row = (x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant
-    if fixed < 0:
-        return 0.0, steepest
-    return (fixed, per_row) if per_row >= 0 else (x / xx, 0.0)
+    """(rows, seconds) of runs, oldest first -> (fixed, per row), neither negative. Runs of one size alone give a time that grows with the rows.
+
+    Source: least absolute deviations, whose best line passes through two of the points; of logarithms, it is looked for among these.
+    """
+    weights = [_OLDER**age for age in reversed(range(len(points)))]
+
+    def missed(line: tuple[float, float]) -> float:
+        fixed, per_row = line
+        weighted = zip(weights, points, strict=True)
+        return sum(weight * abs(log(seconds / (fixed + per_row * rows))) for weight, (rows, seconds) in weighted)
+
+    lines = [(0.0, seconds / rows) for rows, seconds in points]
+    if len({rows for rows, _ in points}) > 1:
+        lines += [(seconds, 0.0) for _, seconds in points]
+    for (rows, seconds), (larger, longer) in combinations(sorted(points), 2):
+        per_row = (longer - seconds) / (larger - rows) if larger > rows else 0.0
+        if per_row > 0 and (fixed := seconds - per_row * rows) > 0:
+            lines.append((fixed, per_row))
+    return min(lines, key=missed)

@@ -71,7 +71,7 @@ def source_assets(asset: SourceAsset, location: StepWorkspace) -> dg.AssetsDefin
         tags=dict(asset.tags),
         kinds={"source", "deltalake"},
         code_version=source.fingerprint[:8],
-        freshness_policy=freshness_policy(asset),
+        freshness_policy=freshness_policy(asset, location.workspace),
         automation_condition=condition(asset, location, {}),
     )
 
@@ -179,7 +179,7 @@ def operator_assets(
             partitions_def=partitions.definition(divided_by) if divided_by else None,
             automation_condition=condition(asset, location, since),
             skippable=True,
-            freshness_policy=freshness_policy(asset),
+            freshness_policy=freshness_policy(asset, location.workspace),
         )
         for output in operator.outputs
     ]

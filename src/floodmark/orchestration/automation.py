@@ -34,7 +34,7 @@ from floodmark.orchestration.jobs import (
     readable,
     relisted,
 )
-from floodmark.orchestration.metadata import REPORTED_SECONDS
+from floodmark.orchestration.metadata import reported_seconds
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
@@ -155,7 +155,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
             return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
         known = json.loads(context.cursor or "{}")
         unchecked = known.setdefault(_UNCHECKED, {})
-        lake, requests = streams.location.lake, list[Any]()
+        lake, requests, pause = streams.location.lake, list[Any](), reported_seconds(workspace)
         known_keys, there = listed(context.instance), savepoints.names(lake)
         new = readable(lake, there - known_keys.keys())
         gone = sorted(known_keys.keys() - there)
@@ -175,10 +175,10 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
         for landed in workspace.source_assets:
             if landed.source.name in deployed:
-                events += _landed(landed, streams.location, known)
+                events += _landed(landed, streams.location, known, pause)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:
-                progress = list(_progress(asset, streams.location, known))
+                progress = list(_progress(asset, streams.location, known, pause))
                 events += progress
                 _note(unchecked, asset, progress)
         events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
@@ -190,12 +190,14 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
     return look
 
 
-def _landed(asset: SourceAsset, location: StepWorkspace, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
-    """A materialization of what the stream of a source has landed, if there is any since the last one. Updates ``known`` as ``_progress`` does."""
+def _landed(
+    asset: SourceAsset, location: StepWorkspace, known: dict[str, Any], pause: float
+) -> Iterator[dg.AssetMaterialization]:
+    """A materialization of what the stream of a source has landed, if there is any since the last one, ``pause`` s ago. Updates ``known`` as ``_progress`` does."""
     name = asset.source.name
     _, last = next(history.standing_of(location.lake.log(name), Landing, _MOST), (None, None))
     seen = known.get(name, {"progress": NEVER, "at": 0.0})
-    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= REPORTED_SECONDS:
+    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= pause:
         return
     known[name] = {"progress": last.progress, "at": time.time()}
     about: dict[str, Any] = {
@@ -244,9 +246,9 @@ def _checked(instance: dg.DagsterInstance, operator: str, job: str, span_of_keys
 
 
 def _progress(
-    asset: OperatorAsset, location: StepWorkspace, known: dict[str, Any]
+    asset: OperatorAsset, location: StepWorkspace, known: dict[str, Any], pause: float
 ) -> Iterator[dg.AssetMaterialization]:
-    """Materializations of what a stream has completed since the last tick. Updates ``known``: table -> progress reported, and when."""
+    """Materializations of what a stream has completed since the last tick; without partitions, since one that is ``pause`` s old. Updates ``known``: table -> progress reported, and when."""
     for output in asset.operator.outputs:
         newest = next(history.standing(location.lake.output(output.table), _MOST), None)
         record = None if newest is None else newest.record
@@ -256,7 +258,7 @@ def _progress(
         about = _about(record)
         seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
         if asset.partitions is None:
-            if record.progress > seen["progress"] and time.time() - seen["at"] > REPORTED_SECONDS:
+            if record.progress > seen["progress"] and time.time() - seen["at"] > pause:
                 known[output.table] = {"progress": record.progress, "at": time.time()}
                 yield dg.AssetMaterialization(asset_key=key, metadata=about)
             continue

@@ -211,21 +211,33 @@ def picture(rows: Mapping[str, int], title: str) -> dict[str, Any]:
 
 # ---- freshness as Dagster's own policy, which is judged by the age of the newest materialization; the check `stream` judges the watermark itself
 
-REPORTED_SECONDS = 300
-"""Least time between two materializations that the sensor `streams` reports of an asset that is not divided."""
+_REPORTED_SECONDS = 300.0
+"""Least time between two materializations that the sensor `streams` reports of an asset that is not divided, in a workspace of few assets."""
+_FEW = 2
+"""Assets that are not divided above which that time grows with their number, so that the event log does not."""
 _LOOK_SECONDS = 60
 """Longest time until a sensor that is due has looked."""
 
 
-def freshness_policy(asset: SourceAsset | OperatorAsset) -> dg.FreshnessPolicy | None:
+def reported_seconds(workspace: Workspace) -> float:
+    """Least time between two materializations of an asset that is not divided, s."""
+    undivided = sum(len(one.operator.outputs) for one in workspace.operator_assets if one.partitions is None)
+    return _REPORTED_SECONDS * max(1.0, (len(workspace.source_assets) + undivided) / _FEW)
+
+
+def freshness_policy(asset: SourceAsset | OperatorAsset, workspace: Workspace) -> dg.FreshnessPolicy | None:
     """Dagster's policy for the freshness of an asset; None without one.
 
-    A materialization is reported for each completed partition, or of an asset that is not divided every five minutes: so much longer than the freshness is the
-    window, so that the policy fails only where the check fails too.
+    A materialization is reported for each completed partition, or of an asset that is not divided every five minutes or more: so much longer than the freshness
+    is the window, so that the policy fails only where the check fails too.
+
+    Args:
+        asset: the asset.
+        workspace: that it is part of.
     """
     if asset.freshness is None:
         return None
-    pause = timedelta(seconds=REPORTED_SECONDS)
+    pause = timedelta(seconds=reported_seconds(workspace))
     if isinstance(asset, OperatorAsset) and asset.partitions is not None:
         pause = timedelta(hours=25 if isinstance(asset.partitions, Daily) else 1)
     window = timedelta(milliseconds=asset.freshness, seconds=_LOOK_SECONDS) + pause

@@ -96,7 +96,8 @@ def streams(opened: LoadedWorkspace) -> tuple[list[dict[str, str]], dict[str, st
         if deployment.run_when != "always":
             state += f"; {_last_hour(there.store.drivers(deployment.stream, _MOST_DRIVERS))}"
         if health.level != "ok":
-            state += f"; {health}" + (f"; {health.mend}" if health.mend else "")
+            state += "" if health.reason and health.reason in state else f"; {health}"
+            state += f"; {health.mend}" if health.mend else ""
         rows.append(
             {
                 "stream": deployment.operator,

@@ -85,6 +85,11 @@ class Preview:
     reasons: tuple[str, ...] = ()
 
     @property
+    def rows_added(self) -> int:
+        """Rows by which the outputs are expected to grow; 0 without a past run."""
+        return 0 if self.rows_written is None else max(0, self.rows_written - self.replaces.rows)
+
+    @property
     def crowded(self) -> bool:
         """True if more bytes are expected than are free."""
         return self.free is not None and self.size_written is not None and self.size_written > self.free
@@ -152,7 +157,7 @@ def preview(
     operators: Iterable[Operator] = (),
     late_rows: LateRows = "as_landed",
     force: bool = False,
-    first: Mapping[str, tuple[Interval, ...]] = MappingProxyType({}),
+    first: Mapping[str, Preview] = MappingProxyType({}),
 ) -> Preview:
     """The preview of a bounded run.
 
@@ -164,7 +169,7 @@ def preview(
         operators: all operators of the workspace, to find those downstream.
         late_rows: as of the run.
         force: as of the run.
-        first: input table -> stretches that the same run computes before this operator.
+        first: input table -> the preview of the operator that the same run computes before this one, and that writes the table.
 
     Raises:
         FloodmarkError: as ``readiness``: what the run would be refused for.
@@ -182,7 +187,8 @@ def preview(
             free=_free(lake),
         )
     ready = readiness(operator, lake, interval, late_rows=late_rows, force=force, frozen_too=True)
-    missing, unknown = _behind(operator, interval, ready.todo.missing, first)
+    before = {table: upstream.missing for table, upstream in first.items()}
+    missing, unknown = _behind(operator, interval, ready.todo.missing, before)
     frozen_range = frozen(lake, operator.name)
     missing = [
         left for piece in missing for left in (piece.minus([frozen_range.interval]) if frozen_range else [piece])
@@ -209,11 +215,12 @@ def preview(
     made = replace(made, reads=read, replaces=old)
     if rate is None or not missing:
         return made
+    rows = read.rows + sum(first[table].rows_added for table in unknown)
     return replace(
         made,
-        seconds=rate.seconds(read.rows, len(missing)),
-        rows_written=round(rate.rows_per_row * read.rows),
-        size_written=round(rate.size_per_row * read.rows),
+        seconds=rate.seconds(rows, len(missing)),
+        rows_written=round(rate.rows_per_row * rows),
+        size_written=round(rate.size_per_row * rows),
         past_runs=rate.runs,
     )
 
@@ -229,14 +236,14 @@ def chain(
 ) -> list[Preview]:
     """The previews of bounded runs of several operators one after the other, each over an interval, upstream first; arguments as of ``preview``."""
     asked = list(runs)
-    previews, first = list[Preview](), dict[str, tuple[Interval, ...]]()
+    previews, first = list[Preview](), dict[str, Preview]()
     computed = {operator.name for operator, _ in asked}
     others = [reader for reader in operators if reader.name not in computed]
     for operator, interval in asked:
         made = preview(
             operator, lake, interval, engine=engine, operators=others, late_rows=late_rows, force=force, first=first
         )
-        first |= {output.table: made.missing for output in operator.outputs if made.missing}
+        first |= {output.table: made for output in operator.outputs if made.missing}
         previews.append(made)
     return previews
 
