@@ -124,3 +124,37 @@ def test_a_workspace_of_sql_files_computes_what_that_of_python_does(tmp_path: Pa
     assert wrong.returncode == 1
     assert "hourly_sales.sql, line 1, column 17" in wrong.stderr
     assert "Did you mean 'items'?" in wrong.stderr
+
+
+@pytest.fixture
+def fork(tmp_path: Path) -> Path:
+    """A workspace with a fork, `laptop`, whose stream has read one file more than that of the lake has."""
+    assert program(tmp_path, "init", "shop").returncode == 0
+    folder, stream = tmp_path / "shop", ("run", "hourly_sales", "--unbounded", "--until-caught-up")
+    (folder / "inbox" / "orders" / "later.txt").write_text(
+        "ordered_at,order_id,country,items,cents,voucher\n2025-03-01T12:10:00Z,1020,NL,1,4200,\n2025-03-01T19:00:00Z,1021,NL,1,4200,\n"
+    )
+    for words in (("land", "orders"), ("run", "voucher_use"), stream, ("savepoint", "create", "hourly_sales")):
+        assert program(folder, *words).returncode == 0
+    (saved,) = json.loads(program(folder, "savepoint", "list", "hourly_sales", "--json").stdout)["savepoints"]
+    (folder / "inbox" / "orders" / "later.txt").rename(folder / "inbox" / "orders" / "later.csv")
+    made = ("fork", "hourly_sales", "--from", saved["id"], "--into", "laptop", "--fresh")
+    for words in (("land", "orders"), made, (*stream, "--lake", "laptop")):
+        done = program(folder, *words)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_fork_is_asked_for_its_own_results_and_for_those_of_the_lake_it_reads(fork: Path) -> None:
+    countries = "SELECT DISTINCT country FROM hourly_sales ORDER BY 1"
+    assert [row["country"] for row in answers(fork, countries)] == ["DE", "FR"]
+    assert [row["country"] for row in answers(fork, countries, "--lake", "laptop")] == ["DE", "FR", "NL"]
+    vouchers = "SELECT COUNT(*) AS n FROM voucher_use"
+    assert answers(fork, vouchers, "--lake", "laptop") == answers(fork, vouchers)
+    mixed = (
+        "SELECT h.country, v.orders FROM hourly_sales AS h JOIN voucher_use AS v ON h.orders = v.orders EMIT CHANGES"
+    )
+    done = program(fork, "sql", mixed, "--lake", "laptop")
+    assert done.returncode == 1
+    assert "DEFINITION-472 statement\n  expected: outputs of one lake" in done.stderr
+    assert f"'voucher_use' of {fork}/lake" in done.stderr

@@ -214,9 +214,31 @@ class Question:
         from floodmark.lake.folder.paths import Lake
         from floodmark.lake.restore import readers
 
-        beside = Lake(str(folder), logs=self.lake.logs or self.lake.root, upstream=self.lake.upstream or self.lake.root)
+        beside = Lake(str(folder), logs=self.lake.logs or self.lake.root, upstream=self._root_of_outputs())
         readers.passing(beside)
         return beside
+
+    def _root_of_outputs(self) -> str:
+        """The lake in which the outputs lie that the statement names.
+
+        Raises:
+            DefinitionError: DEFINITION-472, a fork has some of them itself, and others are those of the lake it reads.
+        """
+        outputs = {o.current.table if o.current else o.table for p in self.workspace.operators for o in p.outputs}
+        named = {table.path.rsplit("/", 1)[1]: table.path for table in self._tables().values()}
+        roots = {path.rsplit("/outputs/", 1)[0]: name for name, path in named.items() if name in outputs}
+        if len(roots) > 1:
+            expected, got = "outputs of one lake", ", ".join(f"'{name}' of {root}" for root, name in roots.items())
+            fix = "A statement with windows, joins of changes or EMIT CHANGES reads one lake: run the other operator in the fork, or ask the lake that the fork reads."
+            raise DefinitionError("statement", expected, got, fix, code="DEFINITION-472")
+        return next(iter(roots), self.lake.upstream or self.lake.root)
+
+    def _output(self, table: str) -> str:
+        """Path of an output: of this lake if that has it, as a fork has those of its own operators; otherwise where operators read it."""
+        from floodmark.lake.table.entries import is_table
+
+        own = self.lake.output(table)
+        return own if self.lake.upstream is None or is_table(own) else self.lake.read(table)
 
     def _tables(self) -> dict[str, Table]:
         """The tables that the statement names. Of results that are revised the last values, under the name of their table too."""
@@ -258,7 +280,7 @@ class Question:
         for operator in self.workspace.operators:
             for output in operator.outputs:
                 last = output.current
-                path = self.lake.read(last.table if last else output.table)
+                path = self._output(last.table if last else output.table)
                 known[output.table] = Table(path, output.schema, stamped=last is None)
                 if last is not None:
                     known[last.table] = known[output.table]
