@@ -38,7 +38,7 @@ def sales() -> dict[tuple[str, int], tuple[int, int]]:
 
 @pytest.mark.feature("X1", "O5")
 def test_every_command_of_the_page_does_what_the_page_says(
-    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: dict[str, str] = {}
     own = tmp_path / "orders.csv.gz"
@@ -63,6 +63,10 @@ def test_every_command_of_the_page_does_what_the_page_says(
     bounded, hour, stream, ended = values.values()
     assert bounded == hour == stream == ended
     assert {hour for _, hour in bounded} == {8, 9, 10, 11}
+    monkeypatch.chdir(tmp_path / "shop")
+    _, reading = blocks("python")
+    exec(reading, {})  # noqa: S102 - the page's own
+    assert "DE" in capsys.readouterr().out
 
 
 def test_the_code_on_the_page_is_that_of_the_workspace(verb: Verb, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from console_pages import Block, form
 from recipes import cook, prepared, sections
 
 ROOT = Path(__file__).parents[2]
-REFERENCES = ("savepoints", "experiments", "comparison", "backfills")
+REFERENCES = ("savepoints", "experiments", "comparison", "backfills", "rollouts")
 """Pages whose commands stand in a recipe, the tour or another test, too."""
 PAGES = {name: sections(ROOT / "docs" / f"{name}.md") for name in ("cookbook", "coming_from", *REFERENCES)}
 RECIPES = [(page, title) for page, steps in PAGES.items() for title in steps if title]

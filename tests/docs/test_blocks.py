@@ -9,9 +9,12 @@ import ast
 import inspect
 import re
 import shlex
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -148,3 +151,54 @@ def test_a_name_that_does_not_exist_is_seen() -> None:
         "fm.Sourcee",
         "Tumbling(ofset=...)",
     }
+
+
+# ---- who runs the blocks
+
+RUN = tomllib.loads((ROOT / "tests" / "docs" / "blocks.toml").read_text("utf-8"))
+PRINTED = frozenset({"text", "json"})
+"""Languages of blocks that show what is printed."""
+
+
+def counted(text: str) -> dict[str, int]:
+    """Language -> number of the blocks of a page that somebody runs."""
+    return dict(Counter(found["kind"] for found in FENCE.finditer(text) if found["kind"] not in PRINTED))
+
+
+def unlisted(page: str, text: str, listed: Mapping[str, Any]) -> list[str]:
+    """Blocks of a page of which nobody has written down what runs them; of more than there are, that."""
+    there = counted(text)
+    of = {kind: listed.get(kind, {}).get("blocks", 0) for kind in there | dict(listed)}
+    return [
+        f"{page}: {there.get(kind, 0)} blocks of {kind}, {blocks} in tests/docs/blocks.toml"
+        for kind, blocks in of.items()
+        if there.get(kind, 0) != blocks
+    ]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "floodmark-airflow/README.md"])
+def test_each_block_is_run_by_something_that_is_written_down(page: str) -> None:
+    assert unlisted(page, text_of(page), RUN.get(page, {})) == []
+
+
+def test_each_block_of_pages_is_run_by_what_is_there_but_for_two_with_a_reason() -> None:
+    assert not RUN.keys() - {*PAGES, "floodmark-airflow/README.md"}
+    runners = {name for kinds in RUN.values() for entry in kinds.values() for name in entry["by"]}
+    absent = [name for name in sorted(runners) if not _is_there(*name.partition("::")[::2])]
+    assert absent == []
+    left = {page: entry["because"] for page, kinds in RUN.items() for entry in kinds.values() if entry.get("unrun")}
+    assert set(left) == {"docs/tutorials/wikipedia.md", "floodmark-airflow/README.md"}
+    assert all(left.values())
+
+
+def _is_there(file: str, test: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and (not test or f"\ndef {test}(" in path.read_text("utf-8"))
+
+
+def test_a_new_block_that_nothing_runs_is_seen() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```bash\nls\n```\n"
+    listed = {"python": {"blocks": 1}}
+    assert unlisted("page.md", page, listed) == ["page.md: 1 blocks of bash, 0 in tests/docs/blocks.toml"]
+    assert unlisted("page.md", "", listed) == ["page.md: 0 blocks of python, 1 in tests/docs/blocks.toml"]
+    assert not _is_there("Makefile", "test_nothing")

@@ -6,6 +6,8 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
+from console_pages import FENCE
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,3 +24,9 @@ def module_of(file: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, file.stem, module)
     spec.loader.exec_module(module)
     return module
+
+
+def pieces(page: Path, kind: str = "python") -> list[str]:
+    """The blocks of a page in one language that are written to no file, in order."""
+    found = FENCE.finditer(page.read_text("utf-8"))
+    return [block["body"] for block in found if block["kind"] == kind and not block["argument"]]
