@@ -21,7 +21,7 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.semantics.patterns import values
 from floodmark.spec.patterns.pattern import Pattern
-from floodmark.spec.patterns.terms import INTERPRETED
+from floodmark.spec.patterns.terms import INTERPRETED, own_row, term
 from floodmark.testing import Case
 
 NOON = datetime(2026, 1, 1, 12)
@@ -406,6 +406,14 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: operator(fm.begin("a").next("b").where("sqrt(a.amount) > 2")),
         "DEFINITION-423 .*sqrt.*with_columns",
     ),
+    "time between rows": (
+        lambda: operator(fm.begin("a").next("b"), {"took": "b.at - a.at"}),
+        r"DEFINITION-423 .*- of timestamp, timestamp.*unix_millis\(b.at\) - unix_millis\(a.at\)",
+    ),
+    "a text for a number": (
+        lambda: operator(fm.begin("a").next("b").where("amount > a.amount or a.amount = '1'")),
+        "DEFINITION-423 .*= of double, string.*n = 1 in place of",
+    ),
     "no SQL": (lambda: operator(fm.begin("a").next("b").where("a.amount >")), "DEFINITION-021"),
     "other types": (lambda: operator(fm.begin("a").next("b").where("a.at + a.amount > 2")), "DEFINITION-145"),
     "sum of times": (lambda: operator(fm.begin("a"), {"total": "sum(a.at)"}), "DEFINITION-422"),
@@ -456,7 +464,14 @@ EXPRESSIONS = [
     "greatest(x, 1.0) = 1.0", "n <=> m", "n is not null and (m > 1 or x > 1)", "not (n = 1) or s = 'a'", "case when n = 1 then m when m > 0 then 7 else n end = 7",
     "case n when 1 then true else false end", "x > 1", "x = x", "x <> 1.5", "x <= 2", "d + 1.5 > 2", "d * d = 6.25", "d / 3 < 1", "-d < 0", "cast(n as double) / 4 = 0.5",
     "cast(n as int) = 2", "t > '2026-01-01 12:00:00'", "t >= timestamp '2026-01-01 12:01:00'", "unix_millis(t) % 2 = 0", "unix_seconds(t) > 1767268800", "positive(n) = 2", "char_length(s) = 1", "s <> 'b'", "n >= m", "n < m", "n <= m",
+    "d = x", "d < x", "n = x", "coalesce(n, x) = 0.5", "greatest(d, x) = 2.5", "case when n = 1 then n else x end > 0.5", "if(n > 1, d, x) < 1",
+    "nullif(d, x) is null", "d <=> x", "d > n", "d = 2.5",
 ]  # fmt: skip
+BEYOND = [
+    "n = '1'", "n in ('1', '2')", "s = 1", "x between '0' and '1'", "nullif(x, '1') is null", "upper(n) = '1'", "length(x) = 3", "x like '1%'", "n || 'a' = '1a'",
+    "trim('a', s) = 'b'", "s like 'a' escape 'b'", "t > date '2026-01-01'", "substring(s, '1') = 'a'", "-s = 1", "coalesce(x, '1') > 1", "case when n = 1 then x else s end = 1",
+]  # fmt: skip
+"""Spark reads text as numbers and dates as times, which nothing does by row."""
 
 
 class Odd(fm.Contract):
@@ -481,12 +496,24 @@ ODD = st.fixed_dictionaries(
         "t": st.none() | MOMENT,
         "n": st.none() | st.integers(-3, 3),
         "m": st.none() | st.integers(-3, 3),
-        "x": st.none() | st.sampled_from([0.0, -0.0, 0.5, 1.5, 2.0, float("nan"), float("inf"), float("-inf")]),
+        "x": st.none() | st.sampled_from([0.0, -0.0, 0.1, 0.5, 1.5, 2.5, float("nan"), float("inf"), float("-inf")]),
         "s": st.none() | st.sampled_from(["", "a", "b", "ab", "Ab", " a", "é"]),
         "d": st.none() | st.sampled_from([Decimal("2.5"), Decimal("-1.25"), Decimal("0.1")]),
     }
 )
 """Odd values."""
+
+
+@pytest.mark.parametrize("text", BEYOND)
+def test_values_that_only_an_engine_casts_are_not_computed_by_row(text: str) -> None:
+    @fm.operator
+    def odd(rows: fm.Stream[Odd]) -> fm.Stream:
+        return rows
+
+    schema = odd.inputs[0].schema
+    assert own_row(text, schema, "here") is None
+    with pytest.raises(DefinitionError, match="DEFINITION-423"):
+        term(f"{text} or a.n = 1", ("a",), schema, "here")
 
 
 @given(st.lists(ODD, min_size=1, max_size=30))
@@ -495,8 +522,6 @@ def test_a_condition_is_the_same_as_a_column_and_by_row(rows: list[dict[str, Any
     def both(odd: fm.Stream[Odd]) -> fm.Stream:
         columns = {f"c{number}": text for number, text in enumerate(EXPRESSIONS)}
         return odd.with_columns(**columns)
-
-    from floodmark.spec.patterns.terms import own_row
 
     schema = both.inputs[0].schema
     trees = {text: own_row(text, schema, "here") for text in EXPRESSIONS}

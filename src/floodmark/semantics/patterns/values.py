@@ -18,6 +18,7 @@ from floodmark.core.time import to_ms
 from floodmark.core.types import known
 from floodmark.spec.expressions.tree import Call, Case, Cast, Literal
 from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import common_of
 
 Row = Mapping[str, Any]
 Value = Callable[[Row], Any]
@@ -35,7 +36,9 @@ def compiled(tree: Typed) -> Value:
         case Cast(type=kind):
             return _cast(compiled(tree.children[0]), kind)
         case Case(otherwise=otherwise):
-            return _case([compiled(child) for child in tree.children], has_else=otherwise is not None)
+            last = len(tree.children) - (otherwise is not None)
+            conditions, values = tree.children[0:last:2], (*tree.children[1:last:2], *tree.children[last:])
+            return _case([*map(compiled, conditions)], _widened(values), has_else=otherwise is not None)
         case Call(name=name):
             return _call(name, tree)
     name = tree.column
@@ -59,9 +62,9 @@ def _cast(value: Value, kind: str) -> Value:
     return lambda row: None if (v := value(row)) is None else convert(v)
 
 
-def _case(parts: Sequence[Value], *, has_else: bool) -> Value:
-    pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts) - has_else, 2)]
-    otherwise = parts[-1] if has_else else None
+def _case(conditions: Sequence[Value], values: Sequence[Value], *, has_else: bool) -> Value:
+    pairs = list(zip(conditions, values, strict=False))
+    otherwise = values[-1] if has_else else None
 
     def value(row: Row) -> Any:
         for condition, result in pairs:
@@ -73,12 +76,24 @@ def _case(parts: Sequence[Value], *, has_else: bool) -> Value:
 
 
 def _call(name: str, tree: Typed) -> Value:
-    parts = [compiled(child) for child in _alike(name, tree.children)]
+    children = _alike(name, tree.children)
+    if name == "if":
+        parts = [compiled(children[0]), *_widened(children[1:])]
+    else:
+        parts = _widened(children) if name in _COMPARISONS or name in _LOGIC else [*map(compiled, children)]
     if name in _LOGIC:
         return _LOGIC[name](parts)
     if name in _ARITHMETIC:
         return _strict(_arithmetic(name, tree), parts)
     return _strict(_FUNCTIONS[name], parts)
+
+
+def _widened(children: Sequence[Typed]) -> list[Value]:
+    """Values that stand for each other: where one is a double, whole numbers and decimals are read as doubles."""
+    double = common_of([child.type for child in children]) == "double"
+    return [
+        _cast(compiled(child), "double") if double and child.type != "double" else compiled(child) for child in children
+    ]
 
 
 def _alike(name: str, children: Sequence[Typed]) -> Sequence[Typed]:

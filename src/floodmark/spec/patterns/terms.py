@@ -16,6 +16,7 @@ from floodmark.spec.expressions.operators import parse
 from floodmark.spec.expressions.tokens import Unreadable
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node, walk
 from floodmark.spec.expressions.typed import Mismatch, Typed
+from floodmark.spec.expressions.widening import INTEGERS, common_of, is_number
 from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import total_type
 
@@ -74,6 +75,19 @@ INTERPRETED = frozenset(
     ]
 )
 """Functions that ``semantics.patterns.values`` computes, beside CASE and casts between numbers."""
+_OF_TEXTS = {
+    "lower": 1,
+    "upper": 1,
+    "trim": 1,
+    "length": 1,
+    "char_length": 1,
+    "like": 2,
+    "startswith": 2,
+    "endswith": 2,
+    "contains": 2,
+}
+"""Functions of texts -> number of them."""
+_OF_NUMBERS = frozenset(["+", "-", "*", "/", "%", "div", "mod", "negative", "positive", "abs"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,10 @@ def uninterpreted(tree: Typed) -> str:
     match tree.node:
         case Call(name=name) if name not in INTERPRETED:
             return f"{name}(...)"
+        case Call(name=name) if not _taken(name, tree):
+            return f"{name} of {', '.join(tree.kinds)}"
+        case Case() if not _alike(tree.kinds[1::2] + tree.kinds[len(tree.kinds) - len(tree.kinds) % 2 :], ()):
+            return f"CASE of {', '.join(tree.kinds)}"
         case Lambda() | Field():
             return "a part of a value"
         case Cast(type=kind, value=value) if not _castable(tree.children[0].type, kind) and not isinstance(
@@ -160,6 +178,38 @@ def uninterpreted(tree: Typed) -> str:
         case Literal(type=kind) if kind not in {"void", "boolean", "string"} and not _plain(kind):
             return f"a constant of type {kind}"
     return next((found for child in tree.children if (found := uninterpreted(child))), "")
+
+
+def _taken(name: str, tree: Typed) -> bool:
+    """Whether a function is computed by row of arguments of these types: text is not read as numbers, nor a date as a time."""
+    kinds = [kind for kind in tree.kinds if kind != "void"]
+    match name:
+        case "isnull" | "isnotnull" | "and" | "or" | "not":
+            return True
+        case "||" | "concat":
+            return set(kinds) <= {"string"}
+        case "substring" | "substr":
+            return tree.kinds[0] in {"string", "void"} and all(kind in INTEGERS for kind in tree.kinds[1:])
+        case "unix_millis" | "unix_seconds":
+            return set(kinds) <= {"timestamp"}
+        case _ if name in _OF_TEXTS:
+            return len(tree.kinds) == _OF_TEXTS[name] and set(kinds) <= {"string"}
+        case _ if name in _OF_NUMBERS:
+            return all(map(is_number, kinds))
+        case "if":
+            return _alike(tree.kinds[1:], ())
+        case _:
+            return _alike(tree.kinds, tree.children)
+
+
+def _alike(kinds: Sequence[str], children: Sequence[Typed]) -> bool:
+    """Whether values compare as they are: all numbers, or of one type; constants of text may be times."""
+    kind = common_of(kinds)
+    if not kind:
+        return kind is not None
+    texts = {child.type for child in children if isinstance(child.node, Literal)} & {"string"}
+    fits = {kind, "void", *(texts if kind in {"date", "timestamp"} else ())}
+    return all(one in fits or (is_number(one) and is_number(kind)) for one in kinds)
 
 
 def term(text: object, stages: Sequence[str], schema: Schema, where: str) -> Term:
@@ -299,7 +349,11 @@ class TermReader:
 
     def beyond(self, what: str) -> DefinitionError:
         """DEFINITION-423: a part of an expression that only an engine computes."""
-        fix = "Make it a column before the pattern, with_columns(name=...), and name that column."
+        fix = "Make it a column before the pattern, with_columns(name=...), and name that column; or compute it of measures, select(...).with_columns(...)."
+        if any(word in what for word in ("timestamp", "date", "interval", "time")):
+            fix = "The time between two rows is unix_millis(b.at) - unix_millis(a.at), in ms. " + fix
+        elif "string" in what.partition(" of ")[2].split(", "):
+            fix = "Write values of one type, such as n = 1 in place of n = '1'. " + fix
         return DefinitionError(
             self.where, "what floodmark computes row by row", f"{what} in {self.text!r}", fix, code="DEFINITION-423"
         )
