@@ -17,6 +17,7 @@ import pytest
 from borrowed import lend, take_back
 from deltalake import DeltaTable
 from events import disorder
+from fitted import FEATURES, expected_delays, fitted, flights, of_spark
 from processes import failure, paths
 from s3_server import Plan, environment
 from streams import ONCE, PAIRED, PLAIN, WINDOWED
@@ -31,6 +32,7 @@ from floodmark.engines.spark.landing import run as spark_landing
 from floodmark.engines.spark.session import store
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.folder import bucket, storage
+from floodmark.lake.folder.copies import files_of
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.fork import fork
@@ -38,6 +40,7 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream import plans
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import entries
+from floodmark.models.versions import row_of
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.values.schema import PARTITION, ROW
@@ -131,6 +134,29 @@ def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession,
             run_unbounded(on_s3, code, lake, until_caught_up=True, files_per_batch=1)
     _check(lake, code, log)
     assert run_unbounded(on_s3, code, lake, until_caught_up=True).micro_batches == 0
+
+
+@pytest.mark.soak
+@pytest.mark.feature("F12", "M1")
+def test_a_pipeline_of_spark_ml_is_fitted_and_applied_in_a_bucket(on_s3: SparkSession, s3: Server) -> None:
+    """Its files are in the bucket while it is fitted, and none afterwards."""
+    lake, rows = Lake(f"{s3.bucket()}/lake"), flights(60)
+    log, known = (Log(given.schema) for given in expected_delays.inputs)
+    log.rows(rows, "at", 0)
+    log.end()
+    land(lake, expected_delays, log)
+    version = fitted(lake.root, estimator=of_spark(*FEATURES))
+    assert [*files_of(lake.fitting("delay"))] == []
+    known.rows([row_of(version)], "at", 0)
+    known.end()
+    land(lake, expected_delays, known, name="models")
+    run_unbounded(on_s3, expected_delays, lake, until_caught_up=True)
+    made = final([outputs(lake, expected_delays)[""]])
+    assert len(made) == len(rows)
+    for row in made:
+        delay = row["wind"] + 20 * row["evening"] if row["model_version"] else None
+        assert row["expected"] == (delay and pytest.approx(delay))
+    assert {row["model_version"] for row in made} == {None, 1}
 
 
 _POINTS = ("micro_batch.before_evaluate:2", "micro_batch.after_main:2")
