@@ -19,6 +19,7 @@ from processes import killed_at
 
 from floodmark import BoundedOutOfOrderness, Env, Kafka, Source
 from floodmark.connectors.readers import brokers, kafka
+from floodmark.connectors.unit import Moved
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.landing import run as embedded
@@ -172,6 +173,21 @@ def test_a_topic_that_was_made_anew_is_refused(broker: Broker, tmp_path: Path) -
     with pytest.raises(ConnectorError, match="CONNECTOR-233.*made anew"):
         land(source(broker.servers, topic), tmp_path)
     assert numbers(tmp_path) == [1]
+
+
+def test_a_partition_that_becomes_shorter_behind_the_look_at_it_is_looked_at_again(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Its topic is made anew with fewer messages between the look and the reading."""
+    topic = broker.topic(1)
+    broker.put(topic, ((0, message(number)) for number in range(6)))
+    reader = reader_of(source(broker.servers, topic))
+    (unit,) = reader.pending({}).units
+    broker.remove(topic)
+    broker.make(topic, 1)
+    broker.put(topic, ((0, message(number)) for number in range(3)))
+    with pytest.raises(Moved, match="CONNECTOR-237.*the messages 0 to 5 of partition 0.*ends at offset 3"):
+        list(reader.open(unit).records())
 
 
 def test_new_partitions_are_read_from_their_first_message_and_an_idle_one_leaves_the_minimum(

@@ -316,7 +316,7 @@ class _Range:
 
         Raises:
             Gone: retention has removed the messages.
-            Moved: CONNECTOR-234, the broker no longer has the range.
+            Moved: CONNECTOR-234, the broker no longer has the range; 237, the partition has become shorter since the look at it.
             ConnectorError: CONNECTOR-230 no broker answers, 234 the broker refuses the range; 240 to 242, the schema registry.
         """
         if self.gone:
@@ -338,7 +338,6 @@ class _Range:
 
     def _messages(self, consumer: Consumer, seen: Seen) -> Iterator[Message]:
         kafka, settings = library(), self.reader.settings
-        passing = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._TIMED_OUT}  # noqa: SLF001
         consumer.assign([kafka.TopicPartition(settings.topic, self.partition, self.first)])
         heard, left = time.monotonic(), self.last - self.first + 1
         while True:
@@ -351,15 +350,39 @@ class _Range:
                         yield message
                     if left <= 0:
                         return
-                elif error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                elif self._is_end(message, error):
                     return
-                elif error.code() not in passing and not error.retriable():
-                    raise self._refused(error)
             now = time.monotonic()
             if messages:
                 heard, seen.last = now, ""
             elif now - heard > ASK_SECONDS:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
+
+    def _is_end(self, message: Message, error: KafkaError) -> bool:
+        """Whether an error says that the partition has no more messages; False for one that passes.
+
+        Raises:
+            Moved: as ``records``: the partition has become shorter where its topic was made anew, or its broker has lost messages.
+            ConnectorError: CONNECTOR-234.
+        """
+        kafka = library()
+        passing = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._TIMED_OUT}  # noqa: SLF001
+        if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+            if message.offset() <= self.last:
+                got = f"a partition that ends at offset {message.offset()}"
+                raise Moved(self.reader.where, self._expected, got, self._fix, code="CONNECTOR-237")
+            return True
+        if error.code() not in passing and not error.retriable():
+            raise self._refused(error)
+        return False
+
+    @property
+    def _expected(self) -> str:
+        return f"the messages {self.first} to {self.last} of partition {self.partition}"
+
+    @property
+    def _fix(self) -> str:
+        return f"Land again, which looks at the topic anew: floodmark land {self.reader.source}"
 
     def _refused(self, error: KafkaError) -> ConnectorError:
         """The error for a range that the broker does not give: Moved where a new look at the topic tells what became of the range."""
@@ -371,7 +394,5 @@ class _Range:
             kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
             kafka.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
         }
-        fix = f"Land again, which looks at the topic anew: floodmark land {self.reader.source}"
-        expected = f"the messages {self.first} to {self.last} of partition {self.partition}"
         kind = Moved if error.code() in moved else ConnectorError
-        return kind(self.reader.where, expected, got, fix, code="CONNECTOR-234")
+        return kind(self.reader.where, self._expected, got, self._fix, code="CONNECTOR-234")
