@@ -11,16 +11,14 @@ from functools import cached_property, partial
 from types import FunctionType
 from typing import Any, Literal, overload
 
-from attrs import evolve
-
 from floodmark.core.code import Followed, count_as_own
-from floodmark.core.errors import CapabilityError, DefinitionError, closest, shown
+from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.graph import stages, steps
+from floodmark.spec.graph.checked import check_stages
 from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.matching import TemporalJoinOfChanges
-from floodmark.spec.keyed.process import ProcessFunction
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.patterns.recognised import RowMatching
 from floodmark.spec.rows.contract import Contract
@@ -31,9 +29,8 @@ from floodmark.spec.rows.lookup import Lookup, LookupTable
 from floodmark.spec.rows.source import Source, check_name
 from floodmark.spec.values.purity import impurities
 from floodmark.spec.values.schema import QUARANTINE, Schema
-from floodmark.spec.windowing.aggregates import check_retracts
 from floodmark.spec.windowing.partitions import Partitions
-from floodmark.spec.windowing.windows import Global, bounded_in_time, global_per
+from floodmark.spec.windowing.windows import Global, global_per
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +208,13 @@ class Operator:
     def outputs(self) -> tuple[Output, ...]:
         """Every table the operator writes: its results, then their late rows, then its quarantine."""
         walked = [step for _, result in self.results for step in steps.walk(result)]
-        incoming = any(map(self._revised, walked))
+        incoming = any(map(self.may_take_back, walked))
         written, output = [], partial(Output, partitions=self.partitions)
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
             known = steps.key_of(result) if self.stages else ()
             key = tuple(n for n in result.schema.names if n in known)
-            revisable = any(map(self._revised, stages.nearest(result))) if self.stages else incoming
+            revisable = any(map(self.may_take_back, stages.nearest(result))) if self.stages else incoming
             written.append(
                 output(
                     name=name,
@@ -229,7 +226,7 @@ class Operator:
                 )
             )
         sides: list[tuple[Side, str, Schema, bool]] = [
-            ("late", "late", step.parent.schema, any(map(self._revised, stages.nearest(step.parent))))
+            ("late", "late", step.parent.schema, any(map(self.may_take_back, stages.nearest(step.parent))))
             for step in self.stages
             if step.late == "side_output"
         ]
@@ -241,13 +238,13 @@ class Operator:
             written.append(output(name=name, table=table, schema=schema, revisable=revisable, side=side))
         return tuple(written)
 
-    def _revised(self, step: steps.Step) -> bool:
+    def may_take_back(self, step: steps.Step) -> bool:
         """Whether rows of an input or of a stage may be taken back."""
         if isinstance(step, steps.Read):
             return next(one.revisable for one in self.inputs if one.name == step.input)
         if not isinstance(step, steps.STATEFUL):
             return False
-        return step.revises or (step.revises_with_input and any(map(self._revised, stages.nearest(step.parent))))
+        return step.revises or (step.revises_with_input and any(map(self.may_take_back, stages.nearest(step.parent))))
 
     def __getitem__(self, name: str) -> OutputRef:
         self.output(name)
@@ -623,7 +620,7 @@ def _graph(
     graph = tuple((label, stream.step) for label, stream in streams.items())
     if len(stages.stages_of(result for _, result in graph)) > 1:
         graph = stages.with_names(graph, where, name)
-    _check_stages(Operator(name, inputs, graph), where)
+    check_stages(Operator(name, inputs, graph), where)
     if key_groups is None:
         return graph
     if not any(isinstance(step, steps.STATEFUL) for _, result in graph for step in steps.walk(result)):
@@ -680,112 +677,3 @@ def _compatible(expected: Schema, actual: Schema, where: str) -> None:
         fix = f"The bound output has: {actual.describe()}."
         got = ", ".join(f"no {c.name} {c.type}" for c in wrong)
         raise DefinitionError(where, "an output with the columns of its contract", got, fix, code="DEFINITION-065")
-
-
-def _check_stages(operator: Operator, where: str) -> None:
-    plain = [label for label, result in operator.results if not stages.stages_of([result])]
-    if operator.stages and plain:
-        got = f"a stateful step beside the plain output '{plain[0]}'"
-        fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
-        raise CapabilityError(where, "stateful steps that all outputs go through", got, fix, code="CAPABILITY-001")
-    _check_several(operator, where)
-    for call in operator.calls:
-        if _retimes(operator, call.parent):
-            raise _asked_again(call, where)
-    for link in operator.links:
-        _check_stage(link, where)
-
-
-def _asked_again(call: steps.Call, where: str) -> CapabilityError:
-    """Answers are recorded for a row and its event time, so that a retraction with another one would be asked about anew."""
-    if isinstance(call.function, Lookup):
-        table = call.function.table.name
-        what, got = f"lookup in {table}", f"when '{table}' may have other rows"
-        fix = f"Look up before the step whose results change: join '{table}' in a subquery, and aggregate or join around it. Or land the table as a source."
-    else:
-        what, got = f"call '{call.uid}'", "when the answer may be another one"
-        fix = "Call before the step whose results change: .call(...), and then key_by and what aggregates or joins."
-    expected = f"rows before the {what} whose retractions have their event time"
-    return CapabilityError(
-        where, expected, f"rows that are taken back at another time, {got}", fix, code="CAPABILITY-098"
-    )
-
-
-def _check_several(operator: Operator, where: str) -> None:
-    """Refuse several stages of which one has what only the one stage of an operator can have."""
-    if len(operator.stages) < 2:  # noqa: PLR2004 - several
-        return
-    sides = [output.name for output in operator.outputs if output.side is not None]
-    clocked = next((step for step in operator.stages if step.clocked), None)
-    got = f"'{clocked.uid}', which waits for processing time" if clocked is not None else ""
-    if not got and len(set(sides)) < len(sides):
-        got = f"two outputs '{next(name for name in sides if sides.count(name) > 1)}' beside the results"
-    if got:
-        fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
-        raise CapabilityError(
-            where, "several stateful steps of event time, with one output of a name", got, fix, code="CAPABILITY-095"
-        )
-
-
-def _check_stage(operator: Operator, where: str) -> None:
-    stateful, inputs = operator.stages, operator.inputs
-    revised = [input_.name for input_ in inputs if input_.revisable]
-    special = next((s for s in stateful if not _takes_back(s) or _versions_change(operator, s)), None)
-    if special is not None and revised:
-        got = f"'{revised[0]}', whose rows may be taken back"
-        fix = (
-            "Read an operator without allowed_lateness, early panes or rolling aggregates; or use rolling aggregates, regular_join, or Tumbling, "
-            "Sliding, Calendar or Global with aggregates that do not depend on order."
-        )
-        expected = f"an input of final rows for {special.describe_window()}"
-        if isinstance(special, steps.WindowAggregate):
-            blames = _takes_back(evolve(special, on_error="stop"))
-            expected += (
-                ' with aggregates of its own and on_error="quarantine"'
-                if blames
-                else " with order or a trigger of its own"
-            )
-            fix = f'Leave out on_error="quarantine" at this window; or {fix[0].lower()}{fix[1:]}' if blames else fix
-        if isinstance(special, steps.KeyedProcess) and isinstance(special.function.function, ProcessFunction):
-            fix = f"Write on_retract on {type(special.function.function).__name__}; or read final rows: {fix[0].lower()}{fix[1:]}"
-        raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")
-    for step in stateful if revised else ():
-        if isinstance(step, steps.WindowAggregate):
-            for name, aggregate in step.aggregates:
-                check_retracts(aggregate, step.parent.schema, f"{where}, column '{name}'")
-
-
-def _retimes(operator: Operator, step: steps.Step) -> bool:
-    """Whether rows of a step may be taken back by retractions with another event time than theirs."""
-    for near in stages.nearest(step):
-        if not operator._revised(near):  # noqa: SLF001 - of this module
-            continue
-        if isinstance(near, steps.Read):
-            read = next(one for one in operator.inputs if one.name == near.input)
-            if read.landed or (read.upstream is not None and _result_retimes(read.upstream)):
-                return True
-        elif not isinstance(near, steps.WindowAggregate) or not bounded_in_time(near.window):
-            return True
-    return False
-
-
-def _result_retimes(output: OutputRef) -> bool:
-    """As ``_retimes``, of a result of another operator."""
-    results = dict(output.operator.results)
-    return output.name in results and _retimes(output.operator, results[output.name])
-
-
-def _versions_change(operator: Operator, step: steps.Stateful) -> bool:
-    """Whether a join with versions, of rows that may be taken back, has versions that may be too."""
-    if not isinstance(step, steps.KeyedProcess) or not isinstance(step.function.function, TemporalJoinOfChanges):
-        return False
-    assert isinstance(step.parent, steps.Union)
-    _, versions = step.parent.parents
-    return any(map(operator._revised, stages.nearest(versions)))  # noqa: SLF001 - of this module
-
-
-def _takes_back(step: steps.Stateful) -> bool:
-    """Whether a stateful step handles retractions of its input."""
-    if isinstance(step, steps.KeyedProcess):
-        return step.function.function.takes_back
-    return isinstance(step, steps.WindowAggregate) and (step.columnar or step.rolling)
