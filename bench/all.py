@@ -29,6 +29,8 @@ PROGRAMS: dict[str, tuple[str, int]] = {
     "variants": ("variants.py --rows 250000 --campaigns 100,10000,1000000", 2),
     "serve": ("serve.py 300_000 100_000 alone serve redis", 3),
     "steady": ("steady.py 500", 2),
+    "previews": ("previews.py --runs 5", 3),
+    "week": ("week.py --days 0.1 --every 60 --partitions 2000", 3),
     "plots": ("plots.py", 1),
 }
 """Name -> its program with arguments, a tilde for a blank inside one, and most minutes."""

@@ -4,7 +4,7 @@
 
 Nothing sleeps: tables and clock move on by 15 seconds, then the sensor ``streams`` looks, and what the daemon writes for a look is written to an instance of Dagster on disk: events,
 keys of savepoints, and the look itself. Printed are the size of Dagster's event log and of its ticks, and the longest look at the beginning and at the end of the week. Then the sensor
-``streams`` reports partitions, 200 a look, and the sensor ``automation`` judges the partitions of a second operator, which reads the first and is computed once they are complete.
+``streams`` reports partitions, at most 200 a look and fewer where the daemon is slow to write them down, and the sensor ``automation`` judges the partitions of a second operator, which reads the first and is computed once they are complete.
 With ``--every 60`` the sensor looks once a minute, which reports the same in a quarter of the time; the size of the ticks is reckoned up.
 
 The program ends with an error if the event log has 50 MB or more, or if a look takes five seconds.
@@ -58,6 +58,7 @@ class Daemon:
     cursor: str | None = None
     events: int = 0
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.repository = self.definitions.get_repository_def()
@@ -82,7 +83,7 @@ class Daemon:
         from dagster._core.definitions.run_request import InstigatorType
         from dagster._core.scheduler.instigation import TickData, TickStatus
 
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         tick = self.instance.create_tick(
             TickData("streams", "streams", InstigatorType.SENSOR, TickStatus.STARTED, self.now, selector_id="streams")
         )
@@ -98,6 +99,7 @@ class Daemon:
         self.instance.update_tick(ended)
         self.cursor = found.cursor
         self.seconds.append(time.perf_counter() - began)
+        self.processor.append(time.process_time() - processor)
         self.events += len(found.asset_events)
         return len(found.asset_events)
 
@@ -192,6 +194,7 @@ def week(folder: Path, days: float, every: int) -> dict[str, Any]:
         "median look, first ms": round(first, 1),
         "median look, last ms": round(last, 1),
         "longest look s": round(max(daemon.seconds), 2),
+        "processor s of a look": round(max(daemon.processor), 2),
     }
 
 
@@ -222,26 +225,26 @@ def partitions(folder: Path, count: int) -> dict[str, Any]:
         definitions = build_definitions(workspace, root=root)
         daemon = Daemon(definitions, instance, START_MS / 1000)
         empty = megabytes(home, "history")
-        with daemon.clock():
-            while daemon.look() > 100:
-                daemon.now += TICK_SECONDS
-            reported = len(instance.get_materialized_partitions(dg.AssetKey("minutes")))
-            judged, evaluation = list[float](), None
-            for _ in range(3):
-                began = time.perf_counter()
-                evaluation = dg.evaluate_automation_conditions(
-                    definitions, instance, cursor=None if evaluation is None else evaluation.cursor
-                )
-                judged.append(time.perf_counter() - began)
+        while daemon.look() or len(daemon.seconds) == 1:
+            daemon.now += TICK_SECONDS
+        reported = len(instance.get_materialized_partitions(dg.AssetKey("minutes")))
+        judged, evaluation = list[tuple[float, float]](), None
+        for _ in range(3):
+            began, processor = time.perf_counter(), time.process_time()
+            evaluation = dg.evaluate_automation_conditions(
+                definitions, instance, cursor=None if evaluation is None else evaluation.cursor
+            )
+            judged.append((time.perf_counter() - began, time.process_time() - processor))
         log = megabytes(home, "history") - empty
     return {
         "partitions": reported,
         "looks": len(daemon.seconds),
         "longest look s": round(max(daemon.seconds), 2),
+        "processor s of a look": round(max(daemon.processor), 2),
         "event log MB": round(log, 1),
         "judged": evaluation.total_requested if evaluation else 0,
-        "longest judgement s": round(max(judged), 2),
-        "last judgement s": round(judged[-1], 2),
+        "longest judgement s": round(max(seconds for seconds, _ in judged), 2),
+        "processor s of a judgement": round(max(seconds for _, seconds in judged), 2),
     }
 
 

@@ -73,6 +73,29 @@ def test_a_partition_is_complete_with_its_last_instant(monkeypatch: pytest.Monke
     assert not list(automation._complete(asset, end - 1, end - 1))
 
 
+def test_a_look_reports_as_many_partitions_as_the_daemon_writes_in_five_seconds() -> None:
+    for seconds_per_event, most in ((0.001, 200), (0.02, 200), (0.1, 50), (0.3, 12), (3, 10)):
+        before, now = dict[str, Any](), 1000.0
+        for _ in range(12):
+            written = type("Entry", (), {"timestamp": now})
+            instance: Any = type("Instance", (), {"get_latest_materialization_event": lambda _, _key, at=written: at})()
+            before = {"most": automation._most(instance, before), "at": now, "last": ["hourly"]}
+            now += before["most"] * seconds_per_event
+            written.timestamp = now
+        assert before["most"] == most, seconds_per_event
+
+
+def test_a_look_that_has_few_partitions_leaves_the_pace_as_it_is() -> None:
+    unread: Any = None
+    assert automation._most(unread, {}) == automation._most(unread, {"most": 50}) == 50
+    assert automation._most(unread, {"most": 12}) == 12
+
+
+def test_operators_report_in_turn() -> None:
+    made: Any = [("a", iter("12345")), ("b", iter("")), ("c", iter("67"))]
+    assert "".join(f"{asset}{event}" for asset, event in automation._in_turn(made)) == "a1c6a2c7a3a4a5"
+
+
 def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = make(tmp_path / "lake")
     made = [savepoints.create("totals", lake).id for _ in range(3)]

@@ -4,7 +4,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -44,8 +44,12 @@ _UNCHECKED, _HEALTH = " unchecked", " health"
 """Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
 _GROUP = "streams"
 """Of the asset of savepoints."""
-_MOST = 200
-"""Most asset partitions reported per output and tick of the sensor: Dagster keeps 4 KB of each."""
+_PACE = " pace"
+"""Key of the sensor's cursor under which the most materializations of operators of a look are; and, of a look that had so many, when it was and the asset of the last one."""
+_LEAST, _FIRST, _MOST = 10, 50, 200
+"""Of these materializations: the least and the most that a look may have, and what the first one may."""
+_WRITING_SECONDS = 5
+"""How long Dagster's daemon may write down what a look has found; no other sensor has its turn meanwhile."""
 _STEPS_SECONDS = 3600
 """Time for an upgrade in place, without its patience and soak. An older run has no process any more; Dagster's monitoring ends such a run."""
 _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
@@ -176,11 +180,19 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         for landed in workspace.source_assets:
             if landed.source.name in deployed:
                 events += _landed(landed, streams.location, known, pause)
-        for asset in workspace.operator_assets:
-            if asset.operator.name in deployed:
-                progress = list(_progress(asset, streams.location, known, pause))
-                events += progress
-                _note(unchecked, asset, progress)
+        now, most = time.time(), _most(context.instance, known.get(_PACE, {}))
+        made = [
+            (asset, _progress(asset, streams.location, known, pause))
+            for asset in workspace.operator_assets
+            if asset.operator.name in deployed
+        ]
+        progress = list(islice(_in_turn(made), most))
+        for asset, event in progress:
+            _note(unchecked, asset, event)
+        known[_PACE] = {"most": most}
+        if len(progress) == most:
+            known[_PACE] |= {"at": now, "last": progress[-1][1].asset_key.path}
+        events += (event for _, event in progress)
         events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
         runs = _checks(context.instance, unchecked, checking)
         return dg.SensorResult(
@@ -210,13 +222,40 @@ def _landed(
     yield dg.AssetMaterialization(asset_key=source_key(asset), metadata=about)
 
 
-def _note(unchecked: dict[str, list[str]], asset: OperatorAsset, events: Iterable[dg.AssetMaterialization]) -> None:
-    """Add asset partitions to those that are to be checked: operator -> first and last key; empty keys for an asset that is not divided."""
-    keys = {output_key(asset.operator.output(name)) for name in asset.expectations}
-    new = [event.partition or "" for event in events if event.asset_key in keys]
-    if new:
-        before = unchecked.get(asset.operator.name, [])
-        every = sorted([*before, *new])
+def _most(instance: dg.DagsterInstance, before: dict[str, Any]) -> int:
+    """The most materializations that a look may have: half as many as the last one where the daemon has written these too slowly, twice as many where it was quick.
+
+    Args:
+        instance: where they are.
+        before: what the cursor has of the last look; empty before the first.
+    """
+    most = int(before.get("most", _FIRST))
+    if "last" not in before:
+        return most
+    written = instance.get_latest_materialization_event(dg.AssetKey(before["last"]))
+    seconds = 0.0 if written is None else written.timestamp - before["at"]
+    if seconds > _WRITING_SECONDS:
+        return max(_LEAST, most // 2)
+    return min(_MOST, most * 2) if seconds < _WRITING_SECONDS / 2 else most
+
+
+def _in_turn(
+    made: Sequence[tuple[OperatorAsset, Iterator[dg.AssetMaterialization]]],
+) -> Iterator[tuple[OperatorAsset, dg.AssetMaterialization]]:
+    """The materializations of operators, one of each in turn, so that none with many of them holds up the others."""
+    while made:
+        left = list[tuple[OperatorAsset, Iterator[dg.AssetMaterialization]]]()
+        for asset, events in made:
+            if (event := next(events, None)) is not None:
+                yield asset, event
+                left.append((asset, events))
+        made = left
+
+
+def _note(unchecked: dict[str, list[str]], asset: OperatorAsset, event: dg.AssetMaterialization) -> None:
+    """Add an asset partition to those that are to be checked: operator -> first and last key; empty keys for an asset that is not divided."""
+    if event.asset_key in {output_key(asset.operator.output(name)) for name in asset.expectations}:
+        every = sorted([*unchecked.get(asset.operator.name, []), event.partition or ""])
         unchecked[asset.operator.name] = [every[0], every[-1]]
 
 
