@@ -206,14 +206,14 @@ def test_a_call_that_does_not_return_in_time_is_named(plain):
 
 def test_a_coroutine_that_ignores_its_cancellation_ends_nevertheless():
     async def stubborn(row):
-        for _ in range(6):
+        for _ in range(100):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.3)
 
     began = time.monotonic()
     (reply,) = replies(stubborn, 1, timeout="50 ms", retries=0, on_error="quarantine").values()
     assert isinstance(reply, UserCodeError)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20, "its thirty seconds are not waited for"
 
 
 def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own(monkeypatch):
