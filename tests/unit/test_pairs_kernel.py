@@ -1,4 +1,4 @@
-"""Inner joins of final rows in columns against the kernel that goes row by row: equal rows, equal state, and either reads what the other kept."""
+"""Inner and outer joins in columns against the kernel that goes row by row: equal rows, equal state, and either reads what the other kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from floodmark.semantics.kernels.functions.regular import RegularJoinKernel
 from floodmark.semantics.kernels.stage import kernel_of, stage_of
 from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.rows.contract import schema
-from floodmark.spec.values.schema import TAG
+from floodmark.spec.values.schema import RETRACTION, ROW, TAG
 
 FIELDS = ("text", "share", "value", "large", "amount", "since", "right")
 
@@ -47,20 +47,35 @@ def pools(stage: ProcessStage, few: int) -> dict[str, object]:
     return made | {TAG: (0, 1)}
 
 
-def drawn(stage, rng, groups=1):
-    return rows_of(stage, rng, groups, pools(stage, rng.choice([1, 2, 4])))
+def drawn(stage, rng, groups=1, taken_back=0.0):
+    """Rows; some of them, and some that never came, are taken back."""
+    rows = rows_of(stage, rng, groups, pools(stage, rng.choice([1, 2, 4])))
+    if not taken_back:
+        return rows
+    gone = [place for place in range(rows.num_rows) if rng.random() < taken_back]
+    whole = pa.concat_batches([rows, rows.take(pa.array(gone, pa.int64()))])
+    late = [place + rng.randrange(-3, 40) for place in gone]
+    order = sorted(range(whole.num_rows), key=lambda place: [*range(rows.num_rows), *late][place])
+    kinds = [RETRACTION if place >= rows.num_rows or rng.random() < 0.02 else ROW for place in order]
+    whole = whole.take(pa.array(order)).set_column(4, "kind", pa.array(kinds, pa.int32()))
+    return whole.set_column(3, "s", pa.array(range(whole.num_rows), pa.int64()))
 
 
-def turns(kernels, stage, parts):
-    """As ``advanced``, the rows of each key one after the other: kernels may differ in which key comes first."""
+def by_key(all_emitted, stage):
+    """The rows of each key one after the other: kernels may differ in which key comes first."""
     keys = len(stage.step.keys)
 
-    def by_key(emitted):
+    def ordered(emitted):
         rows, *others = emitted
         whole = [re.sub(r", '_order': \d+}", "}", row) for row in re.split(r"(?<=}), ", rows[1:-1])]
         return sorted(whole, key=lambda row: row.split(", '")[:keys]), *others
 
-    return [by_key(emitted) for emitted in advanced(kernels, stage, parts)]
+    return [ordered(emitted) for emitted in all_emitted]
+
+
+def turns(kernels, stage, parts):
+    """As ``advanced``, by key."""
+    return by_key(advanced(kernels, stage, parts), stage)
 
 
 def check(stage, parts):
@@ -81,6 +96,22 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(keys, most):
         assert type(kernel_of(own, MemoryStore())) is PairsKernel
         with patch.multiple(sides, MOST=most, FEWEST=1):
             check(own, list(cut(drawn(own, rng), rng)))
+
+
+@pytest.mark.feature("J6", "Q1")
+@pytest.mark.parametrize("taken_back", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["inner", "left", "right", "full"])
+def test_outer_joins_and_rows_that_are_taken_back_are_those_of_the_kernel_by_row(kind, taken_back):
+    for seed in range(6):
+        rng = random.Random(f"{kind} {seed}")
+        own = stage(joined(rng.choice([("value",), ("share",)]), kind, fields=rng.choice([FIELDS, FIELDS[:1]])))
+        assert type(kernel_of(own, MemoryStore())) is PairsKernel
+        with patch.multiple(sides, MOST=rng.choice([2, 64]), FEWEST=1):
+            check(own, list(cut(drawn(own, rng, taken_back=taken_back), rng)))
+            own = stage(joined(("text", "value"), kind))
+            groups = list(cut(drawn(own, rng, 4, taken_back), rng))
+            made, expected = (together(kernel, own, groups, 4) for kernel in (PairsKernel, RegularJoinKernel))
+            assert by_key(made, own) == by_key(expected, own)
 
 
 @pytest.mark.feature("J6", "Q1")
@@ -145,6 +176,6 @@ def test_of_too_many_pairs_rows_go_one_by_one():
 
 
 def test_joins_of_another_kind_or_with_a_condition_go_row_by_row():
-    others = [joined(kind="left"), joined(kind="semi"), joined(on="value < r_large"), joined(ttl="1 hour")]
+    others = [joined(kind="anti"), joined(kind="semi"), joined(on="value < r_large"), joined(ttl="1 hour")]
     for operator in others:
         assert type(kernel_of(stage_of(operator), MemoryStore())) is RegularJoinKernel

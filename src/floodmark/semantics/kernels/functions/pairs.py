@@ -1,6 +1,7 @@
-"""The kernel of inner regular joins of rows that are never retracted: the same as ``RegularJoinKernel``, with all rows of a call in columns.
+"""The kernel of inner and outer regular joins without a further condition: the same as ``RegularJoinKernel``, with the rows of a call in columns.
 
-Rows that come are paired in columns with those that are stored and with each other, and are added to the stored ones as these lie in state.
+Rows that come are paired in columns with those that are stored and with each other, and are added to the stored ones as these lie in state. The
+rows of a key go one by one in a call in which one of them is taken back, or in which its rows, alone so far in an outer join, get a partner.
 Results and state are those of ``RegularJoinKernel``, and either reads what the other has kept.
 """
 
@@ -36,12 +37,12 @@ _MOST_PAIRS = 4_000_000
 
 
 def only_pairs(stage: ProcessStage) -> bool:
-    """Whether a stage is an inner regular join, without a further condition or an end of rows, of rows that are never retracted."""
+    """Whether a stage is an inner or outer regular join, without a further condition or an end of rows."""
     function = stage.step.function.function
-    if not is_regular_join(stage) or stage.revised:
+    if not is_regular_join(stage):
         return False
     assert isinstance(function, RegularJoin)
-    return function.kind == "inner" and function.tree is None and function.ttl is None
+    return function.kind not in {"semi", "anti"} and function.tree is None and function.ttl is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class _Fresh:
         times: event times.
         values: of the columns of each one's side.
         partners: rows of the other side when each came.
+        taken_back: whether each is a retraction.
     """
 
     positions: Ints
@@ -63,15 +65,16 @@ class _Fresh:
     times: Ints
     values: list[tuple[Any, ...]]
     partners: Ints
+    taken_back: Ints
 
     def only(self, some: Any) -> _Fresh:
         """Some of the rows."""
         if some.all():
             return self
-        positions, keys, tags, times, partners = (
-            values[some] for values in (self.positions, self.keys, self.tags, self.times, self.partners)
-        )
-        return _Fresh(positions, keys, tags, times, [self.values[at] for at in np.flatnonzero(some).tolist()], partners)
+        own = (self.positions, self.keys, self.tags, self.times, self.partners, self.taken_back)
+        positions, keys, tags, times, partners, taken_back = (values[some] for values in own)
+        values = [self.values[at] for at in np.flatnonzero(some).tolist()]
+        return _Fresh(positions, keys, tags, times, values, partners, taken_back)
 
     def codes(self, wanted: Ints, columns: Sequence[Sequence[pa.Array]]) -> Ints:
         """What says in which part of its side a row is, of some rows; 0 for the others.
@@ -100,7 +103,7 @@ def _names(values: pa.Array) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Pairs of rows, in the order in which they are emitted. Places are those of fresh rows; the stored rows of a side have places behind them.
+    """Pairs of rows, in the order in which they are emitted. Places are those of fresh rows; the stored rows of a side have places behind them; -1 is none.
 
     Args:
         causes: place of the row that makes each.
@@ -149,7 +152,7 @@ class PairsKernel(RegularJoinKernel):
         """
         begin, end = min(first for first, _ in spans.values()), max(last for _, last in spans.values())
         table = arrivals.table.slice(begin, end - begin)
-        if self.form.nested or pc.any(pc.equal(table["kind"], RETRACTION)).as_py():
+        if self.form.nested:
             return False
         keys = dict[tuple[Any, ...], StoredKey]()
         for group, (first, last) in spans.items():
@@ -162,7 +165,7 @@ class PairsKernel(RegularJoinKernel):
         codes = fresh.codes(self._in_parts(fresh, held), columns)
         apart = self._apart(fresh, held, codes)
         in_columns = ~np.isin(fresh.keys, apart)
-        by_row = np.sort(fresh.positions[~in_columns])
+        by_row = np.sort(np.r_[fresh.positions[~in_columns], self._alone_by_null(arrivals.keys[begin:end], table)])
         fresh, codes = fresh.only(in_columns), codes[in_columns]
         pairs = self._pairs(fresh, held, codes)
         if pairs is None:
@@ -180,6 +183,13 @@ class PairsKernel(RegularJoinKernel):
         return True
 
     # ---- rows in
+
+    def _alone_by_null(self, keys: Sequence[tuple[Any, ...]], table: pa.Table) -> Ints:
+        """The positions of rows that an outer join has on their own, as null is equal to nothing."""
+        if not any(self.alone):
+            return np.zeros(0, np.int64)
+        null = np.fromiter((None in key for key in keys), bool, len(keys))
+        return np.flatnonzero(null & np.array(self.alone)[table["v0"].to_numpy()])
 
     def _columns(self, table: pa.Table) -> list[list[pa.Array]]:
         """Of each side the columns of all rows: those of the other side have null, or anything, in them."""
@@ -216,7 +226,8 @@ class PairsKernel(RegularJoinKernel):
                 places.tolist(), zip(*lists, strict=True) if lists else [()] * len(places), strict=True
             ):
                 values[row_at] = row
-        return _Fresh(positions, which, tags, times, values, partners)
+        taken_back = (table["kind"].to_numpy() == RETRACTION)[positions]
+        return _Fresh(positions, which, tags, times, values, partners, taken_back)
 
     def _in_parts(self, fresh: _Fresh, held: Sequence[StoredKey]) -> Ints:
         """The places of rows whose side has, or will have, several parts."""
@@ -239,7 +250,15 @@ class PairsKernel(RegularJoinKernel):
             for tag in (0, 1):
                 start, stop = bounds[2 * number + tag : 2 * number + tag + 2]
                 key.ready(tag, in_turn[start:stop], whole=counts[number][1 - tag] > 0)
-        return [*{number for number, key in enumerate(held) if not key.fits} | self._again(fresh, held, codes)]
+        by_row = {number for number, key in enumerate(held) if not key.fits} | self._again(fresh, held, codes)
+        by_row |= set(fresh.keys[fresh.taken_back].tolist())
+        for tag in np.flatnonzero(self.alone).tolist():
+            by_row |= {
+                number
+                for number, key in enumerate(held)
+                if key.sides[tag].total > 0 and key.sides[1 - tag].total <= 0 and counts[number][1 - tag] > 0
+            }
+        return [*by_row]
 
     def _again(self, fresh: _Fresh, held: Sequence[StoredKey], codes: Ints) -> set[int]:
         """The numbers of keys that have a row twice: it only counts once more."""
@@ -302,7 +321,26 @@ class PairsKernel(RegularJoinKernel):
         times = np.maximum(*(np.r_[fresh.times, own][at] for own, at in zip(held_times, (left, right), strict=True)))
         often = [np.r_[np.ones(size, np.int64), np.array([row[1] for row in rows], np.int64)] for rows in stored]
         pairs = _Pairs(causes, (left, right), times, causes, often[0][left] * often[1][right], stored)
-        return self._united(fresh, pairs)
+        return self._with_rows_alone(fresh, held, self._united(fresh, pairs))
+
+    def _with_rows_alone(self, fresh: _Fresh, held: Sequence[StoredKey], pairs: _Pairs) -> _Pairs:
+        """The pairs, and the rows that an outer join has on their own: those of keys without a row of the other side."""
+        if not any(self.alone):
+            return pairs
+        totals = np.array([[side.total for side in key.sides] for key in held], np.int64).reshape(-1, 2)
+        totals += np.bincount(fresh.keys * 2 + fresh.tags, minlength=2 * len(held)).reshape(-1, 2)
+        lonely = np.array(self.alone)[fresh.tags] & (totals[fresh.keys, 1 - fresh.tags] <= 0)
+        rows = np.flatnonzero(lonely)
+        if not len(rows):
+            return pairs
+        causes = np.r_[pairs.causes, rows]
+        order = np.argsort(causes, kind="stable")
+        left, right = (
+            np.r_[places, np.where(fresh.tags[rows] == tag, rows, -1)][order] for tag, places in enumerate(pairs.sides)
+        )
+        times, latest = np.r_[pairs.times, fresh.times[rows]], np.r_[pairs.latest, rows]
+        often = np.r_[pairs.often, np.ones(len(rows), np.int64)]
+        return _Pairs(causes[order], (left, right), times[order], latest[order], often[order], pairs.stored)
 
     def _united(self, fresh: _Fresh, pairs: _Pairs) -> _Pairs:
         """Pairs of equal values and event time as one, at the place of the first, with the stamp of the last."""
@@ -349,7 +387,8 @@ class PairsKernel(RegularJoinKernel):
         )
         made = [table[key].take(causes) for key in self.stage.keys]
         for tag, (places, held) in enumerate(zip(pairs.sides, pairs.stored, strict=True)):
-            taken = pa.array(np.repeat(np.r_[fresh.positions, rows + np.arange(len(held))][places], times))
+            numbers = np.repeat(np.r_[fresh.positions, rows + np.arange(len(held)), -1][places], times)
+            taken = pa.array(numbers, mask=numbers < 0)
             for name, own in zip(self.form.columns[tag], columns[tag], strict=True):
                 field = schema.field(len(made))
                 before = column([row[3][name] for row in held], field)
@@ -388,7 +427,7 @@ class PairsKernel(RegularJoinKernel):
 
     def _count_late(self, table: pa.Table) -> None:
         times = table["t"].to_numpy()
-        behind = times <= table["w"].to_numpy()
+        behind = (times <= table["w"].to_numpy()) & (table["kind"].to_numpy() == ROW)
         if self.stage.clip is not None:
             interval = self.stage.clip.interval
             behind &= (interval.start <= times) & (times < interval.end)
