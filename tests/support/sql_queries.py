@@ -246,6 +246,18 @@ QUERIES |= {
         """SELECT origin, 'around', SUM(flight) OVER (PARTITION BY origin ORDER BY flight ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM flights
            UNION ALL SELECT v.code, 'crossed', 3 FROM (VALUES ('EWR'), ('XXX')) AS v(code)""",
     ),
+    "weather of each flight": (
+        """SELECT f.flight, t.n, size(t.temps) AS temps, u.temp FROM flights AS f,
+           LATERAL (SELECT COUNT(*) AS n, COLLECT_LIST(w.temp) AS temps FROM weather AS w WHERE w.origin = f.origin AND w.delay = f.delay) AS t
+           LEFT JOIN LATERAL (SELECT w.temp FROM weather AS w WHERE w.origin = f.origin ORDER BY w.observed DESC LIMIT 1) AS u ON TRUE EMIT CHANGES""",
+        """SELECT f.flight, t.n, t.temps, u.temp FROM flights AS f,
+           LATERAL (SELECT COUNT(*) AS n, COUNT(w.temp) AS temps FROM weather AS w WHERE w.origin = f.origin AND w.delay = f.delay) AS t
+           LEFT JOIN LATERAL (SELECT w.temp FROM weather AS w WHERE w.origin = f.origin ORDER BY w.observed DESC LIMIT 1) AS u ON TRUE""",
+    ),
+    "second page": (
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 5 OFFSET 4 EMIT CHANGES",
+        "SELECT flight, delay FROM flights ORDER BY delay DESC NULLS LAST, flight LIMIT 5 OFFSET 4",
+    ),
     "lives": (
         "SELECT /*+ STATE_TTL('flights' = '20 min') */ origin, COUNT(*) AS n, SUM(delay) AS s FROM flights GROUP BY origin EMIT CHANGES",
         """SELECT origin, COUNT(*), SUM(delay) FROM (SELECT *, SUM(CASE WHEN gap THEN 1 ELSE 0 END) OVER (PARTITION BY origin ORDER BY scheduled, flight) AS life FROM (
