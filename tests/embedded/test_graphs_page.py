@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from page_programs import module_of, pieces
 
 PAGE = Path(__file__).parents[2] / "docs" / "graphs.md"
 
@@ -16,7 +16,8 @@ def test_the_programs_of_the_page_iterate(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     links = {"page": ["home", "home", "news", "a"], "leads_to": ["news", "news", "shop", "a"]}
     write_deltalake("lake/outputs/links", pa.table(links))
-    exec("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)), {})  # noqa: S102 - the page's own
+    program = module_of(tmp_path / "graphs_of_the_page.py", "\n".join(pieces(PAGE)), monkeypatch)
+    assert program.joined.outputs[0].schema.names == ("vertex", "component")
 
     def rows(name: str) -> dict[object, tuple[object, ...]]:
         table = DeltaTable(f"lake/graphs/{name}/result").to_pyarrow_table()
