@@ -229,3 +229,14 @@ def _partitions(folder: Path, fleet: Fleet) -> list[str]:
             for key in request.partition_keys:
                 instance.delete_dynamic_partition(request.partitions_def_name, key)
     return [id_of(key) for key in instance.get_dynamic_partitions("floodmark_savepoints")][::-1]
+
+
+def test_the_sensor_lists_savepoints_that_are_made_between_its_looks(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake")
+    fleet, made = _fleet(tmp_path, lake), list[str]()
+    for _ in range(3):
+        made.append(savepoints.create("totals", lake).id)
+        assert _partitions(tmp_path, fleet) == made
+    savepoints.delete(savepoints.find(lake, made[1]))
+    made = [made[0], made[2], savepoints.create("totals", lake).id]
+    assert _partitions(tmp_path, fleet) == made, "one more and one less in one look"

@@ -25,13 +25,13 @@ from floodmark.orchestration.freezing import freezing, thawing
 from floodmark.orchestration.health import reports
 from floodmark.orchestration.jobs import (
     KEY,
-    SAVEPOINTS,
     Streams,
     jobs,
     listed,
     materialized,
     operator_names,
     readable,
+    relist,
     relisted,
 )
 from floodmark.orchestration.metadata import reported_seconds
@@ -159,15 +159,12 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
             return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
         known = json.loads(context.cursor or "{}")
         unchecked = known.setdefault(_UNCHECKED, {})
-        lake, requests, pause = streams.location.lake, list[Any](), reported_seconds(workspace)
+        lake, pause = streams.location.lake, reported_seconds(workspace)
         known_keys, there = listed(context.instance), savepoints.names(lake)
         new = readable(lake, there - known_keys.keys())
         gone = sorted(known_keys.keys() - there)
         removed, added = relisted([key for name, key in known_keys.items() if name in there], new)
-        if removed := [*removed, *(known_keys[name] for name in gone)]:
-            requests.append(SAVEPOINTS.build_delete_request(removed))
-        if added:
-            requests.append(SAVEPOINTS.build_add_request(added))
+        relist(context.instance, [*removed, *(known_keys[name] for name in gone)], added)
         events: list[Any] = [materialized(one) for one in new]
         if gone:
             about: dict[str, Any] = {
@@ -175,7 +172,7 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
                 "savepoints left": len(there & known_keys.keys()) + len(new),
             }
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
-        requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
+        requests = experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
         for landed in workspace.source_assets:
             if landed.source.name in deployed:

@@ -450,6 +450,15 @@ def listed(instance: dg.DagsterInstance) -> dict[str, str]:
     return {id_of(key): key for key in instance.get_dynamic_partitions(str(SAVEPOINTS.name))}
 
 
+def relist(instance: dg.DagsterInstance, removed: Iterable[str], added: Sequence[str]) -> None:
+    """Remove partitions from the list of savepoints, then add some: a sensor's requests may not do both to one key."""
+    name = str(SAVEPOINTS.name)
+    for key in removed:
+        instance.delete_dynamic_partition(name, key)
+    if added:
+        instance.add_dynamic_partitions(name, added)
+
+
 def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoint"]) -> None:
     """Add savepoints to the list of partitions, after those made before them that no job or sensor has listed yet. Report each as a materialization."""
     from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
@@ -458,9 +467,7 @@ def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoin
     unlisted = savepoints.names(lake) - listed(context.instance).keys()
     new = [savepoint for savepoint in readable(lake, unlisted) if savepoints.order(savepoint) <= last]
     removed, added = relisted(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)), new)
-    for key in removed:
-        context.instance.delete_dynamic_partition(str(SAVEPOINTS.name), key)
-    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), added)
+    relist(context.instance, removed, added)
     for savepoint in new:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"
