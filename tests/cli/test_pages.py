@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from console_pages import Reader, blocks, form
+from console_pages import Reader, blocks, check
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def test_each_command_prints_what_the_page_shows(page: str, tmp_path: Path) -> N
     steps = blocks(ROOT / page)
     assert any(block.kind == "console" for block in steps)
     for block in steps:
-        assert form(reader.do(block)) == form(block.body)
+        check(reader.do(block), block)
 
 
 def test_a_command_that_prints_something_else_is_seen(tmp_path: Path) -> None:
@@ -30,7 +30,10 @@ def test_a_command_that_prints_something_else_is_seen(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     script, console = blocks(page)
     reader.do(script)
-    assert form(reader.do(console)) == "$ python say.py\n3 rows in <n> s\n" != form(console.body)
+    with pytest.raises(AssertionError) as failure:
+        check(reader.do(console), console)
+    assert str(failure.value).splitlines()[3:-1] == [" $ python say.py", "-4 rows in <n> s", "+3 rows in <n> s"]
+    assert "python tests/support/console_pages.py" in str(failure.value)
 
 
 def test_no_command_in_a_page_is_left_out() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from console_pages import Reader, blocks, form
+from console_pages import Reader, blocks, check
 
 PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
 
@@ -21,7 +21,7 @@ def test_each_command_prints_what_the_page_shows(tmp_path: Path) -> None:
         tmp_path, {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     )
     for block in blocks(PAGE):
-        assert form(reader.do(block)) == form(block.body)
+        check(reader.do(block), block)
     declared = re.findall(r"^```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     text = "".join(declared) + "print(shown.deliveries[0].name, summed.deliveries[0].name)"
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)

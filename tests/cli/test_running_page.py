@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from console_pages import form
+from console_pages import check
 from recipes import cook, prepared, sections, variables
 
 from floodmark.cli.deployment import installation
@@ -40,7 +40,8 @@ def test_a_lake_comes_back_from_its_copy_as_the_page_shows(tmp_path: Path) -> No
     prepared(PAGE, tmp_path / "start")
     steps = sections(PAGE)["What to back up"]
     printed = cook(steps, tmp_path / "start", tmp_path / "kitchen")
-    assert [form(body) for body in printed] == [form(step.body) for step in steps]
+    for body, step in zip(printed, steps, strict=True):
+        check(body, step)
 
 
 def test_the_ports_are_those_of_the_code() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from console_pages import Reader, blocks, form
+from console_pages import Reader, blocks, check
 from deltalake import DeltaTable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def read(page: str, folder: Path) -> None:
         folder, {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(folder), "PATH": os.environ["PATH"]}
     )
     for block in blocks(ROOT / "docs" / "tutorials" / f"{page}.md"):
-        assert form(reader.do(block)) == form(block.body)
+        check(reader.do(block), block)
 
 
 @pytest.mark.feature("D11")

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # run as a program, this file has no package
@@ -23,6 +23,20 @@ SHOWN_ON = ("spark", "embedded", "crash", "browser", "dagster", "airflow")
 """Named beside a behaviour where a test of it has this; without an engine, the kernel alone has shown it."""
 EMBEDDED = frozenset({"embedded", "sail"})
 """Fixtures of the embedded engine."""
+BUCKETS = frozenset({"s3", "s3_proxy"})
+"""Fixtures of a lake on S3."""
+MATRIX = {
+    "spark": "Spark",
+    "embedded": "embedded engine",
+    "both modes": "both modes",
+    "crash": "killed",
+    "dagster": "in Dagster",
+    "browser": "by clicks",
+    "bucket": "in a bucket",
+    "cluster": "on a cluster",
+    "kafka": "with Kafka",
+}
+"""Risk -> its column in the matrix of what was shown where."""
 WEIGHTS = {"spark": 4, "crash": 4}
 """Of the risks of a test, when the best one is looked for."""
 APART = {"floodmark-airflow": "make test-airflow"}
@@ -30,7 +44,7 @@ APART = {"floodmark-airflow": "make test-airflow"}
 MOST = 3
 """So many tests are named per behaviour."""
 NOT_RUN = frozenset({"skip", "skipif", "xfail", "soak"})
-RISKS = ("spark", "crash", "both modes", "browser", "dagster", "cluster", "kafka", "airflow")
+RISKS = ("spark", "crash", "both modes", "browser", "dagster", "cluster", "kafka", "airflow", "bucket")
 """Under each of them a behaviour may have to be shown."""
 SKIPS = frozenset({"pytest.skip", "pytest.xfail", "pytest.importorskip"})
 RUN_CALLS = (".run_bounded", ".run_unbounded")
@@ -182,6 +196,29 @@ def shown_on(feature: Feature, found: Sequence[Mark]) -> list[str]:
     return engine + [name for name in SHOWN_ON if name in covered]
 
 
+def matrix(found: Sequence[Mark]) -> str:
+    """Section by section: how many behaviours there are, how many work, and how many a test of every run has shown under each risk."""
+    header = ["about", "behaviours", "work", *MATRIX.values()]
+    lines = [
+        "",
+        "## What was shown where",
+        "",
+        "Behaviours that a test of each run shows there; a behaviour may stand in several columns. Empty: no test. Of those that do not work, the tables below say whether they are not possible this way, no program, or missing.",
+        "",
+    ]
+    lines += [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    for section, listed in groupby(features(), lambda one: one.section):
+        behaviours = list(listed)
+        risks = {
+            one.id: {risk for mark in found if mark.runs and one.id in mark.ids for risk in mark.risks}
+            for one in behaviours
+        }
+        counts = [sum(risk in covered for covered in risks.values()) for risk in MATRIX]
+        cells = [section, str(len(behaviours)), str(sum(works(one, found) for one in behaviours))]
+        lines.append(f"| {' | '.join([*cells, *(str(count or '') for count in counts)])} |")
+    return "\n".join(lines) + "\n"
+
+
 @cache
 def page(root: Path = ROOT) -> str:
     """The whole page."""
@@ -191,6 +228,7 @@ def page(root: Path = ROOT) -> str:
     apart = [name for one in features() for name in commands(one, found)]
     beside = "".join(f", {apart.count(name)} of them by `{name}`" for name in dict.fromkeys(apart))
     parts.append(f"\n{sum(works(one, found) for one in features())} of {len(features())} behaviours work{beside}.\n")
+    parts.append(matrix(found))
     for one in features():
         if one.section != section:
             section = one.section
@@ -349,6 +387,7 @@ def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str], asked: f
         "cluster": "cluster" in asked,
         "kafka": "kafka" in words or "broker" in asked,
         "airflow": "airflow" in words,
+        "bucket": not asked.isdisjoint(BUCKETS),
     }
     assert (*covered,) == (*RISKS[:1], "embedded", *RISKS[1:])
     return frozenset(risk for risk, is_covered in covered.items() if is_covered)

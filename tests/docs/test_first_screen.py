@@ -49,3 +49,32 @@ def test_each_page_is_in_the_list_of_the_first_one() -> None:
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
     named = set(re.findall(r"\]\((docs/[\w/]+\.md)", README))
     assert pages - named <= {"docs/rooms.md"}
+
+
+ANSWERS = {
+    "Why not": ("docs/why.md", "## What they do better"),
+    "How do I": ("docs/cookbook.md", "## "),
+    "exactly once": ("docs/guarantees.md", "## Deliveries"),
+    "deploy": ("docs/deploy.md", "## What runs"),
+    "cost": ("docs/benchmarks.md", "seconds"),
+    "upgrade": ("docs/upgrades.md", "## "),
+}
+"""Words of a stranger's question -> the page that answers it, and what stands there."""
+
+
+def test_six_questions_of_a_stranger_are_answered_one_click_away() -> None:
+    table = README.split("## Questions of a first look")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| question")]
+    assert len(rows) == len(ANSWERS)
+    for row, (words, (page, said)) in zip(rows, ANSWERS.items(), strict=True):
+        assert words in row
+        assert f"]({page})" in row
+        assert said in (ROOT / page).read_text("utf-8")
+
+
+def test_the_animations_are_those_that_the_script_makes_and_small() -> None:
+    script = (ROOT / "tests" / "support" / "animations.py").read_text("utf-8")
+    animations = {path.name for path in (ROOT / "docs" / "images").glob("*.webp")}
+    assert animations == set(re.findall(r"``(\w+\.webp)``", script))
+    assert all(f"docs/images/{name}" in README for name in animations)
+    assert all((ROOT / "docs" / "images" / name).stat().st_size < 1_000_000 for name in animations)

@@ -240,6 +240,26 @@ def test_a_full_disk_of_a_database_is_waited_for(lake: Lake, servers_of: Callabl
             server.server.psql("DROP TABLESPACE small;")
 
 
+def test_a_full_disk_of_a_mariadb_is_waited_for(lake: Lake, servers_of: Callable[[str], Database]) -> None:
+    server = servers_of("mariadb")
+    assert isinstance(server, Maria)
+    url = server.server.database("small")
+    tables = server.server.folder / "data" / "small"
+    (tables / "db.opt").unlink()
+    tables.rmdir()
+    with small_disk.mounted(tables, "1m", owner=server.server.folder / "data" / "ibdata1") as disk:
+        rows = [row(f"{number}", number, number + 10) for number in range(4000)]
+        said = followed(
+            bound(ToSql(url)),
+            lake,
+            fail=lambda: (small_disk.fill(disk), small_lake.batch(lake, 2, rows)),
+            mend=lambda: small_disk.empty(disk),
+        )
+        assert "is full" in said[0]
+        assert totals(url) == small_lake.totals(lake)
+        asked(url, "DROP TABLE totals", f"DROP TABLE {POSITIONS}")
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "files"])
 def test_a_full_disk_is_waited_for(lake: Lake, tmp_path: Path, kind: str) -> None:
     with small_disk.mounted(tmp_path / "disk", "512k") as disk:

@@ -1,6 +1,8 @@
 """Animations of the documentation, from real runs: PYTHONPATH=src:. python tests/support/animations.py docs/images
 
-``backfill.webp``: three days of a chain of assets are chosen in Dagster's dialog, and the graph turns green. Needs Chromium and Pillow (``pip install pillow``).
+``backfill.webp``: three days of a chain of assets are chosen in Dagster's dialog, and the graph turns green. ``rollout.webp``: a changed version is judged beside
+its stream, waits for an approval, gets one from the launchpad, and is done. ``expectation.webp``: the check of a stream before and after a micro-batch of which
+an expectation is not met. Needs Chromium and Pillow (``pip install pillow``).
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browser import _choose, chromium
-from dagster_server import LOCATION, Server, serving
+from browser import _choose, chromium, visit
+from dagster_server import LOCATION, Server, serving, until
+
+from floodmark.control.state.records import StreamId
+from floodmark.control.state.rollout import Rollouts
+from floodmark.control.state.store import Store
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,13 +31,15 @@ if TYPE_CHECKING:
 
 WIDTH = 840
 """Pixels."""
-CLIP = {"x": 400, "y": 0, "width": 840, "height": 800}
+GRAPH = {"x": 400, "y": 0, "width": 840, "height": 800}
 """The part of the page with the graph and the dialog."""
+BESIDE_THE_MENU = {"x": 240, "y": 0, "width": 1260, "height": 800}
+"""The part of a page with what is told of an asset or a run."""
 DIFFERENT, LEAST_PIXELS = 24, 150
 """Change of a pixel, and number of pixels, below which a frame is as the one before: a spinner turns all the time."""
 MOST_BYTES = 1_000_000
-HOLD_MS, FIRST_MS, LAST_MS = 500, 1_500, 4_000
-"""How long a frame is seen: in between, first, last."""
+FIRST_MS, LAST_MS = 1_500, 4_000
+"""How long the first and the last frame are seen."""
 ZOOM_OUT = 1473, 652
 """Where the button is on a page of 1500 x 800."""
 DAYS = "2025-03-01", "2025-03-03"
@@ -60,13 +68,16 @@ class Film:
     """Frames of a page; those that are as the one before are left out."""
 
     page: Page
+    clip: dict[str, int]
+    hold: int
+    """How long a frame in between is seen, ms."""
     frames: list[Image] = field(default_factory=list)
 
     def shoot(self) -> None:
         """Take a frame."""
         from PIL import Image, ImageChops
 
-        image = Image.open(io.BytesIO(self.page.screenshot(clip=CLIP))).convert("RGB")
+        image = Image.open(io.BytesIO(self.page.screenshot(clip=self.clip))).convert("RGB")
         image = image.resize((WIDTH, image.height * WIDTH // image.width), Image.Resampling.LANCZOS)
         if self.frames:
             changed = ImageChops.difference(image, self.frames[-1]).convert("L").point(lambda value: value > DIFFERENT)
@@ -84,7 +95,7 @@ class Film:
 
     def save(self, file: Path) -> None:
         """Write the animation; its quality falls until it is small enough."""
-        times = [FIRST_MS, *[HOLD_MS] * (len(self.frames) - 2), LAST_MS]
+        times = [FIRST_MS, *[self.hold] * (len(self.frames) - 2), LAST_MS]
         for quality in range(80, 20, -10):
             self.frames[0].save(
                 file,
@@ -131,7 +142,7 @@ def backfill(page: Page, server: Server, film: Film) -> str:
 
 def shop(root: Path) -> Path:
     """A new shop with three days of orders."""
-    subprocess.run([sys.executable, "-m", "floodmark.cli.main", "init", "shop"], cwd=root, check=True)
+    verb(root, "init", "shop")
     folder = root / "shop"
     for name, addition in (("operators/orders.py", OPERATORS), ("assets/orders.py", ASSETS)):
         text = (folder / name).read_text().replace('end="2025-03-02"', 'end="2025-03-04"')
@@ -140,24 +151,124 @@ def shop(root: Path) -> Path:
         for day in (2, 3):
             text = file.read_text().replace("2025-03-01T", f"2025-03-0{day}T").replace(",10", f",{day}0")
             (file.parent / file.name.replace("03-01", f"03-0{day}")).write_text(text)
-    command = [sys.executable, "-m", "floodmark.cli.main", "land", "orders", "--end"]
-    subprocess.run(command, cwd=folder, check=True)
+    verb(folder, "land", "orders", "--end")
     return folder
 
 
-def main(folder: Path) -> None:
-    """Make all animations."""
-    with TemporaryDirectory() as scratch:
-        made = shop(Path(scratch))
-        with serving(made, Path(scratch) / "state") as server, chromium() as page:
-            assert server.ended(server.launch("orders", tags={})) == "SUCCESS"
-            page.set_viewport_size({"width": 1500, "height": 800})
-            film = Film(page)
-            status = backfill(page, server, film)
-            assert status == "COMPLETED_SUCCESS", status
-            film.save(folder / "backfill.webp")
-            print(len(film.frames), "frames")  # noqa: T201 - a script
+OPERATOR = "hourly_sales"
+TRIED = """
+hourly_sales = operator_asset(
+    operators.hourly_sales,
+    partitions=Daily("2025-03-01", end="2025-03-02"),
+    expectations=[Expectation("column_values_to_be_between", column="cents", max_value=500_000, on_fail="stop")],
+    rollout=Rollout(shadow="5 s", watch="5 s", promote=PromoteWhen(match=0.9, approve=True, every="2 s")),
+)
+"""
+"""The asset of a shop whose versions are tried, and whose micro-batches are judged."""
+
+
+def tried_shop(root: Path) -> Path:
+    """A new shop whose versions are tried."""
+    verb(root, "init", "shop")
+    assets = root / "shop" / "assets" / "orders.py"
+    text = assets.read_text().replace("Expectation, Files", "Expectation, Files, PromoteWhen, Rollout")
+    before, _, behind = text.partition("\nhourly_sales = ")
+    assets.write_text(before + TRIED + "\nvoucher_use = " + behind.partition("\nvoucher_use = ")[2])
+    verb(root / "shop", "land", "orders")
+    return root / "shop"
+
+
+def order(folder: Path, hours: range, cents: int) -> None:
+    """Twenty orders of each hour land, of so many cents each."""
+    lines = [f"2025-03-01T{hour}:{n:02}:00Z,{hour}{n:02},DE,1,{cents}," for hour in hours for n in range(20)]
+    header = "ordered_at,order_id,country,items,cents,voucher"
+    (folder / "inbox" / "orders" / f"more-{hours.start}.csv").write_text("\n".join([header, *lines]) + "\n")
+    verb(folder, "land", "orders")
+
+
+def rollout(page: Page, server: Server, folder: Path, film: Film) -> None:
+    """Change the operator, let the new version be judged, approve it from the launchpad, and wait until the rollout is done."""
+    code = folder / "operators" / "orders.py"
+    changed = code.read_text().replace('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
+    new = code.with_suffix(".new")
+    new.write_text(changed)
+    new.replace(code)
+    records = Rollouts(Store(f"sqlite:///{folder}/.floodmark/control/control.db"))
+    stream = StreamId(OPERATOR, str(folder / "lake"))
+
+    def shown(state: str, *texts: str) -> None:
+        until(lambda: records.of(stream, 1)[0].state == state, 240)
+        visit(page, f"{server.url}/assets/rollouts/{OPERATOR}?view=events", state, *texts)
+        page.wait_for_timeout(1_500)
+        film.shoot()
+
+    run = server.launch_job("rollout", {"ops": {"start_rollout": {"config": {"operator": OPERATOR}}}})
+    assert server.ended(run) == "SUCCESS"
+    shown("judging")
+    order(folder, range(12, 15), 1_000)
+    shown("awaiting approval", "nobody yet")
+    page.goto(f"{server.url}/locations/{server.location}/jobs/approve_rollout/playground")
+    page.locator(".CodeMirror").first.wait_for()
+    page.wait_for_timeout(2_500)
+    film.shoot()
+    page.get_by_role("button", name="Launch Run").click()
+    page.get_by_text("Success").first.wait_for(timeout=120_000)
+    page.wait_for_timeout(1_000)
+    film.shoot()
+    shown("done")
+
+
+def judged(page: Page, server: Server, folder: Path, film: Film) -> None:
+    """The check of the stream while all is well, and after a micro-batch with hours that sold too much."""
+    check = f"{server.url}/assets/{OPERATOR}?view=checks&checkDetail=stream"
+    visit(page, check, "Succeeded", "running")
+    page.wait_for_timeout(1_500)
+    film.shoot()
+    order(folder, range(16, 18), 90_000)
+    order(folder, range(20, 21), 100)
+    visit(page, check, "EXECUTION-090")
+    page.wait_for_timeout(1_500)
+    film.shoot()
+    page.get_by_text("EXECUTION-090").first.evaluate("reason => reason.scrollIntoView({block: 'center'})")
+    page.wait_for_timeout(500)
+    film.shoot()
+
+
+def verb(folder: Path, *words: str) -> None:
+    """A verb of floodmark's in a folder, which succeeds."""
+    subprocess.run([sys.executable, "-m", "floodmark.cli.main", *words], cwd=folder, check=True)
+
+
+def saved(film: Film, file: Path) -> None:
+    """Write an animation, and say how long it is."""
+    film.save(file)
+    print(file, len(film.frames), "frames", file.stat().st_size, "bytes")  # noqa: T201 - a script
+
+
+def main(folder: Path, *names: str) -> None:
+    """Make some animations, or all."""
+    if not names or "backfill" in names:
+        with TemporaryDirectory() as scratch:
+            made = shop(Path(scratch))
+            with serving(made, Path(scratch) / "state") as server, chromium() as page:
+                assert server.ended(server.launch("orders", tags={})) == "SUCCESS"
+                page.set_viewport_size({"width": 1500, "height": 800})
+                film = Film(page, GRAPH, 500)
+                status = backfill(page, server, film)
+                assert status == "COMPLETED_SUCCESS", status
+                saved(film, folder / "backfill.webp")
+    if not names or "rollout" in names:
+        with TemporaryDirectory() as scratch:
+            made = tried_shop(Path(scratch))
+            with serving(made, made / ".floodmark" / "dagster", supervise=True) as server, chromium() as page:
+                start = {"ops": {"start_streams": {"config": {"streams": [OPERATOR]}}}}
+                assert server.ended(server.launch_job("start", start)) == "SUCCESS"
+                page.set_viewport_size({"width": 1500, "height": 800})
+                for name, act in (("rollout", rollout), ("expectation", judged)):
+                    film = Film(page, BESIDE_THE_MENU, 2_200)
+                    act(page, server, made, film)
+                    saved(film, folder / f"{name}.webp")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

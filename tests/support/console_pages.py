@@ -12,6 +12,7 @@ Other blocks are not run. What changes from run to run is compared by its form a
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -173,6 +174,19 @@ def form(printed: str) -> str:
     for pattern, instead in CHANGES:
         printed = pattern.sub(instead, printed)
     return re.sub(r" {2,}", "  ", printed)
+
+
+def check(printed: str, block: Block) -> None:
+    """Fail with what is printed now beside what the page shows, unless both are the same but for what changes from run to run.
+
+    Raises:
+        AssertionError: they differ; with the lines, and the command that writes them into the page.
+    """
+    now, shown = form(printed), form(block.body)
+    if now != shown:
+        lines = difflib.unified_diff(shown.splitlines(), now.splitlines(), "the page shows", "printed now", lineterm="")
+        fix = "write what is printed now: python tests/support/console_pages.py PAGE, or recipes.py PAGE for pages of recipes"
+        raise AssertionError("\n".join([*lines, fix]))
 
 
 def rewrite(page: Path) -> None:
