@@ -10,15 +10,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import forked
+import local_driver
 import psutil
 import pytest
 from action_process import fleet
+from deltalake import write_deltalake
+from events import START
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
@@ -38,6 +41,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Stop, kind, recorded
 from floodmark.spec.assets.restart import Restart
+from floodmark.testing.log import Log
 
 if TYPE_CHECKING:
     pass
@@ -390,3 +394,31 @@ def test_code_that_a_rollback_has_led_to_is_what_runs_once_it_is_restored(
         assert (now.version, now.desired, now.package != kept) == (TOTALS.version, "stopped", True)
         found.want("totals", "running")
         until(lambda: (d := found.driver("totals")).version == TOTALS.version and d.state == "running")
+
+
+@pytest.mark.feature("F8", "V4")
+def test_a_stream_whose_first_micro_batch_is_committed_while_it_stops_is_upgraded_with_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was there when the upgrade looked; deployed as a stream without state, the new version would refuse the state of the old one."""
+    lake, root = Lake(str(tmp_path / "lake")), tmp_path / "workspace"
+    root.mkdir()
+    (root / "code.py").write_text("")
+    log = Log(TOTALS.inputs[0].schema)
+    log.rows([{"at": START, "key": "a", "value": 1}], "at", bound=0)
+    write_deltalake(lake.log("events"), log.table())
+    found = fleet(root, lake.root, TOTALS)
+    found.start([TOTALS])
+    stop = Fleet.stop
+
+    def committed(fleet: Fleet, names: Sequence[str]) -> object:
+        batches = iter([False, True])
+        local_driver.run(TOTALS, lake, lambda: next(batches), lambda _: None)
+        return stop(fleet, names)
+
+    monkeypatch.setattr(Fleet, "stop", committed)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-053"):  # nobody would start it again
+        actions.upgrade(fleet(root, lake.root, WIDER), WIDER)
+    assert deployed(lake) == TOTALS.version
+    now = found.deployments(["totals"])["totals"]
+    assert (now.version, now.desired) == (TOTALS.version, "running"), "as it was"

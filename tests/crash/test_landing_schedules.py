@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,6 +186,10 @@ class World:
         """For what is there to land, or not."""
         self.until(lambda: len(self.landed()) == 2 * self.files, self.draw.choice([0.1, 1, 5]))
 
+    def run(self) -> None:
+        """All there is has landed and is read."""
+        assert self.until(lambda: len(self.landed()) == 2 * self.files and self.counts()["evens"] >= self.files)
+
     def kill(self) -> None:
         """A process of a stream."""
         self.signal(signal.SIGKILL)
@@ -319,6 +323,9 @@ ACTIONS = {
 }
 
 
+Action = Callable[[World], None]
+
+
 @contextmanager
 def supervised(world: World) -> Iterator[None]:
     """Supervisors look beside the block; behind it no process is left."""
@@ -334,14 +341,16 @@ def supervised(world: World) -> Iterator[None]:
             looking.join()
 
 
-def play(root: Path, seed: int, count: int, *always: Callable[[World], None], away: float) -> World:
-    """One schedule from its seed: so many actions, and some that each one has."""
+def play(root: Path, seed: int, *, away: float, schedule: Sequence[Action] = (), count: int = 0) -> World:
+    """One schedule from its seed: so many actions, a kill and an outage of the control store; or one that is given, of processes that do not die by themselves."""
     root.mkdir()
-    world = World(root, seed, away)
+    world = World(root, seed, away, calm=bool(schedule))
     world.put()
     world.fleet.start(world.fleet.workspace.streams)
-    drawn = [*world.draw.choices(list(ACTIONS), list(ACTIONS.values()), k=count), *always]
-    world.draw.shuffle(drawn)
+    drawn = [*schedule, *world.draw.choices(list(ACTIONS), list(ACTIONS.values()), k=count)]
+    if not schedule:
+        drawn += [World.kill, World.store_away]
+        world.draw.shuffle(drawn)
     try:
         with supervised(world):
             for action in drawn:
@@ -367,19 +376,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("schedule", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 50))])
 def test_whatever_dies_each_row_lands_once_and_each_result_is_there_once(tmp_path: Path, schedule: int) -> None:
     """The first schedule is that of each run of the tests."""
-    play(
-        tmp_path / "world",
-        seed_of(f"landing {schedule}"),
-        12 if schedule else 4,
-        World.kill,
-        World.store_away,
-        away=1.0,
-    )
+    play(tmp_path / "world", seed_of(f"landing {schedule}"), away=1.0, count=12 if schedule else 4)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("Z15")
 @pytest.mark.timeout(1800)
 def test_the_control_store_is_away_for_a_minute_while_rows_arrive(tmp_path: Path) -> None:
-    world = play(tmp_path / "world", seed_of("a minute"), 4, World.wait, World.store_away, away=60.0)
+    schedule = [World.run, World.store_away, World.kill, World.put, World.run]
+    world = play(tmp_path / "world", seed_of("a minute"), away=60.0, schedule=schedule)
     assert world.rows_away > 0, world.history

@@ -88,13 +88,13 @@ def upgrade(
         recover(fleet, name, turn)
         old = wanted(fleet, [name])
         plan = check(operator, fleet.lake, forward_only=forward_only)
+        if not plan.changes and old[name]["version"] != operator.version:  # a rollback has led to it without its code
+            fleet.check_engine(operator)
+            if plan.deployed is None:
+                plan = _stopped_before_its_first(fleet, operator, old, forward_only=forward_only)
+            if not plan.changes:
+                fleet.deploy(name, fleet.pack(), operator.version, desired_of(old[name]))
         if not plan.changes:
-            if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
-                desired = desired_of(old[name])
-                fleet.check_engine(operator)
-                if plan.deployed is None:  # before its first micro-batch: it may be at work under the old code
-                    fleet.stop([name])
-                fleet.deploy(name, fleet.pack(), operator.version, desired)
             return plan, None
         fleet.check_engine(operator)
         check_supervised(fleet, old)
@@ -108,6 +108,19 @@ def upgrade(
             raise
         turn()
         return plan, resume_unfinished(fleet, package, savepoint, action, verification, turn)
+
+
+def _stopped_before_its_first(fleet: Fleet, operator: Operator, old: Old, *, forward_only: bool) -> Plan:
+    """Stop a stream that has no micro-batch yet. It may be at work under the old code, and commit one while it stops: the plan is that of then."""
+    try:
+        fleet.stop([operator.name])
+        plan = check(operator, fleet.lake, forward_only=forward_only)
+        if plan.changes:
+            check_supervised(fleet, old)
+    except FloodmarkError:
+        _restore_deployments(fleet, old)
+        raise
+    return plan
 
 
 def rebuild(
