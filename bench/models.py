@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from river import dummy, linear_model, optim, preprocessing, stats
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from demo.inbox import write_inbox
 from demo.tables import without_stamps
 from floodmark import BoundedOutOfOrderness, Files, ModelState, Operator, PromoteWhen, Source, Stream, operator
