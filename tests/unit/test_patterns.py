@@ -256,6 +256,19 @@ def test_the_code_of_a_condition_is_part_of_the_version() -> None:
 # ---- failures
 
 
+def test_a_function_that_changes_rows_changes_none_in_state() -> None:
+    def fits(row: dict[str, Any], match: dict[str, list[dict[str, Any]]]) -> bool:
+        row["amount"] = match["a"][0]["amount"] = -1.0
+        match["a"].clear()
+        return True
+
+    rows = [{"at": NOON + timedelta(minutes=n), "card": "a", "amount": float(n)} for n in range(3)]
+    pattern = fm.begin("a").next("b").where(fits).within("1 hour")
+    case = Case(operator(pattern, {"first": "a.amount", "second": "b.amount"})).feed("swipes", rows[:2]).restart()
+    made = case.feed("swipes", rows[2:]).end().results()
+    assert [(row["first"], row["second"]) for row in made] == [(0.0, 1.0), (1.0, 2.0)]
+
+
 def test_a_condition_that_raises_stops_the_run_or_moves_its_row_to_the_quarantine() -> None:
     def odd(row: Any, match: Any) -> bool:
         return 1 / row["amount"] > 0

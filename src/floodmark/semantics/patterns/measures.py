@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 from floodmark.core.errors import StateError
@@ -58,15 +59,19 @@ def own_test(read: OwnRow) -> Test:
 
 
 def _coded(leaf: Coded) -> Test:
-    return lambda row, path: bool(leaf.function(row, rows_of(path)))
+    return lambda row, path: bool(leaf.function(_copied(row), rows_of(path)))
 
 
 def rows_of(path: Path | None) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of a match by stage, oldest first."""
+    """The rows of a match by stage, oldest first: copies, as a function of the user's that changes one would change the rows in state."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for stage, event in [] if path is None else path.events():
-        rows.setdefault(stage, []).append(event.row)
+        rows.setdefault(stage, []).append(_copied(event.row))
     return rows
+
+
+def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: deepcopy(value) if isinstance(value, (list, dict)) else value for name, value in row.items()}
 
 
 def valued(term: Term) -> Valued:
