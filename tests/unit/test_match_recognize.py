@@ -246,12 +246,20 @@ def test_a_search_that_tries_all_combinations_of_rows_stops_the_run_and_one_with
     by_label = {"A": "price > 0 AND coalesce(SUM(A.price), 0) >= 0", "B": "price < 0"}
     with pytest.raises(UserCodeError, match="USER-024 .*a match within 1,000 steps of its search, got more"):
         results([1] * 30, define=by_label, **twenty)
-    assert results([1] * 30, define={"A": "price > 0", "B": "price < 0"}, **twenty) == []
+    local = {"A": "price > 0", "B": "price < 0"}
+    assert results([1] * 30, define=local, **twenty) == []
+    with pytest.raises(UserCodeError, match="USER-024 .*a match within 100,000 steps of its search, got more"):
+        results([1] * 60, define=local, **twenty | {"pattern": "(A{0,1000}){0,90} B"})
 
 
 GOOD: dict[str, Any] = {"pattern": "A B", "define": {"B": "price > 1"}, "measures": {"n": "COUNT(*)"}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an open parenthesis": ({"pattern": "A (B"}, r"DEFINITION-430 .*no \) at its place"),
+    "many parentheses": ({"pattern": "(" * 500 + "A" + ")" * 500}, "DEFINITION-430 .*more than 50 parentheses"),
+    "many parentheses in a condition": (
+        {"define": {"B": "(" * 2000 + "price > 1" + ")" * 2000}},
+        "DEFINITION-021 .*levels within each other",
+    ),
     "nothing": ({"pattern": " "}, "DEFINITION-430 .*empty pattern is"),
     "no text": ({"pattern": 5}, "DEFINITION-430"),
     "another sign": ({"pattern": "A & B"}, "DEFINITION-430 .*& B"),

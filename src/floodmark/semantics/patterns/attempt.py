@@ -50,7 +50,7 @@ class Attempt:
         fits: whether a row fits a label.
         local: whether that depends on the row and the rows around it alone: a state that has failed fails again.
         ended: (position) -> whether no row can be at that position; raises ``Missing`` if that is not known.
-        most_steps: of a search that is not local, which may try all combinations of rows.
+        most_steps: greatest number of steps; a search that is not local may try all combinations of rows.
     """
 
     __slots__ = (
@@ -94,8 +94,8 @@ class Attempt:
             self.steps += 1
             if self.local:
                 self.failed.add((pc, position, slots))
-            elif self.steps > self.most_steps:
-                raise TooLong
+            if self.steps > self.most_steps:
+                raise TooLong(f"{self.most_steps:,}")
             stack.pop()
             if pushed is None:
                 self.match, self.matched = taken, True

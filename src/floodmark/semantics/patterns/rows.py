@@ -22,8 +22,11 @@ from floodmark.spec.patterns.syntax import anchored
 from floodmark.spec.patterns.terms import Reference, Term
 from floodmark.spec.windowing.aggregates import Builtin
 
-STEPS = 10
+_STEPS = 10
 """Steps of a search over conditions that read other rows by their labels, for each row that a key may have waiting."""
+_LOCAL_STEPS = 100
+"""Those of another search, which notes each step in memory."""
+_LEAST_LOCAL_STEPS = 100_000
 _SAME_AS = {"avg": "mean", "array_agg": "collect"}
 
 
@@ -128,6 +131,9 @@ class Recognition:
         self.conditions = {label: _condition(read) for label, read in matching.define}
         self.measures = [(name, measured(term)) for name, term in matching.measures]
         self.local = all(isinstance(read, OwnRow) or is_local(read, label) for label, read in matching.define)
+        self.most_steps = (
+            max(_LOCAL_STEPS * matching.most, _LEAST_LOCAL_STEPS) if self.local else _STEPS * matching.most
+        )
         terms = [read for _, read in (*matching.define, *matching.measures) if isinstance(read, Term)]
         self.before, self.behind = lookahead(terms)
         self.anchored = anchored(matching.pattern)
@@ -248,7 +254,7 @@ class RowMatcher:
                     self._gone,
                     first_row=first_row,
                     local=self.recognition.local,
-                    most_steps=STEPS * self.recognition.matching.most,
+                    most_steps=self.recognition.most_steps,
                 )
             verdict = attempt.run()
             if verdict == "waits":

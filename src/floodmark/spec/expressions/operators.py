@@ -31,9 +31,16 @@ def parse(text: str) -> Node:
         Unreadable: no expression of Spark SQL, or one that needs more than a row.
     """
     reader = _Operators(tokens(text))
-    node = reader.expression()
+    try:
+        node = reader.expression()
+    except RecursionError:  # the caller was deep, too
+        raise _too_deep(reader.depth) from None
     reader.finished()
     return node
+
+
+def _too_deep(levels: int) -> Unreadable:
+    return Unreadable(f"{levels} levels within each other", "Take it apart with several with_columns(...).")
 
 
 class _Operators(Primaries):
@@ -42,8 +49,7 @@ class _Operators(Primaries):
     def expression(self) -> Node:
         self.depth += 1
         if self.depth > _DEEPEST:
-            message = f"more than {_DEEPEST} levels"
-            raise Unreadable(message, "Take it apart with several with_columns(...).")
+            raise _too_deep(self.depth)
         left = self.conjunction()
         while self.accept("OR"):
             left = Call("or", (left, self.conjunction()))

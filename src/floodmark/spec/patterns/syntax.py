@@ -14,6 +14,8 @@ MOST_PERMUTED = 7
 """Parts of PERMUTE at most: seven have 5,040 orders."""
 MOST_REPEATED = 1_000
 """The greatest number in a quantifier."""
+MOST_NESTED = 50
+"""Parentheses within each other at most."""
 MOST_LABELS = 100_000
 """Variables of a pattern at most, each as often as it is repeated: each start, on each worker, makes an instruction of each."""
 
@@ -154,6 +156,7 @@ class _Reader:
     def __init__(self, text: str, where: str) -> None:
         self.text, self.where, self.position = text, where, 0
         self.tokens: list[tuple[str, str]] = []
+        self.depth = 0
         offset = 0
         end = len(text.rstrip())
         while offset < end:
@@ -166,9 +169,13 @@ class _Reader:
 
     def alternatives(self, *, excluded: bool) -> Part:
         """Sequences separated by ``|``."""
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise self._unexpected(f"more than {MOST_NESTED} parentheses within each other")
         parts = [self._sequence(excluded=excluded)]
         while self._accept("|"):
             parts.append(self._sequence(excluded=excluded))
+        self.depth -= 1
         return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
 
     def finished(self) -> None:
