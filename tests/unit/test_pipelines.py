@@ -14,6 +14,7 @@ import pytest
 from pipelines import CASES, FEATURES, rows_of
 
 from floodmark.core.errors import StateError
+from floodmark.spec.keyed import fitted
 from floodmark.spec.keyed.fitted import opened
 from floodmark.spec.keyed.pipelines import ABOUT, read
 from floodmark.spec.keyed.stages import STAGES, Saved, vector
@@ -58,6 +59,32 @@ def test_what_is_not_applied_here_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(StateError, match=f"{code}.*{got}"):
         read(_set((CASES / "logistic.zip").read_bytes(), stage, **settings), "model 'm'")
+
+
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        ("double", 1, 1.0),
+        ("double", "late", r"'late', which is no number: score\(..., type=str\)"),
+        ("bigint", 2.0, 2),
+        ("int", 2.5, "2.5, which is no whole number"),
+        ("bigint", float("nan"), "nan, which is no whole number"),
+        ("bigint", float("inf"), "inf, which is no whole number"),
+        ("boolean", 1.0, True),
+        ("boolean", 2.0, "neither true nor false"),
+        ("string", "late", "late"),
+    ],
+)
+def test_a_prediction_is_of_the_type_of_its_column_or_says_which_would_fit(
+    type_: str, value: Any, expected: Any
+) -> None:
+    as_type = fitted._AS.get(type_, fitted._same)
+    if isinstance(expected, str) and value != expected:
+        with pytest.raises(ValueError, match=expected):
+            as_type(value)
+    else:
+        assert as_type(value) == expected
 
 
 @pytest.mark.feature("M1")

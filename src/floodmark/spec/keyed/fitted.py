@@ -28,8 +28,15 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        msg = f"a prediction is {value!r}, which is no number: score(..., type=str)"
+        raise ValueError(msg)  # noqa: TRY004 - a value of the model's
+    return float(value)
+
+
 def _whole(value: Any) -> int:
-    if int(value) != value:
+    if _number(value) % 1:  # also of NaN and infinity
         msg = f"a prediction is {value}, which is no whole number: score(..., type='double')"
         raise ValueError(msg)
     return int(value)
@@ -43,7 +50,7 @@ def _true(value: Any) -> bool:
 
 
 _AS: Mapping[str, Callable[[Any], Any]] = {
-    "double": float,
+    "double": _number,
     "boolean": _true,
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _whole),
 }
