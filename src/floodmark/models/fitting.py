@@ -128,7 +128,7 @@ def fit(  # noqa: PLR0913 - settings by name
         except Exception as error:
             fix = (
                 "scikit-learn is given the features by their positions, and texts need an encoder; Spark ML reads them by their names: "
-                "VectorAssembler(inputCols=[...], outputCol='features'), and labelCol= is the target."
+                "VectorAssembler(inputCols=[...], outputCol='features'), and labelCol= is the target, or the outputCol= of a StringIndexer of a target of texts."
             )
             expected = f"an estimator that learns '{target}' from {', '.join(features)}"
             raise DefinitionError(where, expected, described(error), fix, code="DEFINITION-446") from error
