@@ -90,16 +90,16 @@ def put(folder: Path, number: int, rows: int, files: int) -> int:
     return int((values < 0).sum())
 
 
-def committed(table: Path, newer: int) -> tuple[list[tuple[float, np.ndarray]], int]:
-    """Of the commits after a version: (date, moments of its rows, us since 1970), and the newest version."""
-    commits = list[tuple[float, np.ndarray]]()
+def committed(table: Path, newer: int) -> tuple[list[tuple[float, np.ndarray, np.ndarray]], int]:
+    """Of the commits after a version: (date, moments of its rows, us since 1970, and their numbers, -1 for a bad one), and the newest version."""
+    commits = list[tuple[float, np.ndarray, np.ndarray]]()
     logs = sorted(path for path in (table / "_delta_log").glob("*.json") if int(path.stem) > newer)
     for log in logs:
         for line in log.read_text().splitlines():
             added = json.loads(line).get("add")
             if added and added["dataChange"]:
-                column = pq.read_table(table / added["path"], columns=["put"]).column("put").drop_null()
-                commits.append((log.stat().st_mtime, column.to_numpy()))
+                rows = pq.read_table(table / added["path"], columns=["put", "value"]).drop_null()
+                commits.append((log.stat().st_mtime, rows["put"].to_numpy(), rows["value"].to_numpy()))
     return commits, int(logs[-1].stem) if logs else newer
 
 
@@ -117,14 +117,15 @@ def measured(
         expected += each - (bad if asked.judged else 0)
         state["number"] += 1
         time.sleep(max(0.0, began + (state["number"] - first) / asked.files - time.time()))
-    last, commits, there = time.time(), list[tuple[float, np.ndarray]](), 0
+    last, commits, there = time.time(), list[tuple[float, np.ndarray, np.ndarray]](), 0
     spent = _cpu(tree()) - (busy or 0)
     while there < expected and time.time() < last + 60:
         more, state["version"] = committed(table, state["version"])
-        commits, there = commits + more, there + sum(len(moments) for _, moments in more)
+        commits, there = commits + more, there + sum(len(moments) for _, moments, _ in more)
         time.sleep(0.1)
-    delays = np.concatenate([date - moments / 1e6 for date, moments in commits])
-    moments = np.concatenate([moments for _, moments in commits])
+    delays = np.concatenate([date - moments / 1e6 for date, moments, _ in commits])
+    moments = np.concatenate([moments for _, moments, _ in commits])
+    numbers = np.concatenate([numbers[numbers >= 0] for _, _, numbers in commits])
     late = delays[moments >= (began + warm) * 1e6]
     cuts = np.quantile(late, [0.5, 0.99, 0.999])
     return {
@@ -134,8 +135,8 @@ def measured(
         "cpu per million": round(spent / seconds / rate * 1e6, 1),
         "commits": len(commits),
         "rows": there,
-        "all rows": there == expected and len(np.unique(moments)) >= 0.99 * there,
-        "kept up": bool(there == expected and max(date for date, _ in commits) <= last + KEPT_UP),
+        "all rows": there == expected and len(np.unique(numbers)) == len(numbers),
+        "kept up": bool(there == expected and max(date for date, _, _ in commits) <= last + KEPT_UP),
     }
 
 

@@ -183,7 +183,13 @@ def control_process() -> str:
 
 @contextmanager
 def running(
-    folder: Path, rollout: str = ROLLOUT.format(watch="2 s"), *, looks: bool = False, store: str = "", lake: str = ""
+    folder: Path,
+    rollout: str = ROLLOUT.format(watch="2 s"),
+    *,
+    looks: bool = False,
+    store: str = "",
+    lake: str = "",
+    names: str = "",
 ) -> Iterator[Shop]:
     """A new shop whose stream runs; nothing of it is left afterwards.
 
@@ -193,11 +199,12 @@ def running(
         looks: whether its supervisor looks at rollouts.
         store: URL of its control store; by default SQLite.
         lake: its lake, as its settings name it; by default the folder of a new shop.
+        names: further names that the assets import, each with a comma behind it.
     """
     made = Shop(folder / "shop", store, lake)
     _run(folder, [sys.executable, "-m", "floodmark.cli.main", "init", "shop"])
     made.change(
-        "assets/orders.py", "operator_asset, source_asset", "PromoteWhen, Rollout, operator_asset, source_asset"
+        "assets/orders.py", "operator_asset, source_asset", f"PromoteWhen, Rollout, {names}operator_asset, source_asset"
     )
     made.change("assets/orders.py", "    expectations=", f"    {rollout}\n    expectations=")
     if store:
