@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from console_pages import Reader, blocks, check
+from console_pages import Reader, blocks, check, form
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +34,11 @@ def test_a_command_that_prints_something_else_is_seen(tmp_path: Path) -> None:
         check(reader.do(console), console)
     assert str(failure.value).splitlines()[3:-1] == [" $ python say.py", "-4 rows in <n> s", "+3 rows in <n> s"]
     assert "python tests/support/console_pages.py" in str(failure.value)
+
+
+def test_who_approves_is_anybody_and_what_is_compared_by_is_not() -> None:
+    assert form("aborted by ci-runner; approved by a.b, now") == form("aborted by root; approved by you, now")
+    assert form("paired by country, hour") != form("paired by city, hour")
 
 
 def test_no_command_in_a_page_is_left_out() -> None:

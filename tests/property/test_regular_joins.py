@@ -11,13 +11,28 @@ import changing
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from changing import BEGIN, CHANGING, History, answers, asked, bounded, counted, emitted, history, joined, remaining
+from changing import (
+    BEGIN,
+    CHANGING,
+    RIGHTS,
+    History,
+    answers,
+    asked,
+    bounded,
+    counted,
+    emitted,
+    history,
+    joined,
+    remaining,
+    source,
+)
 from hypothesis import given
 
 import floodmark as fm
 from floodmark.core.time import to_ms
 from floodmark.semantics.kernels.functions import sides
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import RETRACTION
 
 KINDS = ["inner", "left", "right", "full", "semi", "anti"]
 CONDITION = "a < r_b OR r_note = 'x'"
@@ -178,6 +193,49 @@ def test_a_row_comes_out_with_the_sign_of_its_own_zeros(kind: str, retracted: fl
         for done, answer in answers(operator, rows, seed):
             assert answer == expected(done)
         assert bounded(operator, rows)[0] == expected(len(rows))
+
+
+class Listed(fm.Contract):
+    """Rows with numbers in a list."""
+
+    at: fm.EventTime
+    k: int | None = None
+    xs: list[float] | None = None
+
+
+@fm.operator(inputs={"lefts": source("lefts", Listed), "rights": RIGHTS})
+def with_lists(lefts, rights):
+    """Every row of the left side, with those of the right side or alone."""
+    return lefts.key_by("k").regular_join(rights.select("k", "b").key_by("k"), kind="left", prefix="r_")
+
+
+@pytest.mark.feature("J6")
+@given(minutes=st.sampled_from([0, 5]), seed=st.integers(0, 10_000))
+def test_rows_with_lists_are_taken_back_at_another_time(minutes: int, seed: int) -> None:
+    rows = [
+        (name, row | {"xs": None if row["f"] is None else [row["f"], 1.0], "at": BEGIN, "seen": BEGIN})
+        for name, row in history(seed, 30)
+        if row["k"] is not None  # rows of a null key are in no state: each goes out with its own time
+    ]
+    later = [
+        (name, row | {"_event_time": row["_event_time"] + (minutes * MINUTE if row["_kind"] == RETRACTION else 0)})
+        for name, row in rows
+    ]
+
+    def texts(outputs: Mapping[str, Any]) -> Any:
+        table = outputs[""]
+        lists = pa.array([None if xs is None else str(xs) for xs in table["xs"].to_pylist()], pa.string())
+        return emitted({"": table.set_column(table.column_names.index("xs"), "xs", lists)})
+
+    def expected(done: int) -> Any:
+        left = remaining(rows[:done])
+        pairs = joined(left["lefts"], left["rights"], "left", lambda a, b: a["k"] == b["k"])
+        return counted([(a["k"], a["at"], a["xs"] and str(a["xs"]), b and b["b"]) for a, b in pairs if a])
+
+    with patch.object(changing, "emitted", texts):
+        for done, answer in answers(with_lists, later, seed):
+            assert answer == expected(done)
+        assert bounded(with_lists, later) == (expected(len(rows)), 0)
 
 
 INNER = [

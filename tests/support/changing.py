@@ -48,13 +48,14 @@ class Right(Contract):
     note: str | None = None
 
 
-def _source(name: str, contract: type[Contract]) -> fm.Source:
+def source(name: str, contract: type[Contract]) -> fm.Source:
+    """A table whose rows are retracted."""
     return fm.Source(
         name, contract=contract, connector=fm.DeltaTable("/nowhere", read="changes"), watermark=fm.Ascending()
     )
 
 
-LEFTS, RIGHTS = _source("lefts", Left), _source("rights", Right)
+LEFTS, RIGHTS = source("lefts", Left), source("rights", Right)
 CHANGING = {"lefts": LEFTS, "rights": RIGHTS}
 
 History = list[tuple[str, dict[str, Any]]]

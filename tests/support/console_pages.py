@@ -37,7 +37,7 @@ CHANGES = (
     (re.compile(r"20(?!25-03-01)\d\d-\d\d-\d\dT[\d:.]+Z"), "<now>"),
     (re.compile(r"[\d,]+ (bytes|rows/s|times)"), r"<n> \1"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<n> s"),
-    (re.compile(r"\bby \w+(?=[,;:])"), "by <user>"),
+    (re.compile(r"\b(approved|aborted) by [^\s,;:]+"), r"\1 by <user>"),
     (re.compile(r"[\d.]+ [MGT]B are free"), "<n> GB are free"),
     (re.compile(r" +\d\d,\d\d\d +"), " <n> "),
 )

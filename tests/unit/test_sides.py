@@ -119,3 +119,17 @@ def test_rows_of_many_parts_move_to_other_key_groups_and_are_seen_whole() -> Non
 def tally_of(outputs: Mapping[str, pa.Table]) -> Answer:
     """The rows of a result."""
     return tally("", outputs[""].select(["a", "b", "_kind"]))
+
+
+@pytest.mark.feature("J6")
+def test_a_row_that_is_taken_back_with_the_other_zero_leaves_nothing() -> None:
+    operator = joined("l.f, r.b", on="AND r.b > 0")
+    rows = [entry("lefts", 1, f=-0.0), entry("lefts", 1, RETRACTION, f=0.0, _sequence=2)]
+
+    def emitted(*parts: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, int]]:
+        run = MemoryRun(operator)
+        tables_of = [run.batch(tables(operator, part, dict.fromkeys(CHANGING, END)))[""] for part in parts]
+        return [(str(r["f"]), r["_kind"]) for t in tables_of for r in t.to_pylist() if r["_kind"] in (ROW, RETRACTION)]
+
+    assert emitted(rows) == []
+    assert emitted(rows[:1], rows[1:]) == [("-0.0", ROW), ("-0.0", RETRACTION)]

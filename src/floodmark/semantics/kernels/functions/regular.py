@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import user_error
 from floodmark.core.time import END, NEVER
+from floodmark.core.types import is_same
 from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.netting import NetKernel
@@ -174,6 +175,7 @@ class RegularJoinKernel(NetKernel):
         if sign < 0 and (row is None or row.times <= 0):
             item = _earlier(part, item, values)
             row = part.get(item)
+            values = values if row is None else row.values
         before = mine.total
         if form.all_match:
             partners: list[tuple[int, Row]] | None = None
@@ -251,6 +253,6 @@ class RegularJoinKernel(NetKernel):
 
 def _earlier(part: Part, item: Item, values: Values) -> Item:
     """The row that a retraction takes back: of its values, the one with the latest event time, if none has its own; else one of equal values."""
-    alive = [other for other, row in part.items() if row.times > 0 and row.values == values]
-    same = [other for other in alive if other[0] == item[0]]
-    return max(same or alive, key=lambda other: other[1], default=item)
+    alive = [other for other, row in part.items() if row.times > 0]
+    same = [other for other in alive if other[0] == item[0]] or [o for o in alive if is_same(part[o].values, values)]
+    return max(same, key=lambda other: other[1], default=item)
