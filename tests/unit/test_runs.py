@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import floodmark as fm
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.spec.values.schema import RETRACTION, ROW
 from floodmark.testing import IN_MEMORY, Case, table
 from floodmark.testing.runs import final
@@ -54,6 +54,21 @@ def test_unknown_inputs_are_told():
         DefinitionError, match="DEFINITION-111 rows for operator 'sums': expected inputs among readings"
     ):
         IN_MEMORY[0](sums, {"reading": ROWS})
+
+
+def test_times_may_be_texts_and_a_value_that_does_not_fit_is_named() -> None:
+    rows = [
+        {"at": "2013-01-01 09:05", "sensor": "a", "value": 2},
+        {"at": "2013-01-01T10:05:00Z", "sensor": "a", "value": 3},
+    ]
+    (first, second) = IN_MEMORY[0](sums, {"readings": rows})[""]
+    assert (first["total"], second["total"]) == (2, 3)
+    for value in (1 << 63, "x"):
+        wrong = [*rows, {**rows[1], "value": value}]
+        with pytest.raises(DefinitionError, match="DEFINITION-113 row 3, column 'value': expected a value of int64"):
+            IN_MEMORY[1](sums, {"readings": wrong})
+    with pytest.raises(LifecycleError, match="LIFECYCLE-002 row 1, column 'at'"):
+        IN_MEMORY[0](sums, {"readings": [{**rows[0], "at": "noon"}]})
 
 
 @settings(max_examples=40)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.errors import DefinitionError
-from floodmark.core.time import END, NEVER, to_ms
+from floodmark.core.errors import DefinitionError, shown
+from floodmark.core.time import END, NEVER, from_ms, parse_instant, to_ms
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.values.schema import MARKER, ROW, TICK, Schema
@@ -48,12 +48,17 @@ class Log:
         """Rows arrive one after the other.
 
         Args:
-            rows: their columns.
-            event_time: the column it is in, a datetime (naive: UTC) or ms.
+            rows: their columns; times may be ISO 8601 texts.
+            event_time: the column it is in, a datetime (naive: UTC), a text of one, or ms.
             bound: the watermark follows the greatest event time so far behind, ms; by default it stays where it is.
             kind: as of ``row``.
         """
-        for row in rows:
+        times = [column.name for column in self.schema.columns if column.type == "timestamp"]
+        for number, texts in enumerate(rows, 1):
+            row = {
+                **texts,
+                **{name: _time(texts[name], f"row {number}, column '{name}'") for name in times if name in texts},
+            }
             moment = row[event_time]
             time = to_ms(moment) if isinstance(moment, datetime) else int(moment)
             self.row(row, time, kind)
@@ -92,9 +97,33 @@ class Log:
         self.entries.append(entry | stamps)
 
     def table(self, start: int = 0, stop: int | None = None) -> pa.Table:
-        """Entries ``start`` to ``stop`` as runs in memory read them."""
+        """Entries ``start`` to ``stop`` as runs in memory read them.
+
+        Raises:
+            DefinitionError: DEFINITION-113, a value that its column does not hold.
+        """
         schema = pa.schema([*arrow_schema(self.schema), *STAMP_SCHEMA])
-        return pa.Table.from_pylist(self.entries[start:stop], schema=schema)
+        try:
+            return pa.Table.from_pylist(self.entries[start:stop], schema=schema)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            self._check_values(schema)
+            raise
+
+    def _check_values(self, schema: pa.Schema) -> None:
+        rows = (entry for entry in self.entries if entry["_kind"] not in {MARKER, TICK})
+        for number, entry in enumerate(rows, 1):
+            for column in schema:
+                value = entry.get(column.name)
+                try:
+                    pa.scalar(value, column.type)
+                except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                    where, expected = f"row {number}, column '{column.name}'", f"a value of {column.type}"
+                    fix = "Write a value of the contract's type."
+                    raise DefinitionError(where, expected, shown(value), fix, code="DEFINITION-113") from None
+
+
+def _time(value: Any, where: str) -> Any:
+    return from_ms(parse_instant(value, where)) if isinstance(value, str) else value
 
 
 @dataclass(slots=True)

@@ -56,12 +56,13 @@ class Run:
 
         Args:
             operator: reads logs only, where it runs in a lake.
-            inputs: input name -> rows in order of arrival, or a Markdown table of them; an input left out is empty.
+            inputs: input name -> rows in order of arrival (times as datetimes or ISO 8601 texts), or a Markdown table of them; an input left out is empty.
             delay: the bound of the watermark: nothing is late that comes at most so far behind.
             event_time: the column it is in, by default the input's only timestamp column.
 
         Raises:
-            DefinitionError: DEFINITION-111, no such input, or no event time.
+            DefinitionError: DEFINITION-111, no such input, or no event time; 113, a value that its column does not hold.
+            LifecycleError: LIFECYCLE-002, a text that is no time.
         """
         bound = span(delay, "delay")
         unknown = sorted(inputs.keys() - {given.name for given in operator.inputs})
