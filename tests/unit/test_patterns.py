@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.semantics.patterns import values
 from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.terms import INTERPRETED, own_row, term
+from floodmark.spec.values.schema import Column, Schema
 from floodmark.testing import Case
 
 NOON = datetime(2026, 1, 1, 12)
@@ -483,6 +484,7 @@ EXPRESSIONS = [
 BEYOND = [
     "n = '1'", "n in ('1', '2')", "s = 1", "x between '0' and '1'", "nullif(x, '1') is null", "upper(n) = '1'", "length(x) = 3", "x like '1%'", "n || 'a' = '1a'",
     "trim('a', s) = 'b'", "s like 'a' escape 'b'", "t > date '2026-01-01'", "substring(s, '1') = 'a'", "-s = 1", "coalesce(x, '1') > 1", "case when n = 1 then x else s end = 1",
+    "t between s and '2026-01-02'", "t in (s, '2025-01-01')", "coalesce(t, s, '2026-01-01') = t", "to_date(s) is null", "date_trunc('day', t) = t",
 ]  # fmt: skip
 """Spark reads text as numbers and dates as times, which nothing does by row."""
 
@@ -500,7 +502,8 @@ class Odd(fm.Contract):
 
 
 def test_every_function_by_row_is_known_where_patterns_are_defined() -> None:
-    assert set(INTERPRETED) == {*values._LOGIC, *values._ARITHMETIC, *values._FUNCTIONS}
+    computed = {*values._LOGIC, *values._ARITHMETIC, *values._COMPARED, *values._FUNCTIONS, "between", "nullif"}
+    assert set(INTERPRETED) == computed
 
 
 MOMENT = st.sampled_from([NOON, NOON + timedelta(minutes=1), NOON + timedelta(milliseconds=3)])
@@ -527,6 +530,54 @@ def test_values_that_only_an_engine_casts_are_not_computed_by_row(text: str) -> 
     assert own_row(text, schema, "here") is None
     with pytest.raises(DefinitionError, match="DEFINITION-423"):
         term(f"{text} or a.n = 1", ("a",), schema, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nullif(n, x)", 9007199254740993),
+        ("m between n and x * 1e30", False),
+        ("not (2 between p and 1)", True),
+        ("t between '2026-01-01' and '2026-01-02'", True),
+        ("t in ('2026-01-01 12:00:00', z)", True),
+        ("nullif('2026-01-01 12:00:00', t)", None),
+        ("nvl(z, '2026-01-01 12:00:00') = t", True),
+        ("ifnull(z, '2026-01-01 12:00:00') = t", True),
+        ("coalesce(z, '2026-01-01 12:00:00') = t", True),
+    ],
+)
+def test_what_values_are_compared_as_by_row_is_what_spark_compares_them_as(text: str, expected: Any) -> None:
+    """Answers of Spark 4.2."""
+    noon = NOON.replace(tzinfo=UTC)
+    row = {"n": 9007199254740993, "m": 9007199254740992, "x": 1.0, "p": None, "t": noon, "z": None}
+    kinds = {"n": "bigint", "m": "bigint", "x": "double", "p": "int", "t": "timestamp", "z": "timestamp"}
+    tree = own_row(text, Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items())), "here")
+    assert tree is not None
+    assert values.compiled(tree)(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("a.t - a.at > interval '1 day'", "unix_millis(b.at)"),
+        ("a.t > a.at + interval '1 day'", "unix_millis(b.at)"),
+        ("a.s = 1", "values of one type"),
+        ("trim('a', a.s) = 'b'", ""),
+        ("a.s like 'a' escape 'b'", ""),
+        ("date_trunc('day', a.t) = a.t", ""),
+        ("to_date(a.s) is null", ""),
+        ("a.t > date '2026-01-01'", ""),
+    ],
+)
+def test_what_to_write_instead_is_about_the_part_that_is_refused(text: str, advice: str) -> None:
+    @fm.operator
+    def odd(rows: fm.Stream[Odd]) -> fm.Stream:
+        return rows
+
+    with pytest.raises(DefinitionError, match="DEFINITION-423") as refused:
+        term(text, ("a",), odd.inputs[0].schema, "here")
+    told = {part for part in ("unix_millis(b.at)", "values of one type") if part in str(refused.value)}
+    assert told == ({advice} if advice else set())
 
 
 @given(st.lists(ODD, min_size=1, max_size=30))

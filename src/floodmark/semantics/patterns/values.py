@@ -76,6 +76,13 @@ def _case(conditions: Sequence[Value], values: Sequence[Value], *, has_else: boo
 
 
 def _call(name: str, tree: Typed) -> Value:
+    if name == "between":  # two comparisons, each with a type of its own
+        value, low, high = tree.children
+        return _LOGIC["and"]([_compared(">=", [value, low]), _compared("<=", [value, high])])
+    if name == "nullif":  # the value as it is, whatever it is compared as
+        return _nullif(compiled(tree.children[0]), _compared("=", tree.children))
+    if name in _COMPARED:
+        return _compared(name, tree.children)
     children = _alike(name, tree.children)
     if name == "if":
         parts = [compiled(children[0]), *_widened(children[1:])]
@@ -86,6 +93,10 @@ def _call(name: str, tree: Typed) -> Value:
     if name in _ARITHMETIC:
         return _strict(_arithmetic(name, tree), parts)
     return _strict(_FUNCTIONS[name], parts)
+
+
+def _compared(name: str, children: Sequence[Typed]) -> Value:
+    return _strict(_COMPARED[name], _widened(_alike(name, children)))
 
 
 def _widened(children: Sequence[Typed]) -> list[Value]:
@@ -196,14 +207,8 @@ def _if(parts: Sequence[Value]) -> Value:
     return lambda row: yes(row) if condition(row) else no(row)
 
 
-def _nullif(parts: Sequence[Value]) -> Value:
-    left, right = parts
-
-    def value(row: Row) -> Any:
-        a, b = left(row), right(row)
-        return None if a is not None and b is not None and order(a) == order(b) else a
-
-    return value
+def _nullif(value: Value, equal: Value) -> Value:
+    return lambda row: None if equal(row) else value(row)
 
 
 _LOGIC: Mapping[str, Callable[[Sequence[Value]], Value]] = {
@@ -219,11 +224,7 @@ _LOGIC: Mapping[str, Callable[[Sequence[Value]], Value]] = {
     "least": _extreme(operator.lt),
     "greatest": _extreme(operator.gt),
     "if": _if,
-    "nullif": _nullif,
 }
-_COMPARISONS = frozenset(
-    ["=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "nullif", "coalesce", "least", "greatest"]
-)
 
 
 # ---- values
@@ -356,15 +357,17 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
     return text[max(begin, 0) : max(end, 0)]
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+_COMPARED: Mapping[str, Callable[..., Any]] = {
     "=": _compare(operator.eq),
     "<>": _compare(operator.ne),
     "<": _compare(operator.lt),
     "<=": _compare(operator.le),
     ">": _compare(operator.gt),
     ">=": _compare(operator.ge),
+}
+_COMPARISONS = frozenset([*_COMPARED, "<=>", "in", "coalesce", "ifnull", "nvl", "least", "greatest"])
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": operator.not_,
-    "between": lambda value, low, high: order(low) <= order(value) <= order(high),
     "like": _like,
     "||": lambda *parts: "".join(parts),
     "concat": lambda *parts: "".join(parts),

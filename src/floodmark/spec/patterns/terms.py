@@ -207,9 +207,11 @@ def _alike(kinds: Sequence[str], children: Sequence[Typed]) -> bool:
     kind = common_of(kinds)
     if not kind:
         return kind is not None
-    texts = {child.type for child in children if isinstance(child.node, Literal)} & {"string"}
-    fits = {kind, "void", *(texts if kind in {"date", "timestamp"} else ())}
-    return all(one in fits or (is_number(one) and is_number(kind)) for one in kinds)
+    if kind in {"date", "timestamp"}:
+        kinds = [
+            kind if isinstance(child.node, Literal) and child.type == "string" else child.type for child in children
+        ] or kinds
+    return all(one in {kind, "void"} or (is_number(one) and is_number(kind)) for one in kinds)
 
 
 def term(text: object, stages: Sequence[str], schema: Schema, where: str) -> Term:
@@ -350,9 +352,11 @@ class TermReader:
     def beyond(self, what: str) -> DefinitionError:
         """DEFINITION-423: a part of an expression that only an engine computes."""
         fix = "Make it a column before the pattern, with_columns(name=...), and name that column; or compute it of measures, select(...).with_columns(...)."
-        if any(word in what for word in ("timestamp", "date", "interval", "time")):
+        name, _, of = what.partition(" of ")
+        kinds = set(of.split(", ")) - {"void"}
+        if name in {"+", "-"} and any(kind.startswith(("timestamp", "date", "interval")) for kind in kinds):
             fix = "The time between two rows is unix_millis(b.at) - unix_millis(a.at), in ms. " + fix
-        elif "string" in what.partition(" of ")[2].split(", "):
+        elif "string" in kinds and len(kinds) > 1:
             fix = "Write values of one type, such as n = 1 in place of n = '1'. " + fix
         return DefinitionError(
             self.where, "what floodmark computes row by row", f"{what} in {self.text!r}", fix, code="DEFINITION-423"
