@@ -12,6 +12,8 @@ from typing import Any
 
 import fit_process
 import forked
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from events import START
 from fitted import FEATURES, MONTH, expected_delays, fitted, flights, of_spark
@@ -96,6 +98,19 @@ def test_pipelines_of_each_kind_predict_what_is_recorded(spark: SparkSession, tm
     assert fitted.predictions == [
         one if isinstance(one, str) else pytest.approx(one, nan_ok=True) for one in PREDICTIONS[name]
     ]
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.feature("M1")
+def test_a_pipeline_that_would_predict_early_for_late_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline, target = kinds()["worded"]
+    table = rows_of("worded").select([*PIPELINE_FEATURES, target])
+    late = table.filter(pc.equal(table["word"], "late"))
+    table = pa.concat_tables([late, table])
+    pipeline.getStages()[0].setStringOrderType("frequencyDesc")
+    with pytest.raises(DefinitionError, match=r"DEFINITION-453.*late, early"):
+        library("m").fit(pipeline, table, 150, PIPELINE_FEATURES, target, str(tmp_path / "saved"))
 
 
 @pytest.mark.soak

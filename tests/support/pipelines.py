@@ -42,8 +42,8 @@ def rows(count: int = 200) -> pa.Table:
 
 
 def rows_of(name: str) -> pa.Table:
-    """The rows of a pipeline: those of ``kept`` have nulls and NaN; rows without wind are none of the 150 that train, as nothing learns of them."""
-    if name != "kept":
+    """The rows of a pipeline: those of ``kept`` and ``gaps`` have nulls and NaN; rows without wind are none of the 150 that train, as nothing learns of them."""
+    if name not in {"kept", "gaps"}:
         return rows()
     gaps = [row | GAPS.get(n % 10 if n >= 150 else n % 7, {}) for n, row in enumerate(rows().to_pylist())]
     return pa.Table.from_pylist(gaps, schema=rows().schema)
@@ -139,6 +139,20 @@ def kinds() -> dict[str, tuple[Any, str]]:
                 ),
                 VectorAssembler(inputCols=["bucket", "hot", "evening"], outputCol="features", handleInvalid="keep"),
                 LinearRegression(labelCol="delay", regParam=0.1),
+            ),
+            "delay",
+        ),
+        "gaps": (
+            whole(
+                Bucketizer(
+                    inputCol="wind",
+                    outputCol="bucket",
+                    splits=[-float("inf"), 0.0, 10.0, 20.0, float("inf")],
+                    handleInvalid="keep",
+                ),
+                OneHotEncoder(inputCols=["bucket"], outputCols=["winds"], handleInvalid="keep"),
+                VectorAssembler(inputCols=["winds", "index", "evening"], outputCol="features", handleInvalid="keep"),
+                DecisionTreeRegressor(labelCol="delay", maxDepth=5),
             ),
             "delay",
         ),

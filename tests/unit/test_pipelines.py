@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import zipfile
 from typing import Any
 
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pipelines import CASES, FEATURES, rows_of
 
-from floodmark.core.errors import StateError
+from floodmark.core.errors import DefinitionError, StateError
+from floodmark.models.spark import check_labels
 from floodmark.spec.keyed import fitted
 from floodmark.spec.keyed.fitted import opened
 from floodmark.spec.keyed.pipelines import ABOUT, read
@@ -151,6 +153,53 @@ def test_a_category_below_zero_is_as_one_that_was_not_fitted() -> None:
 def test_a_zero_below_zero_is_in_the_bucket_below_as_in_java() -> None:
     splits = {"splits": [-1.0, 0.0, 1.0]}
     assert [_applied("Bucketizer", value, splits) for value in (-1.0, -0.0, 0.0, 1.0)] == [0.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.feature("M1")
+def test_an_assembler_takes_null_and_nan_only_where_it_is_told_to_and_as_many_as_the_vector_has() -> None:
+    sources = {"inputCols": ["x", "d"], "outputCol": "y"}
+    assembler = STAGES["VectorAssembler"](Saved("VectorAssembler", sources, {}, {}))
+    keeping = STAGES["VectorAssembler"](Saved("VectorAssembler", sources | {"handleInvalid": "keep"}, {}, {}))
+    absent = _applied("OneHotEncoder", None, {"handleInvalid": "keep"}, categorySizes=[3])
+    for value, width in ((None, 1), (math.nan, 1), (absent, 3)):
+        columns: dict[str, Any] = {"x": value, "d": 7}
+        keeping(columns)
+        assert columns["y"] == pytest.approx([math.nan] * width + [7.0], nan_ok=True)
+        with pytest.raises(ValueError, match="'x' is null or NaN.*handleInvalid='keep'"):
+            assembler(columns)
+    with pytest.raises(ValueError, match="'x' is null, which only a VectorAssembler takes"):
+        _applied("MaxAbsScaler", absent, {}, maxAbs=_dense(5.0))
+
+
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize(
+    ("lefts", "number", "left"),
+    [([0.0, 1.0, 2.0], 5, {0, 1, 2, 5, 1.5, -1, math.nan}), ([3.0], 5, {3}), ([0.0], 2, {0})],
+)
+def test_a_category_that_was_not_fitted_goes_with_the_larger_part_as_in_spark(
+    lefts: list[float], number: int, left: set[float]
+) -> None:
+    """Answers of ``DecisionTreeClassificationModel.predict`` of Spark 4.2. Source: ``CategoricalSplit.shouldGoLeft``."""
+    split = {"featureIndex": 0, "leftCategoriesOrThreshold": lefts, "numCategories": number}
+    leaf = {"leftChild": -1, "rightChild": -1, "split": None}
+    root = {"id": 0, "leftChild": 1, "rightChild": 2, "split": split, "prediction": 0.0}
+    rows = [root, leaf | {"id": 1, "prediction": 1.0}, leaf | {"id": 2, "prediction": 2.0}]
+    settings = {"featuresCol": "x", "predictionCol": "y"}
+    tree = STAGES["DecisionTreeRegression"](Saved("DecisionTreeRegression", settings, {}, {"data": rows}))
+    for value in (0, 1, 2, 3, 4, 5, 1.5, -1, math.nan):
+        columns: dict[str, Any] = {"x": [float(value)]}
+        tree(columns)
+        assert (columns["y"] == 1.0) == (value in left), value
+
+
+@pytest.mark.feature("M1")
+def test_texts_that_are_named_in_another_order_than_they_are_numbered_are_refused() -> None:
+    """``StringIndexer`` numbers the most frequent text 0: a late flight would be predicted as an early one, and measured as right."""
+    check_labels(["late", "early"], [], "m")
+    check_labels(["early", "late"], ["early", "late", "gone"], "m")
+    for labels in (["early", "late"], ["late"], ["on time", "delayed"]):
+        with pytest.raises(DefinitionError, match=r"DEFINITION-453.*late, early.*labels=\['late', 'early'\]"):
+            check_labels(["late", "early"], labels, "m")
 
 
 def _files(data: bytes) -> dict[str, bytes]:

@@ -102,7 +102,7 @@ class SparkML:
         A ``StringIndexer`` of the target makes the numbers that are learned, and is no part of what is stored.
 
         Raises:
-            DefinitionError: DEFINITION-449, it learns another column than the target.
+            DefinitionError: DEFINITION-449 it learns another column than the target, 453 it names the texts of the target in another order.
             StateError: STATE-077 and 078 a pipeline that is not applied here, STATE-079 other predictions than Spark's.
         """
         from pyspark.ml import Pipeline, PipelineModel  # noqa: PLC0415 - an extra
@@ -125,6 +125,8 @@ class SparkML:
         applied = PipelineModel([stage for stage in fitted if not _indexes(stage, target)])
         data = _saved(applied, features, folder)
         pipeline = pipelines.read(data, self.where)
+        for indexer in indexers:
+            check_labels(list(indexer.labels), pipeline.labels, self.where)
         measured = applied.transform(session.createDataFrame(_numbers(rows.slice(split))))
         for indexer in indexers:
             measured = indexer.copy({indexer.handleInvalid: "keep"}).transform(measured)
@@ -169,6 +171,28 @@ def _indexes(stage: Any, target: str) -> bool:
     from pyspark.ml.feature import StringIndexer, StringIndexerModel  # noqa: PLC0415 - an extra
 
     return isinstance(stage, (StringIndexer, StringIndexerModel)) and _params(stage).get("inputCol") == target
+
+
+def check_labels(numbered: Sequence[str], labels: Sequence[str], where: str) -> None:
+    """A pipeline that predicts texts names the classes as they were numbered.
+
+    Args:
+        numbered: texts of the target in the order of their numbers, as its ``StringIndexer`` has them.
+        labels: those of ``IndexToString``; none for a pipeline that predicts numbers.
+        where: the model, for errors.
+
+    Raises:
+        DefinitionError: DEFINITION-453, another order or other texts, so that predictions would be of other classes.
+    """
+    if labels and [*labels[: len(numbered)]] != [*numbered]:
+        fix = f"IndexToString(..., labels={[*numbered]!r}); stringOrderType='alphabetAsc' of StringIndexer numbers texts by the alphabet, and not by how many rows have them."
+        raise DefinitionError(
+            where,
+            f"the labels {', '.join(numbered)} of the StringIndexer",
+            ", ".join(labels),
+            fix,
+            code="DEFINITION-453",
+        )
 
 
 def _named(value: Any, labels: tuple[str, ...]) -> Any:

@@ -14,6 +14,8 @@ from math import copysign, inf, isfinite, isnan, log, nan
 from typing import Any
 
 Vector = list[float]
+Node = Mapping[str, Any]
+Tree = Mapping[int, Node]
 Columns = dict[str, Any]
 Apply = Callable[[Columns], None]
 """(columns of a row, those that a stage adds included) -> adds the columns of the stage."""
@@ -48,6 +50,17 @@ class Saved:
         if several is not None:
             return list(several), list(self.params["outputCols"])
         return [self.params["inputCol"]], [self.params["outputCol"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A vector that is null.
+
+    Args:
+        width: how many numbers it would have.
+    """
+
+    width: int
 
 
 def vector(value: Mapping[str, Any]) -> Vector:
@@ -87,24 +100,42 @@ def _largest(values: Sequence[float]) -> float:
     return float(max(range(len(values)), key=values.__getitem__))
 
 
+def _present(columns: Columns, name: str) -> Vector:
+    value: Vector | Absent = columns[name]
+    if isinstance(value, Absent):
+        msg = f"'{name}' is null, which only a VectorAssembler takes"
+        raise ValueError(msg)  # noqa: TRY004 - of the row's values
+    return value
+
+
 def _each(saved: Saved, changed: Callable[[Vector], Vector]) -> Apply:
     """A stage that makes another vector of a vector."""
     (source,), (target,) = saved.columns()
 
     def apply(columns: Columns) -> None:
-        columns[target] = changed(columns[source])
+        columns[target] = changed(_present(columns, source))
 
     return apply
 
 
 def _assembler(saved: Saved) -> Apply:
     sources, target = saved.params["inputCols"], saved.params["outputCol"]
+    keeps = saved.params.get("handleInvalid") == "keep"
 
     def apply(columns: Columns) -> None:
         whole = Vector()
         for name in sources:
             value = columns[name]
-            whole.extend(value) if isinstance(value, list) else whole.append(nan if value is None else float(value))
+            if isinstance(value, list):
+                whole.extend(value)
+                continue
+            if value is not None and not isinstance(value, Absent) and not isnan(value):
+                whole.append(float(value))
+                continue
+            if not keeps:
+                msg = f"'{name}' is null or NaN, which a VectorAssembler takes with handleInvalid='keep' alone"
+                raise ValueError(msg)
+            whole.extend([nan] * (value.width if isinstance(value, Absent) else 1))
         columns[target] = whole
 
     return apply
@@ -163,7 +194,7 @@ def _encoder(saved: Saved) -> Apply:
         for source, target, size in zip(sources, targets, sizes, strict=True):
             category, whole = columns[source], [0.0] * (size + keeps - drops)
             if category is None:
-                columns[target] = None
+                columns[target] = Absent(len(whole))
                 continue
             if not 0 <= category < size and not keeps:
                 msg = f"'{source}' is category {category:g}, of {size} that the model was fitted to"
@@ -240,7 +271,7 @@ def _predicting(saved: Saved, number: Number) -> Apply:
     source, target = saved.params["featuresCol"], saved.params["predictionCol"]
 
     def apply(columns: Columns) -> None:
-        columns[target] = number(columns[source])
+        columns[target] = number(_present(columns, source))
 
     return apply
 
@@ -280,8 +311,9 @@ def _centres(saved: Saved) -> Apply:
     return _predicting(saved, nearest)
 
 
-Node = Mapping[str, Any]
-Tree = Mapping[int, Node]
+def _is_left(category: float, lefts: Vector, number: int) -> bool:
+    """Of NaN and categories that were not fitted, too, which go with the larger part: Spark looks for a category in the smaller one."""
+    return category in lefts or (len(lefts) > number // 2 and category not in range(number))
 
 
 def _leaf(tree: Tree, values: Vector) -> Node:
@@ -290,7 +322,7 @@ def _leaf(tree: Tree, values: Vector) -> Node:
     while node["leftChild"] >= 0:
         split = node["split"]
         value, bounds = values[split["featureIndex"]], split["leftCategoriesOrThreshold"]
-        left = value <= bounds[0] if split["numCategories"] < 0 else value in bounds
+        left = value <= bounds[0] if split["numCategories"] < 0 else _is_left(value, bounds, split["numCategories"])
         node = tree[node["leftChild" if left else "rightChild"]]
     return node
 
