@@ -70,13 +70,15 @@ def supervisors(
 
         return Supervisor(store=fleet.store, home=fleet.home, holder=holder, command=command, say=lambda _: None)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(supervisor_module, "begin", _forked)
-        yield supervisor
-    for driver in [driver for name in streams for driver in fleet.store.drivers(fleet.stream(name))]:
-        if driver.pid is not None and psutil.pid_exists(driver.pid):
-            with suppress(ProcessLookupError):  # streams may share one
-                os.killpg(driver.pid, signal.SIGKILL)
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(supervisor_module, "begin", _forked)
+            yield supervisor
+    finally:
+        for driver in [driver for name in streams for driver in fleet.store.drivers(fleet.stream(name))]:
+            if driver.pid is not None and psutil.pid_exists(driver.pid):
+                with suppress(ProcessLookupError):  # streams may share one
+                    os.killpg(driver.pid, signal.SIGKILL)
 
 
 def until(supervisor: Supervisor, stream: str, seen: Callable[[Driver], object]) -> Driver:
