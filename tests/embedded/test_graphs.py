@@ -247,7 +247,10 @@ def test_what_does_not_converge_says_its_numbers_and_resumes_with_more_superstep
         (lambda s, g: degrees(s, g.subgraph(edges="none > 1"), "x"), "DEFINITION-364.*none > 1"),
         (lambda s, g: degrees(s, g.subgraph(vertices="id + 1"), "x"), "DEFINITION-367.*bigint"),
         (lambda s, g: shortest_paths(s, g, "x", sources=[1]), "EXECUTION-132.*2 edges without"),
-        (lambda s, g: page_rank(s, g, "x"), r"EXECUTION-132 page rank 'x'.*`w` >= 0 AND NOT isnan\(`w`\)"),
+        (
+            lambda s, g: page_rank(s, g, "x"),
+            r"EXECUTION-132 page rank 'x'.*`w` >= 0 AND `w` < 1e308 AND NOT isnan\(`w`\)",
+        ),
         (lambda s, g: degrees(s, g, "No Table"), "DEFINITION-016"),
         (lambda s, g: degrees(s, Graph(lake=g.lake, edges="gone", source="a", target="b"), "x"), "LIFECYCLE-251"),
         (lambda s, g: generators.circulant(s, 10, 3), "DEFINITION-361"),
@@ -257,6 +260,16 @@ def test_wrong_use_is_refused(lake, compute, code):
     graph = graph_of(lake, [(1, 2, -1.0), (2, 3, float("nan"))])
     with pytest.raises((FloodmarkError, DefinitionError), match=code):
         on_sail(shared(), lambda connection: compute(connection.spark, graph))
+
+
+def test_infinite_weights_are_refused(lake):
+    graph = graph_of(lake, [(1, 2, 1.0), (1, 3, float("inf"))])
+    for compute in (lambda s, g: page_rank(s, g, "ranks"), lambda s, g: shortest_paths(s, g, "paths", sources=[1])):
+        with pytest.raises(FloodmarkError, match="EXECUTION-132.*below 1e308, got 1 edges without.*`w` < 1e308"):
+            on_sail(shared(), lambda connection: compute(connection.spark, graph))  # noqa: B023 - called at once
+    finite = graph.subgraph(edges="`w` >= 0 AND `w` < 1e308 AND NOT isnan(`w`)")
+    _, rows = computed(lambda session: shortest_paths(session, finite, "paths", sources=[1], anew=True))
+    assert {vertex: row["distance"] for vertex, row in rows.items()} == {1: 0.0, 2: 1.0}
 
 
 @pytest.mark.feature("I1", "I2")

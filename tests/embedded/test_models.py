@@ -20,7 +20,7 @@ from asked import asked
 from events import START, Event, disorder
 from example_workspaces import Row, both, disordered, example, shown
 from learned import MODELS, learning, looped
-from river import anomaly, compose, ensemble, linear_model, preprocessing
+from river import anomaly, compose, ensemble, forest, linear_model, preprocessing
 
 import floodmark as fm
 from floodmark.control.processes.engine import Computing
@@ -293,6 +293,11 @@ class Negated(preprocessing.StandardScaler):
             {"features": ("x",), "target": "y"},
             r"DEFINITION-451.*BaggingRegressor\(seed=None\)",
         ),
+        (
+            ensemble.EWARegressor([linear_model.LinearRegression(), forest.ARFRegressor()]),
+            {"features": ("x",), "target": "y"},
+            r"DEFINITION-451.*ARFRegressor\(seed=None\)",
+        ),
         (anomaly.HalfSpaceTrees(seed=1), {"features": ("x",), "target": "y"}, "DEFINITION-442"),
         (preprocessing.StandardScaler(), {"features": ("x",)}, "DEFINITION-443"),
         (linear_model.LinearRegression(), {"features": ("z",), "target": "y"}, "DEFINITION-022"),
@@ -308,6 +313,10 @@ def test_what_cannot_learn_is_refused_when_it_is_defined(model: Any, settings: d
 
     with pytest.raises(DefinitionError, match=code):
         fm.operator(body, name="refused")
+
+
+def test_models_in_a_list_that_have_seeds_are_taken() -> None:
+    ModelState(ensemble.VotingClassifier([forest.ARFClassifier(seed=1), linear_model.LogisticRegression()]))
 
 
 def test_code_of_a_class_in_a_pipeline_is_part_of_the_version() -> None:

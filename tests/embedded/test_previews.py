@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -18,6 +19,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, from_ms, to_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import costs, gates
+from floodmark.lake.results import preview as previewed
 from floodmark.lake.results.extent import Extent
 from floodmark.lake.results.needs import scans
 from floodmark.lake.results.preview import chain, preview
@@ -140,12 +142,37 @@ def test_what_is_computed_first_counts_in_the_expectations_of_what_reads_it(engi
     first, second = chain(both, lake, engine=engine.name)
     rate = Rate.of(costs.past(lake, "busiest"))
     assert rate is not None
-    assert first.rows_added == first.rows_written > 0
+    assert first.rows_added == first.rows_written
+    assert first.rows_added
     assert second.reads.rows == 0, "there is nothing yet"
     assert second.seconds == rate.seconds(first.rows_added)
     engine.run_bounded(HOURLY, lake, day(2, 2))
     alone = preview(busiest, lake, day(2, 2), engine=engine.name)
+    assert first.rows_added is not None
     assert first.rows_added / 1.5 < alone.reads.rows < first.rows_added * 1.5
+
+
+def test_an_upstream_of_two_outputs_counts_once_and_one_without_a_run_leaves_the_time_unknown(
+    engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, wanted = Lake(str(tmp_path)), day(2)
+    land(engine, lake, 1)
+    for operator in (HOURLY, busiest):
+        engine.run_bounded(operator, lake, day(0))
+    made = preview(HOURLY, lake, wanted, engine=engine.name)
+    rate = Rate.of(costs.past(lake, "busiest"))
+    assert rate is not None
+    assert made.rows_added
+    both = ["hourly", "hourly__late"]
+    monkeypatch.setattr(previewed, "_behind", lambda *_: ([wanted], both))
+    again = preview(busiest, lake, wanted, engine=engine.name, first=dict.fromkeys(both, made))
+    assert again.seconds == rate.seconds(made.rows_added)
+    unrecorded = replace(made, rows_written=None)
+    unknown = preview(
+        busiest, lake, wanted, engine=engine.name, first={"hourly": unrecorded, "hourly__late": unrecorded}
+    )
+    assert (unknown.seconds, unknown.rows_written) == (None, None)
+    assert "duration not known, as no run of what is computed first is recorded" in unknown.lines()[0]
 
 
 def test_partitions_of_a_stream_and_beyond_it_are_told_apart(engine: Computing, tmp_path: Path) -> None:

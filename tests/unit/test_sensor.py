@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,6 +95,18 @@ def test_a_look_that_has_few_partitions_leaves_the_pace_as_it_is() -> None:
 def test_operators_report_in_turn() -> None:
     made: Any = [("a", iter("12345")), ("b", iter("")), ("c", iter("67"))]
     assert "".join(f"{asset}{event}" for asset, event in automation._in_turn(made)) == "a1c6a2c7a3a4a5"
+
+
+def test_a_look_that_could_not_report_all_is_followed_by_one_that_begins_behind_its_last_operator() -> None:
+    def asset(name: str) -> Any:
+        return SimpleNamespace(operator=SimpleNamespace(name=name))
+
+    made: Any = [(asset(name), iter("12")) for name in "abc"]
+    orders = {
+        last: "".join(of.operator.name for of, _ in automation._behind(made, last))
+        for last in (None, "a", "b", "c", "gone")
+    }
+    assert orders == {None: "abc", "a": "bca", "b": "cab", "c": "abc", "gone": "abc"}
 
 
 def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def page_rank(
         anew: begin at the first superstep.
 
     Raises:
-        ExecutionError: EXECUTION-132, a negative weight, or one that is no number.
+        ExecutionError: EXECUTION-132, a negative or infinite weight, or one that is no number.
     """
     if not 0 <= damping < 1:
         fix = "Some 0.85 as a rule."
@@ -145,7 +145,7 @@ def shortest_paths(
 
     Raises:
         DefinitionError: DEFINITION-365 no source, 366 one that is no vertex.
-        ExecutionError: EXECUTION-132, a negative weight, or one that is no number.
+        ExecutionError: EXECUTION-132, a negative or infinite weight, or one that is no number.
     """
     where = f"shortest paths '{name}'"
     named = [source for source in sources if isinstance(source, (int, str)) and not isinstance(source, bool)]
@@ -178,15 +178,16 @@ def shortest_paths(
 
 
 def _check_weights(graph: Graph, parts: Parts, where: str) -> None:
-    """EXECUTION-132: weights that are negative or no numbers; paths may then have no least sum, and ranks no shares."""
+    """EXECUTION-132: weights that are negative, infinite or no numbers; paths may then have no least sum, and ranks no shares."""
     if graph.weight is None:
         return
-    wrong = parts.edges.selectExpr("CASE WHEN weight >= 0 AND NOT isnan(weight) THEN 0 ELSE 1 END AS wrong")
+    fits = "{0} >= 0 AND {0} < 1e308 AND NOT isnan({0})"  # Sail's min makes the greatest number of an infinite one
+    wrong = parts.edges.selectExpr(f"CASE WHEN {fits.format('weight')} THEN 0 ELSE 1 END AS wrong")
     ((number,),) = [tuple(row) for row in wrong.agg(expr(wrong, "sum(wrong) AS n")).collect()]
     if number:
-        name = f"`{graph.weight}`"
-        fix = f'Leave such edges out: graph.subgraph(edges="{name} >= 0 AND NOT isnan({name})").'
-        raise ExecutionError(where, "weights of 0 or more", f"{number:,} edges without", fix, code="EXECUTION-132")
+        fix = f'Leave such edges out: graph.subgraph(edges="{fits.format(f"`{graph.weight}`")}").'
+        expected = "weights of 0 or more, below 1e308"
+        raise ExecutionError(where, expected, f"{number:,} edges without", fix, code="EXECUTION-132")
 
 
 def _check_sources(parts: Parts, sources: Sequence[int | str], where: str) -> None:

@@ -52,6 +52,7 @@ _WRITING_SECONDS = 5
 """How long Dagster's daemon may write down what a look has found; no other sensor has its turn meanwhile."""
 _STEPS_SECONDS = 3600
 """Time for an upgrade in place, without its patience and soak. An older run has no process any more; Dagster's monitoring ends such a run."""
+_Made = tuple[OperatorAsset, Iterator[dg.AssetMaterialization]]
 _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
@@ -183,12 +184,13 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
             for asset in workspace.operator_assets
             if asset.operator.name in deployed
         ]
-        progress = list(islice(_in_turn(made), most))
+        progress = list(islice(_in_turn(_behind(made, known.get(_PACE, {}).get("operator"))), most))
         for asset, event in progress:
             _note(unchecked, asset, event)
         known[_PACE] = {"most": most}
         if len(progress) == most:
-            known[_PACE] |= {"at": now, "last": progress[-1][1].asset_key.path}
+            asset, event = progress[-1]
+            known[_PACE] |= {"at": now, "last": event.asset_key.path, "operator": asset.operator.name}
         events += (event for _, event in progress)
         events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
         runs = _checks(context.instance, unchecked, checking)
@@ -236,12 +238,18 @@ def _most(instance: dg.DagsterInstance, before: dict[str, Any]) -> int:
     return min(_MOST, most * 2) if seconds < _WRITING_SECONDS / 2 else most
 
 
+def _behind(made: Sequence[_Made], last: str | None) -> Sequence[_Made]:
+    """Operators in the order in which they report: those behind the last one of a look that could not report all."""
+    begin = next((number for number, (asset, _) in enumerate(made, 1) if asset.operator.name == last), 0)
+    return [*made[begin:], *made[:begin]]
+
+
 def _in_turn(
-    made: Sequence[tuple[OperatorAsset, Iterator[dg.AssetMaterialization]]],
+    made: Sequence[_Made],
 ) -> Iterator[tuple[OperatorAsset, dg.AssetMaterialization]]:
     """The materializations of operators, one of each in turn, so that none with many of them holds up the others."""
     while made:
-        left = list[tuple[OperatorAsset, Iterator[dg.AssetMaterialization]]]()
+        left = list[_Made]()
         for asset, events in made:
             if (event := next(events, None)) is not None:
                 yield asset, event

@@ -110,7 +110,10 @@ def tidy_fits(lake: Lake, *, dry_run: bool = False) -> list[Removed]:
         home = lake.fitting(name)
         with suppress(LifecycleError), exclusive(lake, "models", name, "fit"):  # one that runs has its lock
             for left in folders(home):
-                held = contents(f"{home}/{left}")
+                try:
+                    held = contents(f"{home}/{left}")
+                except FileNotFoundError:
+                    continue  # in a bucket: the fit has ended meanwhile
                 if not lake.is_local and held.newest > oldest:
                     continue
                 removed.append(Removed(kind="unfinished fit", name=name, files=held.files, size=held.size))

@@ -59,7 +59,7 @@ class Preview:
         reads: files, rows and bytes of the inputs, over all stretches.
         replaces: files, rows and bytes of the outputs that the run removes or writes anew.
         unknown: inputs that the same run computes first, so that what is read of them now is no more than an estimate.
-        seconds: expected duration; None without a past run on the engine.
+        seconds: expected duration; None without a past run on the engine, of this operator and of those that are computed first.
         rows_written: expected rows; None without a past run.
         size_written: expected bytes; None without a past run.
         past_runs: number of past runs behind the expectations.
@@ -85,9 +85,9 @@ class Preview:
     reasons: tuple[str, ...] = ()
 
     @property
-    def rows_added(self) -> int:
-        """Rows by which the outputs are expected to grow; 0 without a past run."""
-        return 0 if self.rows_written is None else max(0, self.rows_written - self.replaces.rows)
+    def rows_added(self) -> int | None:
+        """Rows by which the outputs are expected to grow; None without a past run."""
+        return None if self.rows_written is None else max(0, self.rows_written - self.replaces.rows)
 
     @property
     def crowded(self) -> bool:
@@ -108,7 +108,7 @@ class Preview:
         ]
         disk = "" if self.free is None else f"; {_bytes(self.free)} are free"
         if self.rows_written is None or self.size_written is None:
-            lines.append(f"writes: not known, as no run is recorded{disk}")
+            lines.append(f"writes: not known, as no run {self._unrecorded}{disk}")
         else:
             expected = f"writes some {self.rows_written:,} rows, {_bytes(self.size_written)}"
             lines.append(f"{expected}{disk}{': not enough' if self.crowded else ''}")
@@ -122,10 +122,14 @@ class Preview:
 
     def _duration(self) -> str:
         if self.seconds is None:
-            return "duration not known, as no run is recorded on this engine"
+            return f"duration not known, as no run {self._unrecorded} on this engine"
         runs = f"by {self.past_runs:,} past {'run' if self.past_runs == 1 else 'runs'}"
         took = f"{self.seconds / _MINUTE:.1f} minutes" if self.seconds >= _MINUTE else f"{self.seconds:.1f} s"
         return f"some {took}, {runs}"
+
+    @property
+    def _unrecorded(self) -> str:
+        return "of what is computed first is recorded" if self.past_runs else "is recorded"
 
     def as_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -213,9 +217,12 @@ def preview(
     old = sum((_old(operator, lake, piece) for piece in missing), Extent())
     rate = Rate.of([cost for cost in costs.past(lake, operator.name) if cost.engine == engine])
     made = replace(made, reads=read, replaces=old)
+    added = {first[table].operator: first[table].rows_added for table in unknown}
     if rate is None or not missing:
         return made
-    rows = read.rows + sum(first[table].rows_added for table in unknown)
+    if None in added.values():
+        return replace(made, past_runs=rate.runs)
+    rows = read.rows + sum(filter(None, added.values()))
     return replace(
         made,
         seconds=rate.seconds(rows, len(missing)),

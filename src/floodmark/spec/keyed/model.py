@@ -58,8 +58,7 @@ def _of_model(model: Any, _: object = None, __: object = None) -> bytes:
         fix = "For example linear_model.LinearRegression() or preprocessing.StandardScaler() | ... of river: pip install 'floodmark[models]'"
         got = f"the class {model.__name__}" if isinstance(model, type) else shown(model)
         raise DefinitionError("ModelState", "a model that learns by learn_one", got, fix, code="DEFINITION-440")
-    parameters = getattr(model, "_get_params", None)
-    if unseeded := next(_unseeded(type(model).__name__, parameters() if callable(parameters) else {}), None):
+    if unseeded := next(_unseeded(type(model).__name__, model), None):
         got = f"{unseeded}(seed=None), which draws other numbers in each process: a restart and a replay would predict otherwise"
         raise DefinitionError("ModelState", "a seed", got, f"Set it: {unseeded}(..., seed=1).", code="DEFINITION-451")
     try:
@@ -74,16 +73,22 @@ def _of_model(model: Any, _: object = None, __: object = None) -> bytes:
     return data
 
 
-def _unseeded(name: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the parts of a model that draw numbers without a seed."""
-    if parameters.get("seed", 0) is None:
-        yield name
-    for part, value in parameters.items():
-        match value:
-            case (type() as kind, dict() as settings):
-                yield from _unseeded(kind.__name__, settings)
-            case dict():
-                yield from _unseeded(part, value)
+def _unseeded(name: str, value: Any) -> Iterator[str]:
+    """Names of the parts of a model that draw numbers without a seed, of the parts in lists too."""
+    settings_of_model = getattr(value, "_get_params", None)
+    match value:
+        case (type() as kind, dict() as settings):
+            yield from _unseeded(kind.__name__, settings)
+        case dict():
+            if value.get("seed", 0) is None:
+                yield name
+            for part, setting in value.items():
+                yield from _unseeded(str(part), setting)
+        case list() | tuple():
+            for part in value:
+                yield from _unseeded(name, part)
+        case _ if callable(settings_of_model) and not isinstance(value, type):
+            yield from _unseeded(type(value).__name__, settings_of_model())
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
