@@ -193,6 +193,47 @@ def test_rows_of_equal_order_have_the_order_of_landing_in_every_frame(direction:
     assert prove(written, entries, cuts=3, seed=1).seed is None
 
 
+@pytest.mark.feature("Q3")
+def test_results_that_depend_on_the_order_have_it_in_every_frame() -> None:
+    whole, by_rows, by_range = (
+        f"{kind} AND UNBOUNDED FOLLOWING"
+        for kind in ("ROWS BETWEEN UNBOUNDED PRECEDING", "ROWS BETWEEN CURRENT ROW", "RANGE BETWEEN CURRENT ROW")
+    )
+    frames = {
+        f"COLLECT_LIST(flight) OVER ({{}} {whole})": [(2, 1, 0)] * 3,
+        f"COLLECT_LIST(flight) FILTER (WHERE flight > 0) OVER ({{}} {whole})": [(2, 1)] * 3,
+        f"COLLECT_LIST(flight) OVER ({{}} {by_rows})": [(0,), (1, 0), (2, 1, 0)],
+        f"COLLECT_LIST(flight) OVER ({{}} {by_range})": [(0,), (1, 0), (2, 1, 0)],
+        f"MAX_BY(flight, origin) OVER ({{}} {whole})": [2, 2, 2],
+        f"MAX_BY(flight, origin) OVER ({{}} {by_rows})": [0, 1, 2],
+        f"MAX_BY(flight, origin) OVER ({{}} {by_range})": [0, 1, 2],
+        f"SUM(flight) OVER ({{}} {by_range})": [0, 1, 3],
+    }
+    columns = ", ".join(
+        f"{sql.format('PARTITION BY origin ORDER BY tail')} AS m{number}" for number, sql in enumerate(frames)
+    )
+    written = sql_operator("stated", f"SELECT flight, {columns} FROM flights EMIT CHANGES", inputs=TABLES)
+    landed = [row | {"origin": "JFK", "tail": str(9 - number)} for number, row in enumerate(flights(3, 3))]
+    entries = entries_of(written, {"flights": landed})
+    answer = sorted(values for (_, values), times in bounded(written, entries).items() for _ in range(times))
+    assert list(zip(*answer, strict=True)) == [(0, 1, 2), *map(tuple, frames.values())]
+    assert prove(written, entries, cuts=3, seed=1).seed is None
+
+
+@pytest.mark.parametrize("over", ["ORDER BY tail ROWS 2 PRECEDING", "PARTITION BY origin"])
+@pytest.mark.parametrize("function", ["STRING_AGG(dest, ',')", "VAR_POP(delay) FILTER (WHERE flight > 1)"])
+def test_aggregates_that_are_made_of_others_are_refused_with_these(function: str, over: str) -> None:
+    with pytest.raises(DefinitionError, match=r"line 1, column 8: .*COLLECT_LIST\(x\) OVER w") as raised:
+        sql_operator("stated", f"SELECT {function} OVER ({over}) AS m FROM flights EMIT CHANGES", inputs=TABLES)
+    assert raised.value.code == "DEFINITION-382"
+    columns = "array_join(COLLECT_LIST(dest) OVER w, ',') AS a, STDDEV(delay) OVER w * STDDEV(delay) OVER w AS b"
+    sql_operator(
+        "stated",
+        f"SELECT {columns} FROM flights WINDOW w AS (ORDER BY tail ROWS 2 PRECEDING) EMIT CHANGES",
+        inputs=TABLES,
+    )
+
+
 def test_the_order_is_one_argument_of_over_in_python() -> None:
     def stated(flights: Stream[Flight]) -> Stream:
         return flights.key_by("origin").over(rows=3, order="delay DESC", total=fm.sum("delay"), place=fm.row_number())

@@ -89,9 +89,10 @@ class Question:
     def _over_all(self, head: str, tail: str) -> pa.Table:
         """The rows of one plan of the embedded engine; of what its own grammar does not read, such as QUALIFY, those of an operator whose results change."""
         from floodmark.cli.asking.overflow import may_overflow
-        from floodmark.engines.embedded.bounded.query import query
+        from floodmark.engines.embedded.bounded.query import query, selections
 
         tables = self._tables()
+        selections(tables)
         if self._has_extremes_of_floats(tables) or may_overflow(self.read[1], tables, self.sail):
             rows = self._checked(head, tail)
             if rows is not None and rows.num_rows:
@@ -281,7 +282,7 @@ class Question:
             for output in operator.outputs:
                 last = output.current
                 path = self._output(last.table if last else output.table)
-                known[output.table] = Table(path, output.schema, stamped=last is None)
+                known[output.table] = Table(path, output.schema, stamped=last is None, operator=operator.name)
                 if last is not None:
                     known[last.table] = known[output.table]
         return known

@@ -9,11 +9,12 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from floodmark.spec.expressions import itself
-from floodmark.spec.windowing.aggregates import count
+from floodmark.spec.windowing.aggregates import ORDERED, count
 from floodmark.spec.windowing.frames import Frame, OverRow, dense_rank, lag, lead, nth_value, rank, row_number
 from floodmark.sql.functions import argument_of
 from floodmark.sql.measures import is_aggregate, measure
 from floodmark.sql.over.frames import CURRENT_ROW, ends_elsewhere, frame_of
+from floodmark.sql.reading.spellings import COMPOSED
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Relation, Sorted
 from floodmark.sql.text import Text, derived_name, new_name
@@ -123,8 +124,11 @@ def needs_later_rows(node: exp.Window) -> bool:
 def results_of(text: Text, node: exp.Window, relation: Relation, changing: Changing) -> Results:
     """The results that an OVER is made of."""
     share = SHARES.get(type(node.this))
+    if isinstance(node.this.this if isinstance(node.this, exp.Filter) else node.this, COMPOSED):
+        fix = "Write what it is made of: array_join(COLLECT_LIST(x) OVER w, ','), or STDDEV(x) OVER w * STDDEV(x) OVER w, with WINDOW w AS (...)."
+        raise unsayable(text, node, text.of(node), fix)
     if share is None:
-        node = forwards(text, node, changing)
+        node = forwards(text, node, relation, changing)
         division = _division(text, node, relation, changing)
         timed = division.order is None or division.order[0].time
         return Results((Part(division, _measure(text, node, relation), frame_of(text, node, timed=timed)),))
@@ -150,7 +154,7 @@ def _tiles(text: Text, node: exp.Window) -> int:
     return int(number.this)
 
 
-def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
+def forwards(text: Text, node: exp.Window, relation: Relation, changing: Changing) -> exp.Window:
     """An OVER whose frame ends behind the row as one over rows before it, where that has the same results: in the reversed order, or without an order."""
     spec = node.args.get("spec")
     if spec is None or not ends_elsewhere(node) or spec.args.get("exclude"):
@@ -162,7 +166,7 @@ def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     whole = start == "UNBOUNDED" and end == "UNBOUNDED"
     inner, order = node.this, node.args.get("order")
     first = isinstance(inner, (exp.First, exp.FirstValue))
-    of_order = first or isinstance(inner, (exp.Last, exp.LastValue, exp.NthValue))
+    of_order = _is_of_order(text, inner, relation)
     reversible = kind == "RANGE" and not of_order and (start == CURRENT_ROW or end == "UNBOUNDED")
     if not (reversible or (whole and (first or not of_order))):
         return node  # the other way round, rows that are equal in the order would be, too
@@ -175,6 +179,13 @@ def forwards(text: Text, node: exp.Window, changing: Changing) -> exp.Window:
     side = {"PRECEDING": "FOLLOWING", "FOLLOWING": "PRECEDING"}.get(str(spec.args.get("start_side")))
     made.set("spec", exp.WindowSpec(kind=kind, start=end, start_side="PRECEDING", end=start, end_side=side))
     return made
+
+
+def _is_of_order(text: Text, node: exp.Expr, relation: Relation) -> bool:
+    """Whether a function of the same rows in another order has another result."""
+    if isinstance(node, _FIRSTS) or not is_aggregate(node):
+        return True
+    return getattr(measure(text, node, relation), "function", "") in ORDERED
 
 
 def _reversed(part: exp.Expr) -> exp.Expr:

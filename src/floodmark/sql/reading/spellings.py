@@ -27,6 +27,8 @@ class Composed(exp.Expression):
     arg_types = {"expressions": True, "form": True}  # noqa: RUF012 - sqlglot's own
 
 
+COMPOSED = (exp.GroupConcat, exp.Variance, exp.VariancePop, exp.StddevPop)
+"""Aggregates that are made of others; of OVER they stay as they are."""
 _SPREAD = "CASE WHEN {1} = 1 THEN CAST(0 AS double) ELSE {0} * {0} * ({1} - 1) / {1} END"
 
 
@@ -41,6 +43,8 @@ def composed(tree: exp.Expr) -> exp.Expr:
             node.this.meta.setdefault(SPAN, node.meta.get(SPAN))
             whole = made(node.this)
             return node if whole is node.this else _filtered(whole, node)
+        if not isinstance(node, COMPOSED) or _is_of_over(node):
+            return node
         match node:
             case exp.GroupConcat():
                 inner = node.this
@@ -54,10 +58,8 @@ def composed(tree: exp.Expr) -> exp.Expr:
                 parts, form = [exp.Stddev(this=node.this)], "{0} * {0}"
             case exp.VariancePop():
                 parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], _SPREAD
-            case exp.StddevPop():
-                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], f"sqrt({_SPREAD})"
             case _:
-                return node
+                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], f"sqrt({_SPREAD})"
         for part in parts:
             part.meta.setdefault(SPAN, node.meta[SPAN])
         whole = Composed(expressions=parts, form=form)
@@ -65,6 +67,12 @@ def composed(tree: exp.Expr) -> exp.Expr:
         return whole
 
     return tree.transform(made, copy=False)
+
+
+def _is_of_over(node: exp.Expr) -> bool:
+    """Whether a node is the function of an OVER, with its FILTER."""
+    node = node.parent if isinstance(node.parent, exp.Filter) else node
+    return isinstance(node.parent, exp.Window) and node.arg_key == "this"
 
 
 def _filtered(whole: exp.Expr, node: exp.Filter) -> exp.Expr:

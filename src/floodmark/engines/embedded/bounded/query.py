@@ -25,12 +25,14 @@ class Table:
         schema: columns that the statement sees.
         stamped: whether its rows have a ``_kind``, by which rows that are no results are left out.
         grows: whether it may lack columns that may be null, as the log of a source whose contract has gained some.
+        operator: name of the operator that writes it; empty for a source.
     """
 
     path: str
     schema: Schema
     stamped: bool = True
     grows: bool = False
+    operator: str = ""
 
     def selected(self, name: str) -> list[str]:
         """The columns as expressions over the stored ones.
@@ -46,7 +48,9 @@ class Table:
         lost = [c.name for c in self.schema.columns if c.name in missing and not (self.grows and c.nullable)]
         if lost:
             got = f"a table without {', '.join(lost)}"
-            fix = f"Another version of '{name}' has written it. See: floodmark plan {name}"
+            fix = f"Another version of '{self.operator}' has written it. See: floodmark plan {self.operator}"
+            if not self.operator:
+                fix = f"A new field may come into a log if it is optional: {', '.join(lost)}: ... | None = None. Or give the source a new name: all its input then lands again."
             raise ExecutionError(
                 f"table '{name}'", "the columns that its definition has", got, fix, code="EXECUTION-082"
             )
@@ -56,11 +60,11 @@ class Table:
         ]
 
 
-def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
-    """(statement, name in it -> table) -> its rows.
+def selections(tables: Mapping[str, Table]) -> dict[str, list[str]]:
+    """(name in the statement -> table) -> its columns as expressions over the stored ones.
 
     Raises:
-        ExecutionError: EXECUTION-080, Sail does not compute the statement; EXECUTION-081, a table is not there yet; EXECUTION-082, it lacks columns.
+        ExecutionError: EXECUTION-081, a table is not there yet; EXECUTION-082, it lacks columns.
     """
     selected = dict[str, list[str]]()
     for name, table in tables.items():
@@ -68,6 +72,16 @@ def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
             fix = f"Fill it first: floodmark land {name}, or if it is an operator's: floodmark run {name}"
             raise ExecutionError(f"table '{name}'", f"a Delta table at {table.path}", "none", fix, code="EXECUTION-081")
         selected[name] = table.selected(name)
+    return selected
+
+
+def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
+    """(statement, name in it -> table) -> its rows.
+
+    Raises:
+        ExecutionError: EXECUTION-080, Sail does not compute the statement; EXECUTION-081 and EXECUTION-082, as ``selections``.
+    """
+    selected = selections(tables)
 
     def answered(connection: Connection) -> pa.Table:
         spark, scratch = connection.spark, Scratch()
