@@ -63,10 +63,9 @@ def test_times_may_be_texts_and_a_value_that_does_not_fit_is_named() -> None:
     ]
     (first, second) = IN_MEMORY[0](sums, {"readings": rows})[""]
     assert (first["total"], second["total"]) == (2, 3)
-    for value in (1 << 63, "x"):
-        wrong = [*rows, {**rows[1], "value": value}]
-        with pytest.raises(DefinitionError, match="DEFINITION-113 row 3, column 'value': expected a value of int64"):
-            IN_MEMORY[1](sums, {"readings": wrong})
+    for name, value in (("value", 1 << 63), ("value", "x"), ("value", 1.5), ("value", math.inf), ("at", None)):
+        with pytest.raises(DefinitionError, match=f"DEFINITION-113 row 3, column '{name}': expected a"):
+            IN_MEMORY[1](sums, {"readings": [*rows, {**rows[1], name: value}]})
     with pytest.raises(LifecycleError, match="LIFECYCLE-002 row 1, column 'at'"):
         IN_MEMORY[0](sums, {"readings": [{**rows[0], "at": "noon"}]})
 

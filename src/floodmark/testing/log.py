@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import END, NEVER, from_ms, parse_instant, to_ms
+from floodmark.core.types import parse
 from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.values.schema import MARKER, ROW, TICK, Schema
@@ -52,18 +53,29 @@ class Log:
             event_time: the column it is in, a datetime (naive: UTC), a text of one, or ms.
             bound: the watermark follows the greatest event time so far behind, ms; by default it stays where it is.
             kind: as of ``row``.
+
+        Raises:
+            DefinitionError: DEFINITION-113, a fraction in a column of whole numbers, or a row without event time.
+            LifecycleError: LIFECYCLE-002, a text that is no time.
         """
-        times = [column.name for column in self.schema.columns if column.type == "timestamp"]
-        for number, texts in enumerate(rows, 1):
-            row = {
-                **texts,
-                **{name: _time(texts[name], f"row {number}, column '{name}'") for name in times if name in texts},
-            }
-            moment = row[event_time]
+        for number, values in enumerate(rows, 1 + sum(map(_is_row, self.entries))):
+            row = {name: self._cell(name, value, number) for name, value in values.items()}
+            moment = row.get(event_time)
+            if moment is None:
+                raise _unfit(number, event_time, "an event time", moment)
             time = to_ms(moment) if isinstance(moment, datetime) else int(moment)
             self.row(row, time, kind)
             if bound is not None:
                 self.watermark = max(self.watermark, time - bound - 1)
+
+    def _cell(self, name: str, value: Any, number: int) -> Any:
+        """A value as its column takes it: the text of a time as an instant. pyarrow would cut a fraction off a whole number."""
+        kind = self.schema.types.get(name)
+        if kind == "timestamp" and isinstance(value, str):
+            return from_ms(parse_instant(value, _where(number, name)))
+        if isinstance(value, float) and kind is not None and parse(kind).is_integer and not value.is_integer():
+            raise _unfit(number, name, "a whole number", value)
+        return value
 
     def event_time(self, stream: str) -> str:
         """The column of the event time: the only timestamp of the input.
@@ -110,20 +122,26 @@ class Log:
             raise
 
     def _check_values(self, schema: pa.Schema) -> None:
-        rows = (entry for entry in self.entries if entry["_kind"] not in {MARKER, TICK})
-        for number, entry in enumerate(rows, 1):
+        for number, entry in enumerate(filter(_is_row, self.entries), 1):
             for column in schema:
                 value = entry.get(column.name)
                 try:
                     pa.scalar(value, column.type)
                 except (pa.ArrowException, OverflowError, TypeError, ValueError):
-                    where, expected = f"row {number}, column '{column.name}'", f"a value of {column.type}"
-                    fix = "Write a value of the contract's type."
-                    raise DefinitionError(where, expected, shown(value), fix, code="DEFINITION-113") from None
+                    raise _unfit(number, column.name, f"a value of {column.type}", value) from None
 
 
-def _time(value: Any, where: str) -> Any:
-    return from_ms(parse_instant(value, where)) if isinstance(value, str) else value
+def _is_row(entry: Entry) -> bool:
+    return entry["_kind"] not in {MARKER, TICK}
+
+
+def _where(number: int, column: str) -> str:
+    return f"row {number}, column '{column}'"
+
+
+def _unfit(number: int, column: str, expected: str, value: object) -> DefinitionError:
+    fix = "Write a value of the contract's type."
+    return DefinitionError(_where(number, column), expected, shown(value), fix, code="DEFINITION-113")
 
 
 @dataclass(slots=True)
