@@ -28,11 +28,12 @@ from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 from floodmark import operator
 from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state.records import Action, Driver
+from floodmark.control.state.store import Store
 from floodmark.control.streams import actions
 from floodmark.control.streams.actions import roll_back
 from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.verification import Verification
-from floodmark.core.errors import ExecutionError, LifecycleError
+from floodmark.core.errors import ExecutionError, LifecycleError, SetupError
 from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
@@ -41,6 +42,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.steps import Stop, kind, recorded
 from floodmark.spec.assets.restart import Restart
+from floodmark.spec.graph.operator import Operator
 from floodmark.testing.log import Log
 
 if TYPE_CHECKING:
@@ -396,11 +398,8 @@ def test_code_that_a_rollback_has_led_to_is_what_runs_once_it_is_restored(
         until(lambda: (d := found.driver("totals")).version == TOTALS.version and d.state == "running")
 
 
-@pytest.mark.feature("F8", "V4")
-def test_a_stream_whose_first_micro_batch_is_committed_while_it_stops_is_upgraded_with_its_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was there when the upgrade looked; deployed as a stream without state, the new version would refuse the state of the old one."""
+def unbegun(tmp_path: Path) -> tuple[Lake, Fleet]:
+    """A stream that should run, has a row to read, and no micro-batch yet; nobody is at work."""
     lake, root = Lake(str(tmp_path / "lake")), tmp_path / "workspace"
     root.mkdir()
     (root / "code.py").write_text("")
@@ -409,11 +408,26 @@ def test_a_stream_whose_first_micro_batch_is_committed_while_it_stops_is_upgrade
     write_deltalake(lake.log("events"), log.table())
     found = fleet(root, lake.root, TOTALS)
     found.start([TOTALS])
+    return lake, found
+
+
+def commit(version: Operator, lake: Lake) -> None:
+    """One micro-batch of a version."""
+    batches = iter([False, True])
+    local_driver.run(version, lake, lambda: next(batches), lambda _: None)
+
+
+@pytest.mark.feature("F8", "V4")
+def test_a_stream_whose_first_micro_batch_is_committed_while_it_stops_is_upgraded_with_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was there when the upgrade looked; deployed as a stream without state, the new version would refuse the state of the old one."""
+    lake, found = unbegun(tmp_path)
+    root = found.root
     stop = Fleet.stop
 
     def committed(fleet: Fleet, names: Sequence[str]) -> object:
-        batches = iter([False, True])
-        local_driver.run(TOTALS, lake, lambda: next(batches), lambda _: None)
+        commit(TOTALS, lake)
         return stop(fleet, names)
 
     monkeypatch.setattr(Fleet, "stop", committed)
@@ -422,3 +436,57 @@ def test_a_stream_whose_first_micro_batch_is_committed_while_it_stops_is_upgrade
     assert deployed(lake) == TOTALS.version
     now = found.deployments(["totals"])["totals"]
     assert (now.version, now.desired) == (TOTALS.version, "running"), "as it was"
+
+
+@pytest.mark.feature("F8", "V4")
+@pytest.mark.parametrize("fails", ["pack", "stop", "deploy", "close"])
+def test_an_upgrade_before_the_first_micro_batch_that_ends_early_leaves_a_stream_that_should_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The code cannot be packed, or it is killed: once the stream is stopped, before the new version is deployed, or behind that."""
+    lake, found = unbegun(tmp_path)
+    wider = fleet(found.root, lake.root, WIDER)
+    owner = Store if fails == "close" else Fleet
+    method = getattr(owner, fails)
+
+    def ends(*values: object) -> None:
+        if fails == "pack":
+            raise SetupError("the code", "files that can be read", "none", "Make them readable.", code="SETUP-010")
+        if fails == "stop":
+            method(*values)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, fails, ends)
+        with pytest.raises(SetupError if fails == "pack" else Killed):
+            actions.upgrade(wider, WIDER)
+    now = found.deployments(["totals"])["totals"]
+    assert now.version == (WIDER if fails == "close" else TOTALS).version
+    assert now.desired == ("running" if fails in {"pack", "close"} else "stopped")
+    plan, action = actions.upgrade(wider, WIDER)
+    now = found.deployments(["totals"])["totals"]
+    assert (plan.changes, action, now.version, now.desired) == ((), None, WIDER.version, "running")
+    assert last(found).step == "done"
+    assert found.store.unfinished(found.stream("totals")) is None
+    commit(WIDER, lake)
+
+
+@pytest.mark.feature("F8", "V4")
+def test_an_upgrade_before_the_first_micro_batch_that_was_killed_behind_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new version has state of its own by then, which the old one would refuse."""
+    lake, found = unbegun(tmp_path)
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "close", dies)
+        with pytest.raises(Killed):
+            actions.upgrade(fleet(found.root, lake.root, WIDER), WIDER)
+    commit(WIDER, lake)
+    actions.recover(found, "totals", lambda: None)
+    assert last(found).step == "done"
+    now = found.deployments(["totals"])["totals"]
+    assert (now.version, now.desired) == (WIDER.version, "running")

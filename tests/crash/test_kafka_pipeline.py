@@ -139,7 +139,7 @@ class Pipeline:
 def supervising(fleet: Fleet) -> Iterator[None]:
     """A supervisor at work in a thread."""
     over = threading.Event()
-    with supervisors(fleet, STREAMS) as supervisor:
+    with supervisors(fleet) as supervisor:
         running = threading.Thread(target=supervisor().run, args=(over,), daemon=True)
         running.start()
         try:

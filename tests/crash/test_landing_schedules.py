@@ -330,7 +330,7 @@ Action = Callable[[World], None]
 def supervised(world: World) -> Iterator[None]:
     """Supervisors look beside the block; behind it no process is left."""
     with ExitStack() as stack:
-        world.supervisor = stack.enter_context(supervisors(world.fleet, STREAMS, world.dies))
+        world.supervisor = stack.enter_context(supervisors(world.fleet, world.dies))
         world.supervisors = [world.supervisor("first")]
         looking = threading.Thread(target=world.supervise)
         looking.start()

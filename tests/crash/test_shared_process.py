@@ -114,7 +114,7 @@ def fleet(tmp_path: Path, engine_name: str) -> Fleet:
 @pytest.fixture
 def supervising_with(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
     """Supervisors of all streams."""
-    with supervisors(fleet, STREAMS) as supervisor:
+    with supervisors(fleet) as supervisor:
         yield supervisor
 
 

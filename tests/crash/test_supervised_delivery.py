@@ -56,7 +56,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
 @pytest.fixture
 def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
     """Supervisors of the delivery."""
-    with supervisors(fleet, ["minutely_to_sql"]) as supervisor:
+    with supervisors(fleet) as supervisor:
         yield supervisor
 
 

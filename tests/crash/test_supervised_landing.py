@@ -59,7 +59,7 @@ def fleet(tmp_path: Path) -> Fleet:
 @pytest.fixture
 def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
     """Supervisors of the source."""
-    with supervisors(fleet, ["readings"]) as supervisor:
+    with supervisors(fleet) as supervisor:
         yield supervisor
 
 

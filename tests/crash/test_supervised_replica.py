@@ -62,7 +62,7 @@ def fleet(tmp_path: Path) -> Fleet:
 @pytest.fixture
 def supervising(fleet: Fleet) -> Iterator[Callable[..., Supervisor]]:
     """Supervisors of the replicas."""
-    with supervisors(fleet, STREAMS) as supervisor:
+    with supervisors(fleet) as supervisor:
         yield supervisor
 
 

@@ -148,15 +148,15 @@ class Shop:
         (inbox / f"more-{hours.start}.csv").write_text("\n".join([first, *lines]) + "\n")
         self.said("land", "orders")
 
-    def driver(self) -> Driver:
-        """The one that runs the stream, once there is one."""
-        found = list[Driver]()
+    def driver(self, name: str = OPERATOR) -> Driver:
+        """The one that runs a stream, once there is one."""
+        found, stream = list[Driver](), StreamId(name, self.lake)
 
         def runs() -> bool:
-            found[:] = [one for one in self.store.drivers(self.stream, 1) if one.state == "running" and one.pid]
+            found[:] = [one for one in self.store.drivers(stream, 1) if one.state == "running" and one.pid]
             return bool(found)
 
-        until(runs, lambda: self.store.drivers(self.stream, 3))
+        until(runs, lambda: self.store.drivers(stream, 3))
         return found[0]
 
 

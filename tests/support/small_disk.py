@@ -32,7 +32,8 @@ def mounted(folder: Path, size: str, *, owner: Path | None = None) -> Iterator[P
             folder.chmod(0o700)
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # lazily: what still holds a file on it, as a server does, keeps the space until it ends
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path) -> None:

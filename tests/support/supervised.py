@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import forked
-import psutil
 import pytest
 
 from floodmark.control.processes import supervisor as supervisor_module
@@ -56,10 +55,15 @@ def _forked(
 
 
 @contextmanager
-def supervisors(
-    fleet: Fleet, streams: Sequence[str], dies: Callable[[Driver], str] | None = None
-) -> Iterator[Callable[..., Supervisor]]:
-    """Makes supervisors, each with a holder and the point at which the first process of a stream dies, or with ``dies`` each that has one; whatever they started for these streams is gone behind the block."""
+def supervisors(fleet: Fleet, dies: Callable[[Driver], str] | None = None) -> Iterator[Callable[..., Supervisor]]:
+    """Makes supervisors, each with a holder and the point at which the first process of a stream dies, or with ``dies`` each that has one; whatever they started is gone behind the block, also while the control store is away."""
+    begun = list[subprocess.Popen[bytes]]()
+
+    def begin(
+        command: Sequence[str], *, log: Path, folder: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        begun.append(_forked(command, log=log, folder=folder, environment=environment))
+        return begun[-1]
 
     def supervisor(holder: str = "one", point: str = "") -> Supervisor:
         def command(driver: Driver) -> list[str]:
@@ -72,13 +76,13 @@ def supervisors(
 
     try:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(supervisor_module, "begin", _forked)
+            patched.setattr(supervisor_module, "begin", begin)
             yield supervisor
     finally:
-        for driver in [driver for name in streams for driver in fleet.store.drivers(fleet.stream(name))]:
-            if driver.pid is not None and psutil.pid_exists(driver.pid):
-                with suppress(ProcessLookupError):  # streams may share one
-                    os.killpg(driver.pid, signal.SIGKILL)
+        for process in begun:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):  # it ends by itself
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def until(supervisor: Supervisor, stream: str, seen: Callable[[Driver], object]) -> Driver:

@@ -16,6 +16,7 @@ from pathlib import Path
 import dagster as dg
 import forked
 import pytest
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from events import source
 from processes import failure
 from seeds import seed_of
@@ -32,8 +33,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints
 from floodmark.lifecycle.experiment import Experiment
 from floodmark.lifecycle.savepoint_id import latest_of, new_id, operator_of
-from floodmark.orchestration import build_definitions
-from floodmark.orchestration.jobs import id_of
+from floodmark.orchestration import automation, build_definitions
+from floodmark.orchestration.jobs import KEY, id_of
 
 _FEW = 100
 PROCESS = Path(__file__).parents[1] / "support" / "savepoint_process.py"
@@ -214,14 +215,20 @@ def _instances_end() -> Iterator[None]:
     _INSTANCES.clear()
 
 
-def _partitions(folder: Path, fleet: Fleet) -> list[str]:
-    """The savepoints to select from in Dagster, after a look of the sensor; it lists the newest first, here the oldest is."""
+def _look(folder: Path, fleet: Fleet) -> SensorExecutionData:
+    """What a look of the sensor asks for."""
     if folder not in _INSTANCES:
         _INSTANCES[folder] = dg.DagsterInstance.ephemeral()
     instance, definitions = _INSTANCES[folder], build_definitions(fleet.workspace, root=folder)
     sensor = definitions.resolve_sensor_def("streams")
     with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
-        result = sensor.evaluate_tick(context)
+        return sensor.evaluate_tick(context)
+
+
+def _partitions(folder: Path, fleet: Fleet) -> list[str]:
+    """The savepoints to select from in Dagster, after a look of the sensor; it lists the newest first, here the oldest is."""
+    result = _look(folder, fleet)
+    instance = _INSTANCES[folder]
     for request in result.dynamic_partitions_requests:
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
@@ -240,3 +247,26 @@ def test_the_sensor_lists_savepoints_that_are_made_between_its_looks(tmp_path: P
     savepoints.delete(savepoints.find(lake, made[1]))
     made = [made[0], made[2], savepoints.create("totals", lake).id]
     assert _partitions(tmp_path, fleet) == made, "one more and one less in one look"
+
+
+def test_savepoints_of_a_look_that_fails_are_reported_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(tmp_path / "lake")
+    fleet, gone = _fleet(tmp_path, lake), savepoints.create("totals", lake)
+    assert _partitions(tmp_path, fleet) == [gone.id]
+    savepoints.delete(gone)
+    made = savepoints.create("totals", lake)
+
+    def fails(*_: object) -> None:
+        raise OSError("the store of the lake is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(automation, "reports", fails)
+        with pytest.raises(OSError, match="is away"):
+            _look(tmp_path, fleet)
+    of_savepoints = [event.metadata for event in _look(tmp_path, fleet).asset_events if event.asset_key == KEY]
+    assert [metadata["savepoint"].value for metadata in of_savepoints if "savepoint" in metadata] == [made.id]
+    assert [metadata["deleted"].value for metadata in of_savepoints if "deleted" in metadata] == [gone.id]
+    assert not [event for event in _look(tmp_path, fleet).asset_events if event.asset_key == KEY]
+    assert _partitions(tmp_path, fleet) == [made.id]

@@ -165,7 +165,6 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         new = readable(lake, there - known_keys.keys())
         gone = sorted(known_keys.keys() - there)
         removed, added = relisted([key for name, key in known_keys.items() if name in there], new)
-        relist(context.instance, [*removed, *(known_keys[name] for name in gone)], added)
         events: list[Any] = [materialized(one) for one in new]
         if gone:
             about: dict[str, Any] = {
@@ -194,9 +193,12 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         events += (event for _, event in progress)
         events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
         runs = _checks(context.instance, unchecked, checking)
-        return dg.SensorResult(
+        result = dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
         )
+        # last: a look that fails reports nothing, and the next one reports what is not listed yet
+        relist(context.instance, [*removed, *(known_keys[name] for name in gone)], added)
+        return result
 
     return look
 

@@ -50,6 +50,8 @@ _RUNS_SECONDS = 60.0
 """Running time after which a version counts as verified although its verification was killed."""
 _LATER = (LOST, "LIFECYCLE-053", "SETUP-040")
 """Codes of errors after which an upgrade cannot be rolled back now, but perhaps later."""
+_FIRST = "it had no micro-batch yet: nothing to convert or verify"
+"""Reason of an upgrade that is done without a savepoint."""
 _FORWARD = ("stopping", "upgrading", "verifying")
 """Steps of an in-place upgrade, and of any upgrade that is done except for its verification."""
 
@@ -72,8 +74,8 @@ def upgrade(
         verification: the checks of the new version.
 
     Returns:
-        The plan, and the action that was done, ended as ``done`` or ``rolled back``; None instead of an action if the definition has not changed. In
-        that case too, the deployment is updated to the code.
+        The plan, and the action that was done, ended as ``done`` or ``rolled back``; None instead of an action if the definition has not changed or
+        the stream had no micro-batch. In these cases too, the deployment is updated to the code.
 
     Raises:
         LifecycleError: LIFECYCLE-050 the stream was never started, 053 the stream cannot be stopped, 054 another action on it is running,
@@ -88,39 +90,34 @@ def upgrade(
         recover(fleet, name, turn)
         old = wanted(fleet, [name])
         plan = check(operator, fleet.lake, forward_only=forward_only)
-        if not plan.changes and old[name]["version"] != operator.version:  # a rollback has led to it without its code
-            fleet.check_engine(operator)
-            if plan.deployed is None:
-                plan = _stopped_before_its_first(fleet, operator, old, forward_only=forward_only)
-            if not plan.changes:
-                fleet.deploy(name, fleet.pack(), operator.version, desired_of(old[name]))
-        if not plan.changes:
+        if not plan.changes and old[name]["version"] == operator.version:
             return plan, None
         fleet.check_engine(operator)
-        check_supervised(fleet, old)
+        if not plan.changes and plan.deployed is not None:  # a rollback has led to it without its code
+            fleet.deploy(name, fleet.pack(), operator.version, desired_of(old[name]))
+            return plan, None
+        if plan.changes:
+            check_supervised(fleet, old)
         package = fleet.pack()
         action = begin(fleet, "upgrade", name, operator.version, old, step="stopping", why=why)
         try:
-            savepoint = _upgraded(fleet, operator, action, why, turn)
+            if not plan.changes:  # no micro-batch yet; the old code may commit its first one while it stops
+                fleet.stop([name])
+                turn()
+                plan = check(operator, fleet.lake, forward_only=forward_only)
+                if plan.changes:
+                    check_supervised(fleet, old)
+            savepoint = _upgraded(fleet, operator, action, why, turn) if plan.changes else None
         except FloodmarkError as error:
             _restore_deployments(fleet, old)
             fleet.store.close(action.id, "refused", str(error))
             raise
         turn()
+        if savepoint is None:
+            fleet.deploy(name, package, operator.version, desired_of(old[name]))
+            fleet.store.close(action.id, "done", _FIRST)
+            return plan, None
         return plan, resume_unfinished(fleet, package, savepoint, action, verification, turn)
-
-
-def _stopped_before_its_first(fleet: Fleet, operator: Operator, old: Old, *, forward_only: bool) -> Plan:
-    """Stop a stream that has no micro-batch yet. It may be at work under the old code, and commit one while it stops: the plan is that of then."""
-    try:
-        fleet.stop([operator.name])
-        plan = check(operator, fleet.lake, forward_only=forward_only)
-        if plan.changes:
-            check_supervised(fleet, old)
-    except FloodmarkError:
-        _restore_deployments(fleet, old)
-        raise
-    return plan
 
 
 def rebuild(
@@ -512,11 +509,17 @@ def _may_catch_up(fleet: Fleet, name: str) -> bool:
 
 
 def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:
-    """Undo an upgrade: restore the stream and its deployment. Closes the action as ``rolled back``, or ``refused`` if that is impossible."""
+    """Undo an upgrade: restore the stream and its deployment. Closes the action as ``rolled back``, or ``refused`` if that is impossible.
+
+    An upgrade of a stream without micro-batch is ``done`` if the new version has committed one since: no state of the old version exists.
+    """
     fleet.store.record_step(action.id, "rolling back", reason=reason)
     deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
         fleet.stop([action.operator])
+        if action.savepoint is None and has_switched(fleet, action):  # its first micro-batches are of the new version
+            fleet.want(action.operator, desired_of(action.old[action.operator]))
+            return fleet.store.close(action.id, "done", _FIRST)
         _restore_deployments(fleet, action.old)  # the state was not changed yet
     else:
         try:
