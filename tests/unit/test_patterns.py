@@ -502,7 +502,15 @@ class Odd(fm.Contract):
 
 
 def test_every_function_by_row_is_known_where_patterns_are_defined() -> None:
-    computed = {*values._LOGIC, *values._ARITHMETIC, *values._COMPARED, *values._FUNCTIONS, "between", "nullif"}
+    computed = {
+        *values._CONNECTIVES,
+        *values._LOGIC,
+        *values._ARITHMETIC,
+        *values._COMPARED,
+        *values._FUNCTIONS,
+        "between",
+        "nullif",
+    }
     assert set(INTERPRETED) == computed
 
 
@@ -554,6 +562,72 @@ def test_what_values_are_compared_as_by_row_is_what_spark_compares_them_as(text:
     tree = own_row(text, Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items())), "here")
     assert tree is not None
     assert values.compiled(tree)(row) == expected
+
+
+TIMES = Schema(columns=tuple(Column(name=kind[0], type=kind) for kind in ("date", "timestamp")))
+
+
+@pytest.mark.parametrize(
+    ("constant", "column"),
+    [
+        ("'2026-1-1'", "d"),
+        ("' 2026-01-01'", "d"),
+        ("'20260101'", "d"),
+        ("'2026-01-01 00:00:00'", "d"),
+        ("'0000-01-01'", "d"),
+        ("'monday'", "d"),
+        ("date '2026-1-1'", "d"),
+        ("cast('2026-1-1' as date)", "d"),
+        ("cast(timestamp '2026-01-01 12:00:00' as date)", "d"),
+        ("'2026-01-01 00:00:00 UTC'", "t"),
+        ("'2026-01-01 00:00:00,5'", "t"),
+        ("'2026-01-01 00:00:00+19:00'", "t"),
+        ("'2026-02-30'", "t"),
+        ("timestamp '2026-01-01 00:00:00 Europe/Berlin'", "t"),
+    ],
+)
+def test_times_in_a_form_that_only_an_engine_reads_are_not_computed_by_row(constant: str, column: str) -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-423 .*the (date|timestamp) .*'2026-01-01 12:00:00'"):
+        term(f"a.{column} > {constant}", ("a",), TIMES, "here")
+    for text in (f"{column} > {constant}", f"{column} between {constant} and '2026-01-01'"):
+        assert own_row(text, TIMES, "here") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "d = '2026-01-01'",
+        "d = date '2026-01-01'",
+        "d = cast('2026-01-01' as date)",
+        "t > cast(date '2026-01-01' as timestamp)",
+        "t = '2026-01-01 12:00:00'",
+        "t = timestamp '2026-01-01T12:00:00.000000Z'",
+        "t = cast('2026-01-01 13:00+01:00' as timestamp)",
+        "t in ('2026-01-01 12', '2025-12-31')",
+        "t = '2026-01-01 05:00:00.0000009-07'",
+        "t between '2026-01-01' and '2026-01-01 12:00'",
+    ],
+)
+def test_times_as_texts_by_row_are_those_of_spark(text: str) -> None:
+    tree = own_row(text, TIMES, "here")
+    assert tree is not None
+    assert values.compiled(tree)({"d": NOON.date(), "t": NOON.replace(tzinfo=UTC)}) is True
+
+
+@pytest.mark.parametrize(("joint", "behind"), [(" OR ", ""), (" AND ", ""), (" + ", " > 0")])
+def test_long_chains_are_computed_by_row_and_longer_ones_refused_with_advice(joint: str, behind: str) -> None:
+    schema = Schema(columns=(Column(name="n", type="bigint"),))
+    part = "a.n" if behind else "a.n > 0"
+    read = term(joint.join([part] * 248) + behind, ("a",), schema, "here")
+    row = {f"_r{number}": 1 for number in range(248)}
+    assert values.compiled(read.tree)(row) is True
+    assert values.compiled(read.tree)(row | {"_r9": None}) is (True if joint == " OR " else None)
+    for long in (330, 3_000):
+        text = joint.join([part] * long) + behind
+        with pytest.raises(DefinitionError, match="DEFINITION-021 .*not so deep, at most 250 levels.*IN"):
+            term(text, ("a",), schema, "here")
+        with pytest.raises(DefinitionError, match="DEFINITION-021"):
+            operator(fm.begin("a").next("b").where(text.replace("a.n", "a.amount")))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,11 @@ class Missing(Exception):  # noqa: N818 - says that the search waits
 
 
 class TooLong(Exception):  # noqa: N818 - made a UserCodeError by the kernel
-    """A search has taken more steps than it may."""
+    """A search has taken more steps than it may: how many these are, and whether it is local."""
+
+    def __init__(self, steps: int, *, local: bool) -> None:
+        super().__init__(f"{steps:,}")
+        self.local = local
 
 
 Fits = Callable[[str, int, "Taken | None"], bool]
@@ -95,7 +99,7 @@ class Attempt:
             if self.local:
                 self.failed.add((pc, position, slots))
             if self.steps > self.most_steps:
-                raise TooLong(f"{self.most_steps:,}")
+                raise TooLong(self.most_steps, local=self.local)
             stack.pop()
             if pushed is None:
                 self.match, self.matched = taken, True

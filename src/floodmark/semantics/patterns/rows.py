@@ -26,7 +26,8 @@ _STEPS = 10
 """Steps of a search over conditions that read other rows by their labels, for each row that a key may have waiting."""
 _LOCAL_STEPS = 100
 """Those of another search, which notes each step in memory."""
-_LEAST_LOCAL_STEPS = 100_000
+LEAST_LOCAL = 1_000
+"""Waiting rows of a key that the steps of such a search are at least counted for."""
 _SAME_AS = {"avg": "mean", "array_agg": "collect"}
 
 
@@ -131,9 +132,7 @@ class Recognition:
         self.conditions = {label: _condition(read) for label, read in matching.define}
         self.measures = [(name, measured(term)) for name, term in matching.measures]
         self.local = all(isinstance(read, OwnRow) or is_local(read, label) for label, read in matching.define)
-        self.most_steps = (
-            max(_LOCAL_STEPS * matching.most, _LEAST_LOCAL_STEPS) if self.local else _STEPS * matching.most
-        )
+        self.most_steps = _LOCAL_STEPS * max(matching.most, LEAST_LOCAL) if self.local else _STEPS * matching.most
         terms = [read for _, read in (*matching.define, *matching.measures) if isinstance(read, Term)]
         self.before, self.behind = lookahead(terms)
         self.anchored = anchored(matching.pattern)

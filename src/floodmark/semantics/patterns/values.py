@@ -9,13 +9,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
-from functools import partial
 from typing import Any
 
 from floodmark.core.time import to_ms
 from floodmark.core.types import known
+from floodmark.spec.expressions.literals import moment
 from floodmark.spec.expressions.tree import Call, Case, Cast, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import common_of
@@ -24,6 +23,7 @@ Row = Mapping[str, Any]
 Value = Callable[[Row], Any]
 """(a row, with the references of its expression as columns) -> value."""
 
+_TIMES = frozenset({"date", "timestamp"})
 _WIDE = Context(prec=76, rounding=ROUND_HALF_UP)
 
 
@@ -33,6 +33,8 @@ def compiled(tree: Typed) -> Value:
         case Literal(value=value, type=kind):
             constant = _constant(value, kind)
             return lambda row: constant  # noqa: ARG005 - one shape for all
+        case Cast(type=kind, value=Literal(value=str() as text)) if kind in _TIMES:
+            return compiled(Typed(Literal(text, kind), kind))
         case Cast(type=kind):
             return _cast(compiled(tree.children[0]), kind)
         case Case(otherwise=otherwise):
@@ -46,10 +48,7 @@ def compiled(tree: Typed) -> Value:
 
 
 def _constant(value: Any, kind: str) -> Any:
-    if kind == "timestamp":
-        moment = datetime.fromisoformat(str(value))
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return date.fromisoformat(str(value)) if kind == "date" else value
+    return moment(kind, value) if kind in _TIMES else value
 
 
 def _cast(value: Value, kind: str) -> Value:
@@ -78,11 +77,13 @@ def _case(conditions: Sequence[Value], values: Sequence[Value], *, has_else: boo
 def _call(name: str, tree: Typed) -> Value:
     if name == "between":  # two comparisons, each with a type of its own
         value, low, high = tree.children
-        return _LOGIC["and"]([_compared(">=", [value, low]), _compared("<=", [value, high])])
+        return _connective([_compared(">=", [value, low]), _compared("<=", [value, high])], decisive=False)
     if name == "nullif":  # the value as it is, whatever it is compared as
         return _nullif(compiled(tree.children[0]), _compared("=", tree.children))
     if name in _COMPARED:
         return _compared(name, tree.children)
+    if name in _CONNECTIVES:
+        return _connective([*map(compiled, _chain(tree))], decisive=_CONNECTIVES[name])
     children = _alike(name, tree.children)
     if name == "if":
         parts = [compiled(children[0]), *_widened(children[1:])]
@@ -109,7 +110,7 @@ def _widened(children: Sequence[Typed]) -> list[Value]:
 
 def _alike(name: str, children: Sequence[Typed]) -> Sequence[Typed]:
     """The operands, constants of text read as times where the others are times."""
-    times = {child.type for child in children} & {"timestamp", "date"}
+    times = {child.type for child in children} & _TIMES
     if len(times) != 1 or name not in _COMPARISONS:
         return children
     kind = times.pop()
@@ -146,17 +147,28 @@ def _strict(function: Callable[..., Any], parts: Sequence[Value]) -> Value:
 
 
 def _connective(parts: Sequence[Value], *, decisive: bool) -> Value:
-    """AND and OR: ``decisive`` on either side is the answer whatever the other side is; else null on either side is null."""
-    left, right = parts
+    """AND and OR: ``decisive`` of any part is the answer whatever the other parts are; else null of any part is null."""
 
     def value(row: Row) -> Any:
-        a = left(row)
-        if a is decisive:
-            return decisive
-        b = right(row)
-        return decisive if b is decisive else None if a is None or b is None else not decisive
+        result: bool | None = not decisive
+        for part in parts:
+            v = part(row)
+            if v is decisive:
+                return decisive
+            if v is None:
+                result = None
+        return result
 
     return value
+
+
+def _chain(tree: Typed) -> list[Typed]:
+    """The operands of ``a OR b OR c``, or of AND, from left to right."""
+    operands, left = [], tree
+    while isinstance(left.node, Call) and isinstance(tree.node, Call) and left.node.name == tree.node.name:
+        left, right = left.children
+        operands.append(right)
+    return [left, *reversed(operands)]
 
 
 def _member(parts: Sequence[Value]) -> Value:
@@ -211,9 +223,8 @@ def _nullif(value: Value, equal: Value) -> Value:
     return lambda row: None if equal(row) else value(row)
 
 
+_CONNECTIVES = {"and": False, "or": True}
 _LOGIC: Mapping[str, Callable[[Sequence[Value]], Value]] = {
-    "and": partial(_connective, decisive=False),
-    "or": partial(_connective, decisive=True),
     "in": _member,
     "<=>": _same,
     "isnull": lambda parts: lambda row: parts[0](row) is None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from floodmark.spec.expressions.tokens import Unreadable
@@ -96,6 +96,8 @@ _ZONE = r"\s*(?:Z|[A-Z][\w+-]*(?:/[\w+-]+)*(?::\d\d)?|[+-](?P<offset>\d\d?)(?::?
 _CLOCK = r"(?:now|today|tomorrow|yesterday)\b.*"
 _LATEST = {"hour": 23, "minute": 59, "second": 59, "offset": 18}
 _FIX = "Write a day that exists, as YYYY-MM-DD."
+_WHOLE_DAY = r"\d{4}-\d\d-\d\d"
+_WHOLE_TIME = rf"{_WHOLE_DAY}(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?"
 
 
 def check_day(kind: str, text: str) -> None:
@@ -118,6 +120,25 @@ def check_day(kind: str, text: str) -> None:
         raise Unreadable(f"{text!r}: {error}", _FIX) from None
     if kind != "DATE" and day["behind"] is not None:
         _check_time(kind, text, day["behind"][1:])
+
+
+def moment(kind: str, text: str) -> date | datetime | None:
+    """The value of a constant of type ``date`` or ``timestamp``; None of a text in another form than ISO 8601, which only an engine reads.
+
+    Args:
+        kind: of the constant.
+        text: such as ``2026-01-01`` or ``2026-01-01 12:00:00.5+01:00``; a time without an offset is in UTC.
+    """
+    if not re.fullmatch(_WHOLE_DAY if kind == "date" else _WHOLE_TIME, text, re.ASCII):
+        return None
+    try:
+        check_day(kind.upper(), text)
+        value = datetime.fromisoformat(text)
+    except (Unreadable, ValueError):
+        return None
+    if kind == "date":
+        return value.date()
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def _check_time(kind: str, text: str, written: str) -> None:

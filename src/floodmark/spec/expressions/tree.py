@@ -87,6 +87,16 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def walk(node: Node) -> Iterator[Node]:
     """A node and all nodes below it."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting.extend(reversed(children(part)))
+
+
+def levels(node: Node) -> int:
+    """Nodes within each other, from a node down to its deepest one."""
+    count, level = 0, [node]
+    while level:
+        count, level = count + 1, [child for part in level for child in children(part)]
+    return count

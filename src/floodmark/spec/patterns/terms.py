@@ -12,9 +12,10 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.types import known
 from floodmark.spec.expressions.expression import expression
 from floodmark.spec.expressions.inference import UnknownColumn, infer
+from floodmark.spec.expressions.literals import moment
 from floodmark.spec.expressions.operators import parse
 from floodmark.spec.expressions.tokens import Unreadable
-from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node, walk
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node, levels, walk
 from floodmark.spec.expressions.typed import Mismatch, Typed
 from floodmark.spec.expressions.widening import INTEGERS, common_of, is_number
 from floodmark.spec.values.schema import Schema
@@ -22,6 +23,9 @@ from floodmark.spec.windowing.aggregates import total_type
 
 AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "mean", "collect", "array_agg"})
 """Functions over all rows of a stage."""
+_DEEPEST = 250
+"""Most levels of an expression that is computed row by row."""
+_TIMES = frozenset({"date", "timestamp"})
 NAVIGATION = frozenset({"first", "last"})
 """Functions that take one row of a stage."""
 INTERPRETED = frozenset(
@@ -177,7 +181,23 @@ def uninterpreted(tree: Typed) -> str:
             return f"CAST(... AS {kind})"
         case Literal(type=kind) if kind not in {"void", "boolean", "string"} and not _plain(kind):
             return f"a constant of type {kind}"
-    return next((found for child in tree.children if (found := uninterpreted(child))), "")
+    return _unread(tree) or next((found for child in tree.children if (found := uninterpreted(child))), "")
+
+
+def _unread(tree: Typed) -> str:
+    """The first constant of a node that is a date or a time, or a text beside one, in a form which only an engine reads."""
+    parts: Sequence[Typed] = tree.children
+    match tree.node:
+        case Literal(type=kind):
+            parts = (tree,)
+        case Cast(type=kind):
+            pass
+        case _:
+            kind = common_of(tree.kinds) or ""
+    if kind not in _TIMES:
+        return ""
+    texts = [part.node.value for part in parts if isinstance(part.node, Literal) and part.type in {"string", *_TIMES}]
+    return next((f"the {kind} {text!r}" for text in texts if moment(kind, str(text)) is None), "")
 
 
 def _taken(name: str, tree: Typed) -> bool:
@@ -207,7 +227,7 @@ def _alike(kinds: Sequence[str], children: Sequence[Typed]) -> bool:
     kind = common_of(kinds)
     if not kind:
         return kind is not None
-    if kind in {"date", "timestamp"}:
+    if kind in _TIMES:
         kinds = [
             kind if isinstance(child.node, Literal) and child.type == "string" else child.type for child in children
         ] or kinds
@@ -251,8 +271,13 @@ class TermReader:
         """The expression with its references, typed.
 
         Raises:
-            DefinitionError: DEFINITION-423, a function that is not computed by row; those of ``rewritten`` and ``typed``.
+            DefinitionError: DEFINITION-021, too many levels; 423, a function that is not computed by row; those of ``rewritten`` and ``typed``.
         """
+        if (deep := levels(node)) > _DEEPEST:
+            fix = "Take it apart with several with_columns(...); IN (...) for many alternatives."
+            got = f"{deep} levels in {self.text[:60]!r}..."
+            expected = f"an expression that is not so deep, at most {_DEEPEST} levels"
+            raise DefinitionError(self.where, expected, got, fix, code="DEFINITION-021")
         rewritten = self.rewritten(node)
         tree = self.typed(rewritten, self.columns | {f"_r{n}": part.type for n, part in enumerate(self.references)})
         if what := uninterpreted(tree):
@@ -354,7 +379,9 @@ class TermReader:
         fix = "Make it a column before the pattern, with_columns(name=...), and name that column; or compute it of measures, select(...).with_columns(...)."
         name, _, of = what.partition(" of ")
         kinds = set(of.split(", ")) - {"void"}
-        if name in {"+", "-"} and any(kind.startswith(("timestamp", "date", "interval")) for kind in kinds):
+        if what.startswith(tuple(f"the {kind} " for kind in _TIMES)):
+            fix = "Write it as '2026-01-01', a time as '2026-01-01 12:00:00' or '2026-01-01 12:00:00+01:00'. " + fix
+        elif name in {"+", "-"} and any(kind.startswith(("timestamp", "date", "interval")) for kind in kinds):
             fix = "The time between two rows is unix_millis(b.at) - unix_millis(a.at), in ms. " + fix
         elif "string" in kinds and len(kinds) > 1:
             fix = "Write values of one type, such as n = 1 in place of n = '1'. " + fix

@@ -1,8 +1,9 @@
-"""The kernel of inner and outer regular joins without a further condition: the same as ``RegularJoinKernel``, with the rows of a call in columns.
+"""The kernel of inner and outer regular joins without a further condition: as ``RegularJoinKernel``, with the rows of a call in columns.
 
 Rows that come are paired in columns with those that are stored and with each other, and are added to the stored ones as these lie in state. The
 rows of a key go one by one in a call in which one of them is taken back, or in which its rows, alone so far in an outer join, get a partner.
-Results and state are those of ``RegularJoinKernel``, and either reads what the other has kept.
+The rows of a call, their times and the state are those of ``RegularJoinKernel``, and either reads what the other has kept; rows of one call may come
+in another order.
 """
 
 from __future__ import annotations

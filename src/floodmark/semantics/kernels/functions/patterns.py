@@ -13,7 +13,7 @@ from floodmark.semantics.patterns.attempt import TooLong
 from floodmark.semantics.patterns.automaton import automaton
 from floodmark.semantics.patterns.matcher import Event, Matcher, MissingStage, Outcome, Path, TooMany
 from floodmark.semantics.patterns.measures import rows_of, tested, valued
-from floodmark.semantics.patterns.rows import Recognition, RowMatcher
+from floodmark.semantics.patterns.rows import LEAST_LOCAL, Recognition, RowMatcher
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
@@ -186,7 +186,9 @@ class PatternKernel(ProcessKernel):
             expected = f"at most {self.matching.most:,} {what} of a key"
             return UserCodeError(where, expected, str(error), fix, code="USER-020")
         if isinstance(error, TooLong):
-            fix = "Leave out alternatives and repetitions, compare with PREV instead of rows by their labels, shorten within, or raise most=... where the time is there."
+            by_label = "" if error.local else "compare with PREV instead of rows by their labels, "
+            most = max(self.matching.most, LEAST_LOCAL) if error.local else self.matching.most
+            fix = f"Leave out alternatives and repetitions, {by_label}shorten within, or raise most=... above {most:,} where the time is there."
             expected = f"a match within {error} steps of its search"
             got = "more: the pattern tries many combinations of rows"
             return UserCodeError(where, expected, got, fix, code="USER-024")
