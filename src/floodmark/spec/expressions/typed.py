@@ -33,6 +33,9 @@ class Typed:
     children: tuple[Typed, ...] = ()
     column: str = ""
 
+    def __deepcopy__(self, memo: object) -> Typed:
+        return self  # never changed; a copy of each level would bound how deep a tree may be
+
     @property
     def kinds(self) -> list[str]:
         """The types of the children."""

@@ -324,7 +324,7 @@ def _row_condition(text: str, schema: Schema, where: str) -> Typed:
     check(text, schema, at, boolean=True)
     tree = own_row(text, schema, at)
     if tree is None:
-        what = uninterpreted(expression(text, schema, at).tree)
+        what = uninterpreted(expression(text, schema, at).tree) or "one of too many levels"
         fix = "Make it a column of its side before the join, with_columns(name=...), and name that column."
         raise DefinitionError(at, "what floodmark computes row by row", what, fix, code="DEFINITION-460")
     return tree

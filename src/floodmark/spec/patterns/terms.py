@@ -23,7 +23,7 @@ from floodmark.spec.windowing.aggregates import total_type
 
 AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "mean", "collect", "array_agg"})
 """Functions over all rows of a stage."""
-_DEEPEST = 250
+_DEEPEST = 200
 """Most levels of an expression that is computed row by row."""
 _TIMES = frozenset({"date", "timestamp"})
 NAVIGATION = frozenset({"first", "last"})
@@ -155,13 +155,13 @@ def _is_stage(name: str, stages: Sequence[str], schema: Schema) -> bool:
 
 
 def own_row(text: str, schema: Schema, where: str) -> Typed | None:
-    """The tree of an expression over one row; None if it calls what floodmark does not interpret by row.
+    """The tree of an expression over one row; None if it calls what floodmark does not interpret by row, or is too deep for that.
 
     Raises:
         DefinitionError: as ``expression``.
     """
     tree = expression(text, schema, where).tree
-    return None if uninterpreted(tree) else tree
+    return None if levels(tree.node) > _DEEPEST or uninterpreted(tree) else tree
 
 
 def uninterpreted(tree: Typed) -> str:
