@@ -271,6 +271,18 @@ def test_a_landing_goes_on_through_the_death_of_the_broker(broker: Broker, tmp_p
             broker.start()
 
 
+def test_why_a_connection_has_failed_is_told_rather_than_that_all_have() -> None:
+    refused, down = (
+        KafkaError(code, why)
+        for code, why in ((KafkaError._TRANSPORT, "refused"), (KafkaError._ALL_BROKERS_DOWN, "0/2"))
+    )
+    for order, last in (((refused, down), "refused"), ((down, refused), "refused"), ((down,), "0/2")):
+        seen = brokers.Seen()
+        for error in order:
+            seen(error)
+        assert seen.last == last
+
+
 def test_a_broker_that_does_not_answer_is_named(tmp_path: Path) -> None:
     nowhere = Source(
         "clicks", contract=Bare, connector=Kafka("t", "127.0.0.1:1"), watermark=BoundedOutOfOrderness("0 s")

@@ -49,7 +49,7 @@ def library() -> Any:
 
 
 class Seen:
-    """What a client has said last of its connections, which no answer tells."""
+    """What a client has said last of its connections, which no answer tells: why one has failed, rather than that all of them have."""
 
     __slots__ = ("last",)
 
@@ -58,7 +58,8 @@ class Seen:
 
     def __call__(self, error: KafkaError) -> None:
         """Note what a client says."""
-        self.last = error.str()
+        if not self.last or error.code() != library().KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its name
+            self.last = error.str()
 
 
 _idle: dict[tuple[int, str], list[tuple[Consumer, Seen]]] = defaultdict(list)
