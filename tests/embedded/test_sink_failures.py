@@ -218,6 +218,17 @@ def test_a_unique_constraint_that_is_violated_stops_the_delivery(lake: Lake, dat
 # ---- disks
 
 
+def delivered_beside_a_full(disk: Path, url: str, lake: Lake) -> list[str]:
+    """What a delivery into a database says whose disk is full, until it is emptied."""
+    rows = [row(f"{number}", number, number + 10) for number in range(4000)]
+    return followed(
+        bound(ToSql(url)),
+        lake,
+        fail=lambda: (small_disk.fill(disk), small_lake.batch(lake, 2, rows)),
+        mend=lambda: small_disk.empty(disk),
+    )
+
+
 def test_a_full_disk_of_a_database_is_waited_for(lake: Lake, servers_of: Callable[[str], Database]) -> None:
     server = servers_of("postgresql")
     assert isinstance(server, Postgres)
@@ -227,13 +238,7 @@ def test_a_full_disk_of_a_database_is_waited_for(lake: Lake, servers_of: Callabl
         with small_disk.mounted(Path(folder) / "disk", "1m", owner=server.folder / "PG_VERSION") as disk:
             server.server.psql(f"CREATE TABLESPACE small LOCATION '{disk}';")
             server.server.psql("ALTER DATABASE small SET default_tablespace = small;")
-            rows = [row(f"{number}", number, number + 10) for number in range(4000)]
-            said = followed(
-                bound(ToSql(url)),
-                lake,
-                fail=lambda: (small_disk.fill(disk), small_lake.batch(lake, 2, rows)),
-                mend=lambda: small_disk.empty(disk),
-            )
+            said = delivered_beside_a_full(disk, url, lake)
             assert "No space left on device" in said[0]
             assert totals(url) == small_lake.totals(lake)
             server.server.psql("DROP DATABASE small;")
@@ -248,13 +253,7 @@ def test_a_full_disk_of_a_mariadb_is_waited_for(lake: Lake, servers_of: Callable
     (tables / "db.opt").unlink()
     tables.rmdir()
     with small_disk.mounted(tables, "1m", owner=server.server.folder / "data" / "ibdata1") as disk:
-        rows = [row(f"{number}", number, number + 10) for number in range(4000)]
-        said = followed(
-            bound(ToSql(url)),
-            lake,
-            fail=lambda: (small_disk.fill(disk), small_lake.batch(lake, 2, rows)),
-            mend=lambda: small_disk.empty(disk),
-        )
+        said = delivered_beside_a_full(disk, url, lake)
         assert "is full" in said[0]
         assert totals(url) == small_lake.totals(lake)
         asked(url, "DROP TABLE totals", f"DROP TABLE {POSITIONS}")

@@ -77,6 +77,10 @@ def kinds() -> dict[str, tuple[Any, str]]:
         one_hot = OneHotEncoder(inputCols=["index"], outputCols=["hot"])
         return Pipeline(stages=[index, one_hot, *stages])
 
+    def bucketed(**settings: str) -> Any:
+        splits = [-float("inf"), 0.0, 10.0, 20.0, float("inf")]
+        return Bucketizer(inputCol="wind", outputCol="bucket", splits=splits, **settings)
+
     all_of = VectorAssembler(inputCols=["wind", "evening", "hot"], outputCol="features")
     scaled = StandardScaler(inputCol="features", outputCol="scaled", withMean=True)
     plain = VectorAssembler(inputCols=["wind", "index"], outputCol="features")
@@ -94,7 +98,7 @@ def kinds() -> dict[str, tuple[Any, str]]:
         ),
         "buckets": (
             whole(
-                Bucketizer(inputCol="wind", outputCol="bucket", splits=[-float("inf"), 0.0, 10.0, 20.0, float("inf")]),
+                bucketed(),
                 VectorAssembler(inputCols=["bucket", "evening"], outputCol="features"),
                 MaxAbsScaler(inputCol="features", outputCol="scaled"),
                 DecisionTreeRegressor(featuresCol="scaled", labelCol="delay", maxDepth=3),
@@ -131,12 +135,7 @@ def kinds() -> dict[str, tuple[Any, str]]:
         ),
         "kept": (
             whole(
-                Bucketizer(
-                    inputCol="wind",
-                    outputCol="bucket",
-                    splits=[-float("inf"), 0.0, 10.0, 20.0, float("inf")],
-                    handleInvalid="keep",
-                ),
+                bucketed(handleInvalid="keep"),
                 VectorAssembler(inputCols=["bucket", "hot", "evening"], outputCol="features", handleInvalid="keep"),
                 LinearRegression(labelCol="delay", regParam=0.1),
             ),
@@ -144,12 +143,7 @@ def kinds() -> dict[str, tuple[Any, str]]:
         ),
         "gaps": (
             whole(
-                Bucketizer(
-                    inputCol="wind",
-                    outputCol="bucket",
-                    splits=[-float("inf"), 0.0, 10.0, 20.0, float("inf")],
-                    handleInvalid="keep",
-                ),
+                bucketed(handleInvalid="keep"),
                 OneHotEncoder(inputCols=["bucket"], outputCols=["winds"], handleInvalid="keep"),
                 VectorAssembler(inputCols=["winds", "index", "evening"], outputCol="features", handleInvalid="keep"),
                 DecisionTreeRegressor(labelCol="delay", maxDepth=5),

@@ -51,7 +51,7 @@ def may_overflow(tree: exp.Expr, tables: Mapping[str, Table], sail: Sail) -> boo
     literals = [Decimal(node.this) for node in tree.find_all(exp.Literal) if not node.is_string and _is_number(node)]
     known = _Largest(literals, _named(tree))
     for name, table in tables.items():
-        known.add(table, reads[name])
+        known.add(name, table, reads[name])
     if known.nested:
         return True
     if tree.find(exp.Count):
@@ -118,10 +118,10 @@ class _Largest:
         """Digits behind the point."""
         self.rows, self.bits = 1, _BITS["bigint"]
         self.decimals = self.nested = False
-        self.wide: list[tuple[Table, list[str], int]] = []
-        """Decimals of many digits: table, columns, the largest that their types hold."""
+        self.wide: list[tuple[str, Table, list[str], int]] = []
+        """Decimals of many digits: name of the table, the table, columns, the largest that their types hold."""
 
-    def add(self, table: Table, times: int) -> None:
+    def add(self, own: str, table: Table, times: int) -> None:
         """Take the columns of a table, too, which is joined or united with itself that often."""
         kinds = {name: parse(kind) for name, kind in table.schema.types.items()}
         kinds = {name: kind for name, kind in kinds.items() if self.names is None or name.lower() in self.names}
@@ -136,21 +136,23 @@ class _Largest:
         if not entries.is_table(table.path):
             return
         if wide:
-            self.wide.append((table, wide, max(10 ** (exact[name].precision - exact[name].scale) for name in wide)))
+            self.wide.append(
+                (own, table, wide, max(10 ** (exact[name].precision - exact[name].scale) for name in wide))
+            )
         rows, largest = ranges.largest(table.path, whole)
         self.rows, self.whole = self.rows * (rows + 1) ** times, max(self.whole, largest)
         self.decimal = max(self.decimal, ranges.largest(table.path, few)[1]) if few else self.decimal
 
     def any_number(self, sail: Sail | None = None) -> int:
         """The largest of all columns; that of decimals of many digits by their types, or by their values if an engine is there."""
-        wide = (most if sail is None else _asked(sail, table, names) for table, names, most in self.wide)
+        wide = (most if sail is None else _asked(sail, own, table, names) for own, table, names, most in self.wide)
         return max(self.whole, self.decimal, *wide)
 
 
-def _asked(sail: Sail, table: Table, names: Sequence[str]) -> int:
-    """The largest number of some columns of a table."""
+def _asked(sail: Sail, own: str, table: Table, names: Sequence[str]) -> int:
+    """The largest number of some columns of a table, which the statement reads by its own name."""
     columns = ", ".join(f"max(`{name}`) AS high_{n}, -min(`{name}`) AS low_{n}" for n, name in enumerate(names))
-    (row,) = query(sail, f"SELECT {columns} FROM numbers", {"numbers": table}).to_pylist()
+    (row,) = query(sail, f"SELECT {columns} FROM `{own}`", {own: table}).to_pylist()
     return max((math.ceil(number) for number in row.values() if number is not None), default=1)
 
 

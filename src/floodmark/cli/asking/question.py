@@ -92,8 +92,8 @@ class Question:
         from floodmark.engines.embedded.bounded.query import query, selections
 
         tables = self._tables()
-        selections(tables)
         if self._has_extremes_of_floats(tables) or may_overflow(self.read[1], tables, self.sail):
+            selections(tables)  # an operator would advise on itself
             rows = self._checked(head, tail)
             if rows is not None and rows.num_rows:
                 return rows  # if there are none, the engine says what aggregates of no rows are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -44,10 +44,8 @@ def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -
     ]
     if not missing and not retyped:
         return
-    if input_.upstream is not None:
-        fix = f"Another version of '{input_.upstream.operator.name}' has written it. See: floodmark plan {input_.upstream.operator.name}"
-    elif missing:
-        fix = f"A new field may come into a log if it is optional: {', '.join(missing)}: ... | None = None. Or give the source a new name: all its input then lands again."
+    if input_.upstream is not None or missing:
+        fix = advice(missing, input_.upstream.operator.name if input_.upstream is not None else "")
     else:
         fix = f"A log keeps the types that it was landed with. Give {', '.join(retyped)} the type back, and cast in the operator: with_columns(...)."
     where = f"input '{input_.name}' of {operator.version}"
@@ -55,6 +53,18 @@ def check_columns(types: Mapping[str, str], operator: Operator, input_: Input) -
     if not missing:
         got = ", ".join(f"{name} {types[name]} for {input_.schema.types[name]}" for name in retyped)
     raise ExecutionError(where, f"the columns of '{input_.table}'", got, fix, code="EXECUTION-005")
+
+
+def advice(missing: Sequence[str], writer: str) -> str:
+    """What to do about a table without some columns.
+
+    Args:
+        missing: the columns.
+        writer: name of the operator that writes the table; empty for the log of a source.
+    """
+    if writer:
+        return f"Another version of '{writer}' has written it. See: floodmark plan {writer}"
+    return f"A new field may come into a log if it is optional: {', '.join(missing)}: ... | None = None. Or give the source a new name: all its input then lands again."
 
 
 def _plain(kind: str) -> str:

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
+from floodmark.engines.frames.inputs import advice
 from floodmark.engines.frames.messages import text_of
 from floodmark.lake.table import entries, ranges
 from floodmark.spec.values.schema import ROW, Schema
@@ -47,10 +48,7 @@ class Table:
         missing = {c.name: c.type for c in self.schema.columns if c.name not in stored}
         lost = [c.name for c in self.schema.columns if c.name in missing and not (self.grows and c.nullable)]
         if lost:
-            got = f"a table without {', '.join(lost)}"
-            fix = f"Another version of '{self.operator}' has written it. See: floodmark plan {self.operator}"
-            if not self.operator:
-                fix = f"A new field may come into a log if it is optional: {', '.join(lost)}: ... | None = None. Or give the source a new name: all its input then lands again."
+            got, fix = f"a table without {', '.join(lost)}", advice(lost, self.operator)
             raise ExecutionError(
                 f"table '{name}'", "the columns that its definition has", got, fix, code="EXECUTION-082"
             )
