@@ -1,6 +1,6 @@
 """Run groups of tests again and again, each time disturbed in other ways, and say which tests depend on it.
 
-    python tests/disturbed.py [--times N] [--seed TEXT] [--only NAME ...] [--user NAME] [GROUP ...]
+    python tests/disturbed.py [--times N] [--seed NUMBER] [--only NAME ...] [--user NAME] [GROUP ...]
 
 Each time draws, from the seed, which it prints: the order of the tests; a time zone and a locale; a clock that jumps, forwards and back, by up to
 two days, some twenty times a second (tests/support/jumping_clock); four busy processes beside the tests; and another user than root, in a copy of the
@@ -155,7 +155,7 @@ def main() -> int:
     """0 when no test failed in any run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--seed", default=str(int(time.time())))
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", nargs="*", choices=KINDS, default=list(KINDS))
     parser.add_argument("--user", default="nobody", help="whom the tests run as, where this is root (default nobody)")
     parser.add_argument("tests", nargs="*", default=["tests/unit"], help="folders or files (default tests/unit)")
