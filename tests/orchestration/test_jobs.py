@@ -100,6 +100,8 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engin
         version = per_hour.version.rsplit("@", 1)[1]
         key = f"{made.manifest.id} version {version} - by hand"
         assert instance.get_dynamic_partitions("floodmark_savepoints") == [key]
+        second = looked(definitions, instance, second.cursor)
+        assert told(second) == [("savepoints", None)], "the job has listed it, and the sensor reports it"
         savepoints.delete(made)
         engine.land(source([row(minute) for minute in range(300)]), lake, end=True)
         engine.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)

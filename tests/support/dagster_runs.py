@@ -80,11 +80,15 @@ def _plain(metadata: Any) -> dict[str, Any]:
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
-def looked(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
-    """What the sensor finds, as the daemon would take it."""
+def looked(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None, *, report: bool = False
+) -> dg.SensorResult:
+    """What the sensor finds, as the daemon would take it; with ``report``, its events are written, too."""
     context = dg.build_sensor_context(instance=instance, cursor=cursor)
     found = definitions.resolve_sensor_def("streams")(context)
     assert isinstance(found, dg.SensorResult | dg.SkipReason)
+    for event in found.asset_events if report and isinstance(found, dg.SensorResult) else ():
+        instance.report_runless_asset_event(event)
     for request in getattr(found, "dynamic_partitions_requests", None) or ():
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)

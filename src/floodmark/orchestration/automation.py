@@ -4,14 +4,13 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import dagster as dg
 
 from floodmark.core.time import NEVER, describe, span
-from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing, MicroBatch
@@ -21,19 +20,10 @@ from floodmark.orchestration.advice import repository_of_sensor
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
-from floodmark.orchestration.freezing import freezing, thawing
 from floodmark.orchestration.health import reports
-from floodmark.orchestration.jobs import (
-    KEY,
-    Streams,
-    jobs,
-    listed,
-    materialized,
-    operator_names,
-    readable,
-    relist,
-    relisted,
-)
+from floodmark.orchestration.jobs import Streams, jobs, operator_names
+from floodmark.orchestration.listing import KEY, update_list
+from floodmark.orchestration.listing import reports as savepoint_reports
 from floodmark.orchestration.metadata import reported_seconds
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import planning
@@ -42,6 +32,10 @@ from floodmark.spec.workspace import Workspace
 
 _UNCHECKED, _HEALTH = " unchecked", " health"
 """Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
+_SAVEPOINTS = " savepoints"
+"""Key of the sensor's cursor under which the newest event of a savepoint is that was looked at."""
+_PAGE, _NEWEST = 500, 10
+"""Materializations that are read at once: of asset partitions, and of an asset without partitions."""
 _GROUP = "streams"
 """Of the asset of savepoints."""
 _PACE = " pace"
@@ -62,7 +56,8 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         return dg.Definitions()
     names = operator_names(workspace)
     built = jobs(streams, names)
-    built |= {one.name: one for one in (planning(streams, names), freezing(streams, names), thawing(streams, names))}
+    plans = planning(streams, names)
+    built[plans.name] = plans
     what = (
         "Savepoints of streams: a materialization for each savepoint, and for each deletion. Never materialized while there is no savepoint. "
         "The job rollback restores a savepoint, and lists the savepoints as its partitions."
@@ -161,22 +156,13 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         known = json.loads(context.cursor or "{}")
         unchecked = known.setdefault(_UNCHECKED, {})
         lake, pause = streams.location.lake, reported_seconds(workspace)
-        known_keys, there = listed(context.instance), savepoints.names(lake)
-        new = readable(lake, there - known_keys.keys())
-        gone = sorted(known_keys.keys() - there)
-        removed, added = relisted([key for name, key in known_keys.items() if name in there], new)
-        events: list[Any] = [materialized(one) for one in new]
-        if gone:
-            about: dict[str, Any] = {
-                "deleted": ", ".join(gone),
-                "savepoints left": len(there & known_keys.keys()) + len(new),
-            }
-            events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
-        requests = experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
+        update_list(context.instance, lake)
+        events, requests = savepoint_reports(context.instance, lake, known.setdefault(_SAVEPOINTS, {}))
+        requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
         for landed in workspace.source_assets:
             if landed.source.name in deployed:
-                events += _landed(landed, streams.location, known, pause)
+                events += unreported(context.instance, _landed(landed, streams.location, known, pause))
         now, most = time.time(), _most(context.instance, known.get(_PACE, {}))
         made = [
             (asset, _progress(asset, streams.location, known, pause))
@@ -190,17 +176,51 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         if len(progress) == most:
             asset, event = progress[-1]
             known[_PACE] |= {"at": now, "last": event.asset_key.path, "operator": asset.operator.name}
-        events += (event for _, event in progress)
+        events += unreported(context.instance, (event for _, event in progress))
         events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
         runs = _checks(context.instance, unchecked, checking)
-        result = dg.SensorResult(
+        return dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
         )
-        # last: a look that fails reports nothing, and the next one reports what is not listed yet
-        relist(context.instance, [*removed, *(known_keys[name] for name in gone)], added)
-        return result
 
     return look
+
+
+def unreported(
+    instance: dg.DagsterInstance, events: Iterable[dg.AssetMaterialization]
+) -> Iterator[dg.AssetMaterialization]:
+    """The materializations that Dagster does not have yet. A daemon that is killed behind events that it has written leaves the cursor of the look before.
+
+    Dagster has one of an asset partition if a stream was ever reported to have completed it: that happens once. It has one of an asset
+    without partitions if that with the same watermark is among the newest ``_NEWEST`` of the asset.
+
+    Args:
+        instance: where they are.
+        events: what a look has found.
+    """
+    by_asset = dict[dg.AssetKey, list[dg.AssetMaterialization]]()
+    for event in events:
+        by_asset.setdefault(event.asset_key, []).append(event)
+    for key, made in by_asset.items():
+        written = set(_written(instance, key, [event.partition for event in made if event.partition is not None]))
+        yield from (event for event in made if _identity(event) not in written)
+
+
+def _written(instance: dg.DagsterInstance, key: dg.AssetKey, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What tells apart the materializations by streams that Dagster has: of some partitions, or the newest ones of an asset without partitions."""
+    wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=parts or None)
+    cursor, left = None, True
+    while left:
+        page = instance.fetch_materializations(wanted, limit=_PAGE if parts else _NEWEST, cursor=cursor)
+        cursor, left = page.cursor, page.has_more and bool(parts)
+        for record in page.records:
+            event = record.asset_materialization
+            if event is not None and "by" in event.metadata and event.metadata["by"].value == "the stream":
+                yield _identity(event)
+
+
+def _identity(event: dg.AssetMaterialization) -> tuple[str, str]:
+    return event.partition or "", "" if event.partition else str(event.metadata["watermark"].value)
 
 
 def _landed(

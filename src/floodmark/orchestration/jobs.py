@@ -1,15 +1,13 @@
-"""Jobs that start, stop, save, upgrade and roll back streams.
+"""Jobs that start, stop, save, upgrade and roll back streams, and that freeze results.
 
 A stream never runs inside a Dagster run: a job is a short command to the supervisor, as on the command line.
 """
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
-import re
 import time
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,30 +18,24 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.control.processes.package import has_store
-from floodmark.core.errors import LifecycleError, StateError
+from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
-from floodmark.core.time import describe, iso
+from floodmark.core.time import describe
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.results import frozen
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
+from floodmark.orchestration.listing import SAVEPOINTS, id_of, update_list
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.work import failing, interruptible, tagged
 from floodmark.spec.assets.asset import OperatorAsset
+from floodmark.spec.windowing.partitions import beginning, instant_of
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from floodmark.control.state.records import Action
     from floodmark.control.streams.fleet import Fleet
     from floodmark.lake.restore.savepoints import Savepoint
-
-SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
-"""The savepoints of a lake, as partitions to select from a list."""
-_FEW = 300
-"""Most listed savepoints that are listed anew so that a new one stands first."""
-_NOTE = 80
-"""Most characters of a note in the list of savepoints."""
-KEY = dg.AssetKey("savepoints")
-"""The asset that reports savepoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +164,7 @@ def _names(kind: str, every: list[str]) -> Any:
 
 
 def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
-    """{name: job} of the jobs that start, stop, restart, save, upgrade and roll back streams, and release gates.
+    """{name: job} of the jobs that start, stop, restart, save, upgrade and roll back streams, release gates, and freeze and thaw results.
 
     Args:
         streams: the streams of the workspace.
@@ -185,6 +177,7 @@ def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
         _saving(streams, names),
     ]
     built += [_upgrading(streams, names), _rolling_back(streams), _releasing(streams, names)]
+    built += [_freezing(streams, names), _thawing(streams, names)]
     return {one.name: one for one in built}
 
 
@@ -380,6 +373,58 @@ def _releasing(streams: Streams, names: Any) -> dg.JobDefinition:
     return job_of("release_gate", what, act, partitions_def=choices(names))
 
 
+def _freezing(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names | None = whose(names, "Operator whose results are frozen.")
+        before: str = Field(description="The first asset partition, or instant, that is not frozen.")
+        note: str = Field(default="", description="Why; shown by status.")
+
+    @dg.op(name="freeze_results")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.lake.restore.switch import refuse_while_pending  # noqa: PLC0415 - definitions load without Spark
+
+        with failing():
+            name = tagged(context, operator_of(context, config, "freeze"))
+        with failing(name):
+            lake, asset = streams.location.lake, streams.location.workspace.asset(name)
+            refuse_while_pending(lake, name)
+            instant = instant_of(asset.partitions, config.before, "before")
+            frozen_range = frozen.freeze(lake, asset.operator, instant, config.note)
+        context.log.info(f"{name}: results {frozen_range}")
+        context.add_output_metadata({"frozen": str(frozen_range)})
+
+    what = "Freeze the results of an operator before a day: no bounded run, rebuild, rollback or promotion rewrites them until they are thawed."
+    return job_of("freeze", what, act, partitions_def=choices(names))
+
+
+def _thawing(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names | None = whose(names, "Operator whose results are thawed.")
+        since: str | None = Field(
+            default=None, description="Only from this asset partition, or instant, on. Empty: all."
+        )
+
+    @dg.op(name="thaw_results")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        with failing():
+            name = tagged(context, operator_of(context, config, "thaw"))
+        with failing(name):
+            lake, asset = streams.location.lake, streams.location.workspace.asset(name)
+            before = frozen.frozen(lake, name)
+            left = frozen.thaw(lake, name, beginning(asset.partitions, config.since, "since"))
+            late = 0 if before is None else frozen.left_out(lake, asset.operator, before.at)
+        text = "nothing is frozen any more" if left is None else f"results {left}"
+        context.log.info(f"{name}: {text}")
+        if late:
+            context.log.warning(
+                f"its stream has left out {late:,} late rows since: materialize what was frozen, with force"
+            )
+        context.add_output_metadata({"frozen": text, "late rows left out": late})
+
+    what = "Thaw frozen results of an operator, so that they can be computed again."
+    return job_of("thaw", what, act, partitions_def=choices(names))
+
+
 def _upgraded(
     context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, request: UpgradeRequest
 ) -> "Action | None":
@@ -408,85 +453,10 @@ def _upgraded(
     return interruptible(work, cancelled.set)
 
 
-def readable(lake: Lake, names: Iterable[str]) -> list["Savepoint"]:
-    """The savepoints of these names that can be read, in the order in which they were made."""
-    from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
-
-    made: list[Savepoint] = []
-    for name in names:
-        with suppress(StateError, LifecycleError):  # damaged, or partly deleted: cannot be selected
-            made.append(savepoints.find(lake, name))
-    return sorted(made, key=savepoints.order)
-
-
-def key_of(savepoint: "Savepoint") -> str:
-    """The partition of a savepoint: its id, in which the time is, and then, to tell savepoints apart in a list, its version and its note."""
-    manifest = savepoint.manifest
-    note = " ".join(re.sub(r"[^\w :@/+-]+", " ", manifest.why).split())[:_NOTE]
-    version = manifest.version.rsplit("@", 1)[-1]
-    return f"{manifest.id} version {version}{f' - {note}' if note else ''}"
-
-
-def id_of(key: str) -> str:
-    """The id of the savepoint of a partition."""
-    return key.split(" ", 1)[0]
-
-
-def relisted(keys: Sequence[str], new: Sequence["Savepoint"]) -> tuple[list[str], list[str]]:
-    """(partitions to remove, partitions to add after that), so that new savepoints stand first: Dagster shows partitions in the order they were added.
-
-    A list of more than ``_FEW`` savepoints only grows at its end.
-
-    Args:
-        keys: the listed partitions.
-        new: savepoints to add, oldest first.
-    """
-    added = [key_of(savepoint) for savepoint in reversed(new)]
-    return (list(keys), [*added, *keys]) if added and len(keys) <= _FEW else ([], added)
-
-
-def listed(instance: dg.DagsterInstance) -> dict[str, str]:
-    """Id of each listed savepoint -> its partition."""
-    return {id_of(key): key for key in instance.get_dynamic_partitions(str(SAVEPOINTS.name))}
-
-
-def relist(instance: dg.DagsterInstance, removed: Iterable[str], added: Sequence[str]) -> None:
-    """Remove partitions from the list of savepoints, then add some: a sensor's requests may not do both to one key."""
-    name = str(SAVEPOINTS.name)
-    for key in removed:
-        instance.delete_dynamic_partition(name, key)
-    if added:
-        instance.add_dynamic_partitions(name, added)
-
-
 def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoint"]) -> None:
-    """Add savepoints to the list of partitions, after those made before them that no job or sensor has listed yet. Report each as a materialization."""
-    from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
-
-    last = max(map(savepoints.order, made))
-    unlisted = savepoints.names(lake) - listed(context.instance).keys()
-    new = [savepoint for savepoint in readable(lake, unlisted) if savepoints.order(savepoint) <= last]
-    removed, added = relisted(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)), new)
-    relist(context.instance, removed, added)
-    for savepoint in new:
+    """Bring the list of savepoints up to date, so that the job rollback has those just made. The sensor reports them."""
+    update_list(context.instance, lake)
+    for savepoint in made:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"
         )
-        context.log_event(materialized(savepoint))
-
-
-def materialized(savepoint: "Savepoint") -> dg.AssetMaterialization:
-    """The materialization that reports a savepoint."""
-    manifest = savepoint.manifest
-    about: dict[str, Any] = {
-        "savepoint": manifest.id,
-        "operator": manifest.operator,
-        "version": manifest.version,
-        "made": iso(manifest.at),
-        "up to": describe(manifest.watermark),
-        "micro-batch": manifest.batch,
-        "bytes": manifest.size,
-        "note": manifest.why,
-        "path": dg.MetadataValue.path(savepoint.path),
-    }
-    return dg.AssetMaterialization(asset_key=KEY, metadata=about)
