@@ -185,5 +185,5 @@ def test_a_metric_outside_a_callback_and_an_assignment_are_refused() -> None:
     function = Rises()
     with pytest.raises(UserCodeError, match="USER-006 metric 'numbers'"):
         function.numbers.add()
-    with pytest.raises(UserCodeError, match="USER-004 metric 'numbers': expected an observation, got an assignment"):
+    with pytest.raises(UserCodeError, match="USER-004 metric 'numbers': expected a call, got an assignment"):
         function.numbers = fm.Counter()  # type: ignore[assignment]

@@ -31,7 +31,7 @@ from floodmark.lake.restore import experiments as lake_experiments
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Experiment
-from floodmark.lifecycle.guardrails import describe_unmet
+from floodmark.lifecycle.guardrails import Judgement, describe_unmet
 from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
@@ -63,6 +63,8 @@ _CRASHED = "LIFECYCLE-115"
 """Code of the error that an arm's driver has crashed. A supervisor may restart the driver."""
 _GONE = "LIFECYCLE-031"
 """Code of the error that a savepoint does not exist."""
+_Look = Callable[[Fleet, Rollouts, Record], Record]
+"""What one look does in one state of a rollout."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
 """States before the promotion, in which the stream itself is unchanged."""
 
@@ -257,15 +259,27 @@ def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
             experiments.clean(fleet, made.name)
 
 
-def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+def _beside(decide: Callable[[Rollouts, Record, Judgement, Experiment], Record]) -> _Look:
+    """The look at a rollout whose arms run beside its stream: ``decide`` on their judgement, unless the experiment has ended or been superseded."""
+
+    def look(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+        made = _experiment(fleet, record)
+        if made is None or made.over:
+            return _experiment_ended(fleet, known, record, made)
+        if why := superseded(fleet, made):
+            return _superseded(known, record, why)
+        judgement = judged(fleet, record, made)
+        noted = known.note(
+            record, guardrails=judgement.guardrails, held_since=judgement.held_since, judged_at=time.time()
+        )
+        return decide(known, noted, judgement, made)
+
+    return look
+
+
+@_beside
+def _shadow(known: Rollouts, record: Record, judgement: Judgement, _made: Experiment) -> Record:
     """``shadowing``: report the guardrails until the declared time is over. Only a failed arm stops the rollout."""
-    made = _experiment(fleet, record)
-    if made is None or made.over:
-        return _experiment_ended(fleet, known, record, made)
-    if why := superseded(fleet, made):
-        return _superseded(known, record, why)
-    judgement = judged(fleet, record, made)
-    record = known.note(record, guardrails=judgement.guardrails, held_since=judgement.held_since, judged_at=time.time())
     arm = judgement.guardrails[0]
     if arm.verdict == "fails":
         return _stop(known, record, describe_unmet([arm]))
@@ -277,15 +291,9 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     return _postpone(known, record, f"until {describe(int(until * 1000))}: it runs beside the stream", wait)
 
 
-def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+@_beside
+def _decide(known: Rollouts, record: Record, judgement: Judgement, made: Experiment) -> Record:
     """``judging`` and ``awaiting approval``: promote once all guardrails hold; stop if one fails."""
-    made = _experiment(fleet, record)
-    if made is None or made.over:
-        return _experiment_ended(fleet, known, record, made)
-    if why := superseded(fleet, made):
-        return _superseded(known, record, why)
-    judgement = judged(fleet, record, made)
-    record = known.note(record, guardrails=judgement.guardrails, held_since=judgement.held_since, judged_at=time.time())
     if judgement.holds and made.sample is not None:
         crash.point("rollout.judged")
         why = f"all guardrails hold over {made.sample}"
@@ -430,7 +438,7 @@ def _is_back(fleet: Fleet, record: Record) -> bool:
     )
 
 
-_STATES: dict[State, Callable[[Fleet, Rollouts, Record], Record]] = {
+_STATES: dict[State, _Look] = {
     "waiting": _begin,
     "shadowing": _shadow,
     "judging": _decide,

@@ -10,9 +10,10 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
-from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.keyed.handle import Handle
 
 Part = dict[str, Any]
 """What is observed of one metric, as JSON values: ``{"counter": 3}``, ``{"gauge": [time, value]}``, ``{"histogram": [bounds, counts, sum]}``."""
@@ -28,52 +29,30 @@ class Observed(Protocol):
         """Add an observation at the event time of the row or timer."""
 
 
-class Metric:
+class Metric(Handle):
     """A number that a process function reports. Use ``Counter``, ``Gauge``, ``Histogram`` or ``Meter``.
 
     Args:
         about: one sentence for people.
     """
 
+    noun = "metric"
+    use = ".add(1), or what its kind of metric has"
     kind: ClassVar[str]
-    name = ""
 
     def __init__(self, about: str = "") -> None:
         self.about = about
-        self.observed: Observed | None = None
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Self:
-        if instance is None:
-            return self
-        handle: Self = vars(instance).get(f"_state_{self.name}", self)
-        return handle
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        fix = f"Write self.{self.name}.add(1), or what its kind of metric has."
-        raise UserCodeError(f"metric '{self.name}'", "an observation", "an assignment", fix, code="USER-004")
-
-    def bound(self, observed: Observed) -> Self:
-        """A copy of the metric as a handle on ``observed``."""
-        handle = object.__new__(type(self))
-        vars(handle).update(vars(self))
-        handle.observed = observed
-        return handle
 
     def part(self, observations: Sequence[tuple[int, float]]) -> Part:
         """(event time, value) of observations -> what is observed of them together."""
         raise NotImplementedError
 
     def _observe(self, value: float) -> None:
-        if self.observed is None or not self.observed.open:
-            fix = "Use it in on_element, on_timer and their like: only there is there a key."
-            raise UserCodeError(f"metric '{self.name}'", "a key", "none at this point", fix, code="USER-006")
+        observed: Observed = self._opened()
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             msg = f"metric '{self.name}' takes a finite number, not {value!r}"
             raise ValueError(msg)
-        self.observed.add(self.name, value)
+        observed.add(self.name, value)
 
 
 class Counter(Metric):

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from attrs import Attribute, define, field
 
@@ -20,6 +20,7 @@ from floodmark.core.errors import DefinitionError, StateError, UserCodeError
 from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
 from floodmark.core.time import span
 from floodmark.core.types import parse
+from floodmark.spec.keyed.handle import Handle
 from floodmark.spec.rows.checks import converting
 from floodmark.spec.rows.kinds import Kind, widened
 from floodmark.spec.windowing.aggregates import Aggregate
@@ -56,16 +57,17 @@ def _ttl(duration: str | timedelta | None, state: object = None, _: Any = None) 
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True, field_transformer=converting)
-class State(Declared):
+class State(Declared, Handle):
     """A state a process function keeps per key. Use one of its subclasses."""
 
+    noun = "state"
+    use = ".update(...), or what its kind of state has"
     entry = "state"
     name: str = field(default="", init=False, metadata=SKIPPED)
     kind: Kind = field(init=False, metadata=renamed("type"))
     ttl: int | None = field(default=None, converter=_ttl, metadata=OMITTED)
     version: int = field(default=1, metadata=OMITTED)
     migrate: Migrate | None = field(default=None, metadata=SKIPPED)
-    cell: Cell | None = field(default=None, init=False, metadata=SKIPPED)
 
     @version.validator
     def _is_version(self, _: Attribute[Any], version: object) -> None:
@@ -97,26 +99,6 @@ class State(Declared):
         """How its values are stored: value, list, map."""
         return str(self.called)
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Self:
-        if instance is None:
-            return self
-        handle: Self = vars(instance).get(f"_state_{self.name}", self)
-        return handle
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        fix = f"Write self.{self.name}.update(...), or what its kind of state has."
-        raise UserCodeError(f"state '{self.name}'", "a change of what is kept", "an assignment", fix, code="USER-004")
-
-    def bound(self, cell: Cell) -> Self:
-        """A copy of the state as a handle on ``cell``."""
-        handle = object.__new__(type(self))
-        vars(handle).update(vars(self))
-        handle.cell = cell
-        return handle
-
     def code(self) -> dict[str, Callable[..., Any]]:
         """Purpose -> function of the user that the state calls."""
         return {f"migrate to version {number}": way for number, way in sorted(self.ways.items())}
@@ -130,10 +112,8 @@ class State(Declared):
     # ---- for handles
 
     def _cell(self) -> Cell:
-        if self.cell is None or not self.cell.open:
-            fix = "Use it in on_element, on_timer and their like: only there is there a key."
-            raise UserCodeError(f"state '{self.name}'", "a key", "none at this point", fix, code="USER-006")
-        return self.cell
+        cell: Cell = self._opened()
+        return cell
 
     def exists(self) -> bool:
         """Whether the key has a value."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.errors import DefinitionError
 from floodmark.core.time import to_ms
+from floodmark.spec.keyed.handle import Handle
 from floodmark.spec.rows.kinds import unfit
 
 
-class Timer:
+class Timer(Handle):
     """A timer per key, declared as a class attribute; ``on_timer`` is called at the time it is ``set`` to.
 
     A timer may be set to several times; setting the same time twice counts once. ``Timer()`` is of event time: it fires when progress
@@ -19,7 +19,8 @@ class Timer:
     Source: Flink ``TimerService``, Beam ``TimerSpec``.
     """
 
-    name = ""
+    noun = "timer"
+    use = ".set(ctx.timestamp + 60_000)"
 
     def __init__(self, time: str = "event") -> None:
         if time not in {"event", "processing"}:
@@ -27,49 +28,23 @@ class Timer:
                 "Timer", '"event" or "processing"', repr(time), 'Timer() or Timer("processing").', code="DEFINITION-120"
             )
         self.time = time
-        self.times: Any = None
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Timer:
-        if instance is None:
-            return self
-        handle: Timer = vars(instance).get(f"_state_{self.name}", self)
-        return handle
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        fix = f"Write self.{self.name}.set(ctx.timestamp + 60_000)."
-        raise UserCodeError(f"timer '{self.name}'", "set(time)", "an assignment", fix, code="USER-004")
-
-    def bound(self, times: Any) -> Timer:
-        """A copy of the timer as a handle on the times of the current key."""
-        handle = object.__new__(Timer)
-        handle.name, handle.time, handle.times = self.name, self.time, times
-        return handle
 
     def set(self, time: int | datetime) -> None:
         """Fire at ``time``: ms UTC, or a datetime. If progress has passed that time, the timer fires at once, before the key's next row."""
-        self._times().set(self.name, _moment(time, self.name))
+        self._opened().set(self.name, _moment(time, self.name))
 
     def delete(self, time: int | datetime | None = None) -> None:
         """Delete the firing at ``time``; without ``time`` all firings."""
-        self._times().delete(self.name, None if time is None else _moment(time, self.name))
+        self._opened().delete(self.name, None if time is None else _moment(time, self.name))
 
     def pending(self) -> list[int]:
         """Times at which the timer will fire, ms UTC, ascending."""
-        times: list[int] = self._times().pending(self.name)
+        times: list[int] = self._opened().pending(self.name)
         return times
 
     def canonical(self) -> dict[str, object]:
         """The timer's clock, as JSON values."""
         return {"timer": self.time}
-
-    def _times(self) -> Any:
-        if self.times is None or not self.times.open:
-            fix = "Use it in on_element, on_timer and their like: only there is there a key."
-            raise UserCodeError(f"timer '{self.name}'", "a key", "none at this point", fix, code="USER-006")
-        return self.times
 
 
 def _moment(time: object, name: str) -> int:
