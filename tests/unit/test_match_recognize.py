@@ -270,6 +270,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no text": ({"pattern": 5}, "DEFINITION-430"),
     "another sign": ({"pattern": "A & B"}, "DEFINITION-430 .*& B"),
     "a quantifier of none": ({"pattern": "A{0,0}"}, "DEFINITION-430"),
+    "a quantifier without a number": ({"pattern": "A{}"}, "DEFINITION-430 .*{}"),
     "numbers the other way": ({"pattern": "A{3,2}"}, "DEFINITION-430"),
     "a great number": ({"pattern": "A{5000}"}, "DEFINITION-430 .*1,000"),
     "great numbers multiplied": ({"pattern": "(A B{0,1000}){1000}"}, "DEFINITION-430 .*one of 1,001,000 variables"),

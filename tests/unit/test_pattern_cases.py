@@ -30,6 +30,9 @@ def test_a_case_of_flink_has_its_matches_however_rows_are_cut(
     told, identity = matching.run(rows), identity_of(case)
     expected = sorted(sorted(map(identity, numbers)) for numbers in case["expect"])
     assert matches(told, identity) == expected
+    if "timed_out" in case:
+        timed_out = sorted([sorted(numbers), time] for kind, numbers, time in told if kind == "timed_out")
+        assert timed_out == sorted(case["timed_out"])
     draw = random.Random(seed_of(request.node.name))
     for _ in range(5):
         cuts = frozenset(draw.sample(range(len(rows)), min(len(rows), draw.randint(1, 5))))

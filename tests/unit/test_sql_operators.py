@@ -526,6 +526,14 @@ def test_match_recognize_has_the_version_of_its_fluent_form() -> None:
     assert [type(stage).__name__ for stage in counted.stages] == ["KeyedProcess", "WindowAggregate"]
 
 
+def test_the_time_of_a_match_is_an_event_time_where_its_last_row_decides_it() -> None:
+    sql = """SELECT window_start, COUNT(*) AS n FROM TUMBLE((SELECT * FROM flights MATCH_RECOGNIZE (PARTITION BY origin ORDER BY scheduled
+             MEASURES MATCH_ROWTIME() AS at, B.delay AS delay PATTERN (A (B)) DEFINE B AS delay > PREV(delay))), at, '1 hour') GROUP BY window_start"""
+    assert [type(stage).__name__ for stage in stated(sql).stages] == ["KeyedProcess", "WindowAggregate"]
+    for old, new in (("(A (B))", "(A+ B)"), ("(A (B))", "(A B$)"), ("PREV(", "NEXT(")):
+        assert "DEFINITION-387" in refusal(sql.replace(old, new)), (old, new)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -541,6 +549,7 @@ def test_match_recognize_has_the_version_of_its_fluent_form() -> None:
         ("DEFINE B AS", "DEFINE B", "Expecting a name AS a condition"),
         ("MEASURES A.delay", "MEASURES Z.delay", "DEFINITION-"),
         ("PREV(delay)", "delay OVER", "DEFINITION-"),
+        ("A.delay", "MATCH_ROWTIME(flight)", r"DEFINITION-387 .*Write MATCH_ROWTIME\(\), which is of scheduled"),
     ],
 )
 def test_a_clause_of_match_recognize_that_cannot_be_read_is_refused(old: str, new: str, message: str) -> None:
@@ -560,6 +569,12 @@ SPELLINGS = {
     "SHA256(origin)": "sha2(origin, 256)",
     "SPLIT_INDEX(origin, '.^', 1)": "get(split(origin, '[.]^'), 1)",
     "JSON_VALUE(origin, '$.a')": "get_json_object(origin, '$.a')",
+    "(SELECT delay * 2)": "( delay * 2)",
+    "delay + ((SELECT 5))": "delay + (( 5))",
+    "delay IN (SELECT 5)": "delay IN ( 5)",
+    "delay IN (1, (SELECT 5))": "delay IN (1, ( 5))",
+    "coalesce((SELECT delay), (SELECT 5))": "coalesce(( delay), ( 5))",
+    "EXISTS (SELECT COUNT(1)) AND delay > 3": "true AND delay > 3",
 }
 
 
@@ -567,6 +582,18 @@ SPELLINGS = {
 def test_another_spelling_is_the_version_of_spark_s(spelled: str) -> None:
     sql = "SELECT CASE WHEN delay > 1 THEN {0} END AS v FROM flights WHERE ({0}) IS NOT NULL"
     assert stated(sql.format(spelled)) == stated(sql.format(SPELLINGS[spelled]))
+
+
+def test_a_subquery_without_from_that_may_be_no_value_stays_one() -> None:
+    for query in ("SELECT 5 UNION SELECT 6", "SELECT 5, 6", "SELECT 5 WHERE 1 = 2", "SELECT 5 AS x"):
+        assert "subquery" in refusal(f"SELECT origin FROM flights WHERE delay IN ({query})"), query
+    assert stated("SELECT origin, (SELECT 5) AS five, flight FROM flights") == stated(
+        "SELECT origin, ( 5) AS five, flight FROM flights"
+    )
+    joined = "SELECT origin, one FROM flights CROSS JOIN (SELECT 1 AS one) AS s EMIT CHANGES"
+    assert stated(joined).outputs[0].schema.names == ("origin", "one")
+    twice = "WITH s AS (SELECT 1) SELECT origin FROM flights, (SELECT 1) AS s"
+    assert "DEFINITION" in refusal(twice)
 
 
 @pytest.mark.feature("Q3")

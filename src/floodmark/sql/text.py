@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.sql.dialect import SPAN, FloodmarkDialect
+from floodmark.sql.reading.single_values import as_values, text_of
 from floodmark.sql.reading.spellings import composed, respelled
 
 LONGEST_TEXT = 100_000
@@ -74,7 +75,7 @@ class Text:
                 before = token.end + 1
                 continue
             parts.append(" " if token.start > before else "")
-            parts.append(inside[2] if inside else self.sql[token.start : token.end + 1])
+            parts.append(inside[2] if inside else text_of(token, self.sql))
             before = token.end + 1
         return "".join(parts)
 
@@ -161,7 +162,7 @@ def parsed(sql: object, where: str) -> tuple[Text, exp.Expr]:
     dialect = FloodmarkDialect()
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it does not read is refused with its place
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = as_values(dialect.tokenize(sql))
         trees = [tree for tree in dialect.parser().parse(list(tokens), sql) if tree is not None]
     except RecursionError:
         got, fix = "one that is nested too deeply", "Take it apart into several operators that read each other."

@@ -63,10 +63,10 @@ class Scope:
         return {**self.rows[position].row, CLASSIFIER: label, MATCH_NUMBER: self.number}
 
     def label(self, position: int) -> str | None:
-        """The label of a row; None for one that is not among those of the match up to the current row."""
+        """The label of a row; None for one that is not in the match, as far as it is known."""
         first = self.taken[0].position if self.taken else 0
         index = position - first
-        return self.taken[index].label if 0 <= index < self.current else None
+        return self.taken[index].label if 0 <= index < len(self.taken) else None
 
 
 Measured = Callable[[Scope], Any]

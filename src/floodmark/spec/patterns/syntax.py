@@ -132,6 +132,17 @@ def nullable(part: Part) -> bool:
             return least == 0 or nullable(inner)
 
 
+def is_row_by_row(part: Part) -> bool:
+    """Whether a part is one variable after the other, a row each: the last row of a match decides it."""
+    match part:
+        case Label():
+            return True
+        case Sequence(parts=parts):
+            return bool(parts) and all(map(is_row_by_row, parts))
+        case _:
+            return False
+
+
 def anchored(part: Part) -> bool:
     """Whether a part names the beginning of the partition."""
     match part:
@@ -244,11 +255,11 @@ class _Reader:
             most = self._number()
             self._expect("}")
             bounds = least or 0, most
-            if least is None and most is None:
-                raise self._unexpected("{,}")
         else:
             self._expect("}")
             bounds = least or 0, least
+            if least is None:
+                raise self._unexpected("{}")
         if bounds[1] is not None and (bounds[1] < bounds[0] or bounds[1] == 0):
             raise self._unexpected(f"{{{bounds[0]},{bounds[1]}}}")
         if max(bounds[0], bounds[1] or 0) > MOST_REPEATED:

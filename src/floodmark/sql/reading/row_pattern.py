@@ -8,6 +8,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from floodmark.sql.reading.single_values import as_values, text_of
+
 CLAUSE = "MATCH_RECOGNIZE"
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSED = {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -170,7 +172,16 @@ class _Reader:
         return elements
 
     def _text(self, tokens: Sequence[Token]) -> str:
-        return str(self.parser.sql[tokens[0].start : tokens[-1].end + 1]) if tokens else ""
+        """The text of some tokens, a space where something stands between two of them."""
+        parts, before = [], tokens[0].start if tokens else 0
+        for token in as_values(tokens, expression=True):
+            if (
+                token.start >= before
+            ):  # of a number with a suffix sqlglot makes several tokens, all of them at one place
+                parts.append(" " if token.start > before else "")
+                parts.append(text_of(token, self.parser.sql))
+                before = token.end + 1
+        return "".join(parts).strip()
 
     def _named(self, tokens: Sequence[Token], at: int, what: str) -> None:
         if not 0 < at < len(tokens) - 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlglot import exp
@@ -9,12 +10,16 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import itself
 from floodmark.spec.graph.stream import Stream
+from floodmark.spec.patterns.syntax import is_row_by_row, row_pattern
 from floodmark.sql.options import Options
 from floodmark.sql.reading.row_pattern import CLAUSE, RowPattern
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation
 from floodmark.sql.text import Text
 from floodmark.sql.windows import is_clock, length
+
+_ROWTIME = re.compile(r"(?i)\bmatch_rowtime\s*\(\s*([^()\s]*)\s*\)")
+_NEXT = re.compile(r"(?i)\bnext\s*\(")
 
 
 def matches(text: Text, node: RowPattern, relation: Relation, alias: str, options: Options) -> Relation:
@@ -25,10 +30,12 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
     """
     partition = tuple(_column(text, column, relation) for column in node.args.get("partition") or ())
     within = node.args.get("within")
+    define: list[tuple[str, str]] = node.args.get("define") or []
+    measures: list[tuple[str, str]] = node.args.get("measures") or []
     clause: dict[str, Any] = {
         "pattern": node.args["pattern"],
-        "define": dict(node.args.get("define") or ()),
-        "measures": dict(node.args.get("measures") or ()),
+        "define": dict(define),
+        "measures": {name: _timed(text, node, relation, measure) for name, measure in measures},
         "order_by": _order(text, node, relation),
         "subset": dict(node.args.get("subset") or ()),
         "late": options.late,
@@ -41,8 +48,32 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
         fix = "Leave the lateness out: a match is emitted once nothing can change it; widen the bound of the source's watermark for rows that come later."
         raise unsayable(text, node, f"{CLAUSE} with lateness", fix)
     stream: Stream[Any] = relation.stream.match_recognize(partition_by=partition, **clause)
-    names = (Name(table=alias, name=name, column=name, text=itself(name)) for name in stream.schema.names)
+    decided = is_row_by_row(row_pattern(node.args["pattern"], text.at(node)))
+    decided &= not any(_NEXT.search(part) for _, part in (*define, *measures))
+    times = {name for name, measure in measures if decided and _ROWTIME.fullmatch(measure)}
+    names = (
+        Name(table=alias, name=name, column=name, text=itself(name), time=name in times) for name in stream.schema.names
+    )
     return Relation(stream=stream, names=tuple(names))
+
+
+def _timed(text: Text, node: RowPattern, relation: Relation, measure: str) -> str:
+    """A measure with the event time of the match's last row in place of ``MATCH_ROWTIME()``."""
+    found = _ROWTIME.search(measure)
+    if found is None:
+        return measure
+    times = [name for name in relation.names if name.time and name.column]
+    named = found[1].strip("`").lower()
+    time = next((name for name in times if named in {"", name.name.lower()}), None)
+    if time is None:
+        known = ", ".join(name.name for name in times)
+        fix = (
+            f"Write MATCH_ROWTIME(), which is of {known}."
+            if known
+            else "Let the table have a column that is its event time."
+        )
+        raise DefinitionError(text.at(node), "the event time in MATCH_ROWTIME()", found[0], fix, code="DEFINITION-387")
+    return _ROWTIME.sub(f"FINAL LAST({itself(time.column)})", measure)
 
 
 def _order(text: Text, node: RowPattern, relation: Relation) -> tuple[str, ...]:

@@ -1,0 +1,120 @@
+"""Subqueries without FROM, which are one value: ``(SELECT 5)`` as ``(5)``, ``x IN (SELECT 5)`` as ``x IN (5)``, ``EXISTS (SELECT 5)`` as ``true``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
+_CLOSED = {TokenType.R_PAREN, TokenType.R_BRACKET}
+_NO_VALUE = {
+    TokenType.COMMA,
+    TokenType.FROM,
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ORDER_BY,
+    TokenType.LIMIT,
+    TokenType.UNION,
+    TokenType.EXCEPT,
+    TokenType.INTERSECT,
+    TokenType.ALIAS,
+    TokenType.DISTINCT,
+    TokenType.ALL,
+    TokenType.STAR,
+    TokenType.LATERAL,
+}
+"""Tokens of a SELECT that is more than one value."""
+_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
+_CLAUSES = {TokenType.SELECT, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.JOIN}
+"""Words that say what stands behind a comma."""
+_BEFORE = {
+    TokenType.SELECT,
+    TokenType.WHERE,
+    TokenType.HAVING,
+    TokenType.ON,
+    TokenType.IN,
+    TokenType.AND,
+    TokenType.OR,
+    TokenType.NOT,
+    TokenType.BETWEEN,
+    TokenType.WHEN,
+    TokenType.THEN,
+    TokenType.ELSE,
+    TokenType.EQ,
+    TokenType.NEQ,
+    TokenType.GT,
+    TokenType.GTE,
+    TokenType.LT,
+    TokenType.LTE,
+    TokenType.PLUS,
+    TokenType.DASH,
+    TokenType.STAR,
+    TokenType.SLASH,
+    TokenType.MOD,
+    TokenType.DPIPE,
+}
+"""Tokens behind which a parenthesis is a value."""
+
+
+def as_values(tokens: Sequence[Token], *, expression: bool = False) -> list[Token]:
+    """The tokens without the SELECT of subqueries that are one value.
+
+    Args:
+        tokens: of a statement, or of a part of it.
+        expression: whether they are an expression, so that their first parenthesis is a value.
+    """
+    read: list[Token] = []
+    behind = 0
+    for index, token in enumerate(tokens):
+        if index < behind:
+            continue
+        following = [each.token_type for each in tokens[index + 1 : index + 3]]
+        if token.token_type == TokenType.EXISTS and following == [TokenType.L_PAREN, TokenType.SELECT]:
+            behind = _end(tokens, index + 2)
+            if behind:
+                end = tokens[behind - 1].end
+                read.append(Token(TokenType.TRUE, "true", token.line, token.col, start=token.start, end=end))
+                continue
+        opened = index > 0 and tokens[index - 1].token_type == TokenType.L_PAREN
+        selects = token.token_type == TokenType.SELECT and opened
+        if not (selects and _is_value(tokens, index - 1, expression=expression) and _end(tokens, index)):
+            read.append(token)
+    return read
+
+
+def text_of(token: Token, sql: str) -> str:
+    """The text of a token in a statement: as it is written there, unless it stands for EXISTS."""
+    return token.text if token.token_type == TokenType.TRUE else sql[token.start : token.end + 1]
+
+
+def _is_value(tokens: Sequence[Token], opening: int, *, expression: bool) -> bool:
+    """Whether a value stands at a parenthesis: it is neither a table nor a statement."""
+    depth = 0
+    for index in range(opening - 1, -1, -1):
+        kind = tokens[index].token_type
+        if depth == 0 and kind == TokenType.L_PAREN:  # of a function, of IN, or parentheses around the value
+            if index and tokens[index - 1].token_type in {TokenType.VAR, TokenType.IN}:
+                return True
+            return _is_value(tokens, index, expression=expression)
+        if depth == 0 and index == opening - 1 and kind != TokenType.COMMA:
+            return kind in _BEFORE
+        if depth == 0 and kind in _CLAUSES:
+            return kind == TokenType.SELECT
+        depth += (kind in _CLOSED) - (kind in _OPEN)
+    return expression
+
+
+def _end(tokens: Sequence[Token], select: int) -> int:
+    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more."""
+    depth = 0
+    for index in range(select + 1, len(tokens)):
+        kind = tokens[index].token_type
+        if kind in _CLOSED and depth == 0:
+            behind = tokens[index + 1].token_type if index + 1 < len(tokens) else None
+            return index + 1 if index > select + 1 and behind not in _SETS else 0
+        if depth == 0 and kind in _NO_VALUE and not (kind == TokenType.STAR and index > select + 1):
+            return 0
+        depth += (kind in _OPEN) - (kind in _CLOSED)
+    return 0
