@@ -237,3 +237,28 @@ def test_a_classifier_is_measured_by_its_accuracy(tmp_path: Path) -> None:
     version = models.fit(lake, "evening", LogisticRegression(max_iter=500), table="logs/flights", **settings)
     assert version.metrics == {"accuracy": pytest.approx(1, abs=0.2)}
     assert version.estimator.startswith("LogisticRegression, scikit-learn ")
+
+
+@pytest.mark.feature("M1")
+def test_a_fit_in_a_fork_reads_the_log_and_publishes_into_the_fork_alone(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    land(lake, expected_delays, logged(flights(90)))
+    first, fork = fitted(lake.root), lake.fork(str(tmp_path / "fork"))
+    metrics = {"nothing": lambda *_: math.nan, "least": lambda *_: -math.inf}
+    interval = (START, START + MONTH)
+    version = models.fit(
+        fork,
+        "delay",
+        LinearRegression(),
+        table="logs/flights",
+        features=FEATURES,
+        target="delay",
+        interval=interval,
+        metrics=metrics,
+    )
+    assert models.versions(lake, "delay") == (first,)
+    (read,) = models.versions(fork, "delay")
+    assert (read.version, read.sha256) == (1, version.sha256)
+    assert math.isnan(read.metrics["nothing"])
+    assert read.metrics["least"] == -math.inf
+    assert row_of(version)["metrics"] == '{"least": "-Infinity", "nothing": "NaN"}'

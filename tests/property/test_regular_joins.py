@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
@@ -25,14 +26,16 @@ from changing import (
     joined,
     remaining,
     source,
+    tables,
 )
 from hypothesis import given
 
 import floodmark as fm
 from floodmark.core.time import to_ms
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.kernels.functions import sides
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.values.schema import RETRACTION
+from floodmark.spec.values.schema import RETRACTION, ROW
 
 KINDS = ["inner", "left", "right", "full", "semi", "anti"]
 CONDITION = "a < r_b OR r_note = 'x'"
@@ -193,6 +196,24 @@ def test_a_row_comes_out_with_the_sign_of_its_own_zeros(kind: str, retracted: fl
         for done, answer in answers(operator, rows, seed):
             assert answer == expected(done)
         assert bounded(operator, rows)[0] == expected(len(rows))
+
+
+@pytest.mark.feature("J6")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_undoes_a_retraction_before_it_whose_zero_has_another_sign(kind: str) -> None:
+    operator, time = operator_of(kind, ("k",), "", None), to_ms(BEGIN)
+
+    def stored(zero: float) -> tuple[Any, bytes]:
+        run, out = MemoryRun(operator), counted([])
+        left, right = {"at": BEGIN, "a": 1, "price": None}, {"seen": BEGIN, "f": 1.5, "b": 2, "note": None}
+        steps = [("rights", right, ROW), ("lefts", left | {"f": -0.0}, RETRACTION), ("lefts", left | {"f": zero}, ROW)]
+        for number, (name, row, sign) in enumerate(steps):
+            stamps = {"_event_time": time, "_watermark": time - 1, "_sequence": number, "_kind": sign}
+            part = [(name, {"k": 1} | row | stamps)]
+            out.update(emitted(run.batch(tables(operator, part, {"lefts": 0, "rights": 0}))))
+        return {row: times for row, times in out.items() if times}, pickle.dumps(run.savepoint())
+
+    assert stored(0.0) == stored(-0.0)
 
 
 class Listed(fm.Contract):

@@ -159,8 +159,11 @@ def fit(  # noqa: PLR0913 - settings by name
 
 def _rows(lake: Lake, table: str, interval: Interval, columns: tuple[str, ...], where: str, most_rows: int) -> pa.Table:
     """The rows of an interval in order of event time."""
-    path = f"{lake.root}/{table}"
-    if table.partition("/")[0] not in {"logs", "outputs"} or not DeltaTable.is_deltatable(path):
+    home, _, name = table.partition("/")
+    path = lake.log(name) if home == "logs" else lake.output(name)
+    if home == "outputs" and not DeltaTable.is_deltatable(path):
+        path = lake.read(name)
+    if home not in {"logs", "outputs"} or not DeltaTable.is_deltatable(path):
         fix = "Name a log or an output that has rows: table='logs/flights', table='outputs/hourly'."
         raise LifecycleError(where, "a table of the lake", repr(table), fix, code="LIFECYCLE-282")
     whole = DeltaTable(path).to_pyarrow_dataset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -85,7 +86,7 @@ def row_of(version: Version) -> dict[str, Any]:
         "trained_from": from_ms(version.interval.start),
         "trained_to": from_ms(version.interval.end),
         "trained_rows": version.rows,
-        "metrics": json.dumps(dict(version.metrics), sort_keys=True),
+        "metrics": json.dumps({title: _in_json(value) for title, value in version.metrics.items()}, sort_keys=True),
         "definition": version.definition,
     }
 
@@ -116,9 +117,16 @@ def _version(row: Mapping[str, Any]) -> Version:
         interval=Interval(start=to_ms(row["trained_from"]), end=to_ms(row["trained_to"])),
         rows=row["trained_rows"],
         features=tuple(row["features"]),
-        metrics=json.loads(row["metrics"]),
+        metrics={title: float(value) for title, value in json.loads(row["metrics"]).items()},
         estimator=row["estimator"],
         definition=row["definition"],
         data=row["model"],
         sha256=row["sha256"],
     )
+
+
+def _in_json(value: float) -> float | str:
+    """A number as JSON has it: NaN and infinities are texts, ``"NaN"``, ``"Infinity"``, as in what Spark writes."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

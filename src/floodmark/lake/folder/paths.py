@@ -111,8 +111,8 @@ class Lake:
         return f"{self.upstream or self.root}/outputs/{table}"
 
     def model(self, name: str) -> str:
-        """Path of the table of a fitted model's versions."""
-        return f"{self.upstream or self.root}/models/{name}"
+        """Path of the table of a fitted model's versions: a fork has versions of its own."""
+        return f"{self.root}/models/{name}"
 
     def fitting(self, model: str) -> str:
         """Path of the folder of files that exist while a version of a model is fitted."""

@@ -59,11 +59,11 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
 
 def _timed(text: Text, node: RowPattern, relation: Relation, measure: str) -> str:
     """A measure with the event time of the match's last row in place of ``MATCH_ROWTIME()``."""
-    found = _ROWTIME.search(measure)
-    if found is None:
+    call = _ROWTIME.search(measure)
+    if call is None:
         return measure
     times = [name for name in relation.names if name.time and name.column]
-    named = found[1].strip("`").lower()
+    named = call[1].strip("`").lower()
     time = next((name for name in times if named in {"", name.name.lower()}), None)
     if time is None:
         known = ", ".join(name.name for name in times)
@@ -72,7 +72,7 @@ def _timed(text: Text, node: RowPattern, relation: Relation, measure: str) -> st
             if known
             else "Let the table have a column that is its event time."
         )
-        raise DefinitionError(text.at(node), "the event time in MATCH_ROWTIME()", found[0], fix, code="DEFINITION-387")
+        raise DefinitionError(text.at(node), "the event time in MATCH_ROWTIME()", call[0], fix, code="DEFINITION-387")
     return _ROWTIME.sub(f"FINAL LAST({itself(time.column)})", measure)
 
 

@@ -176,6 +176,10 @@ class RegularJoinKernel(NetKernel):
             item = _earlier(part, item, values)
             row = part.get(item)
             values = values if row is None else row.values
+        elif sign > 0 and row is None and (form.floats or form.nested):
+            item = _owed(part, item, values)
+            row = part.get(item)
+            values = values if row is None else row.values
         before = mine.total
         if form.all_match:
             partners: list[tuple[int, Row]] | None = None
@@ -249,6 +253,12 @@ class RegularJoinKernel(NetKernel):
         for side in key_state.sides:
             side.free(END if progress >= END else progress - 2 * ttl)
         self._wait(key_state)
+
+
+def _owed(part: Part, item: Item, values: Values) -> Item:
+    """The retraction that a row undoes which comes behind it: one of the same time and of equal values, whose zeros may have another sign."""
+    owed = (other for other, row in part.items() if row.times < 0 and other[1] == item[1])
+    return next((other for other in owed if is_same(part[other].values, values)), item)
 
 
 def _earlier(part: Part, item: Item, values: Values) -> Item:
