@@ -225,6 +225,7 @@ def test_two_experiments_of_one_operator_and_two_of_one_name(streams: Fleet) -> 
         experiments.start(streams, "known", "totals", ExperimentRequest(arms={"a": "@current", "b": "@current"}))
 
 
+@pytest.mark.clock
 def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
     """Unknown, paused, crashed, or with nobody there to stop the stream: nothing is begun."""
     there = made(streams)

@@ -30,6 +30,7 @@ from floodmark.lake.table import changes, entries, history
 from floodmark.lake.table.commits import BoundedRun, Cleaned, Landing, MicroBatch, Record, Restored, encode
 from floodmark.lake.writing.compaction import compact
 
+pytestmark = pytest.mark.clock
 MINUTE = 60_000
 
 

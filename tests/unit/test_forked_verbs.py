@@ -60,7 +60,8 @@ def stream(folder: Path) -> subprocess.Popen[bytes]:
 
 def children() -> set[int]:
     """Processes that servers of this process have forked."""
-    servers = [one for one in psutil.Process().children() if any("forked.py" in word for word in one.cmdline())]
+    living = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    servers = [one for one in living if any("forked.py" in word for word in one.cmdline())]
     return {child.pid for server in servers for child in server.children()}
 
 
@@ -71,12 +72,16 @@ def test_a_signal_reaches_what_was_forked(tmp_path: Path, number: signal.Signals
         ["floodmark", "init", "shop"], cwd=tmp_path, env=environment(), capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    before = children()
     with stream(tmp_path / "shop") as program:
-        assert program.stdout is not None
-        assert any(b"http://" in line for line in program.stdout), "it serves"
-        (pid,) = children()
-        program.send_signal(number)
-        status = program.wait(60)
+        try:
+            assert program.stdout is not None
+            assert any(b"http://" in line for line in program.stdout), "it serves"
+            (pid,) = children() - before
+            program.send_signal(number)
+            status = program.wait(60)
+        finally:
+            program.kill()
     assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
     deadline = time.monotonic() + 60
     while psutil.pid_exists(pid):

@@ -249,6 +249,7 @@ def test_an_arm_that_is_killed_as_it_is_promoted_is_judged_again_and_one_that_st
     assert code in looked.steps[-1].why
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize(("version", "package"), [(TOTALS.version, "p3"), ("totals@3", "p")])
 def test_a_restart_of_the_same_code_is_no_other_version(running: Fleet, version: str, package: str) -> None:
     """The same version in another package, or the same package whose version another release of floodmark calls otherwise."""
@@ -295,6 +296,7 @@ def test_a_rollout_of_an_older_store_is_read(tmp_path: Path) -> None:
     assert known.note(record, memory=Memory(after=3, share=0.5)).memory == Memory(after=3, share=0.5)
 
 
+@pytest.mark.clock
 def test_what_ended_long_ago_is_forgotten_but_the_newest(known: Rollouts) -> None:
     for _ in range(5):
         known.end(begun(known), "done", "")
@@ -318,6 +320,7 @@ def test_a_look_for_what_is_due_costs_the_same_after_many_rollouts(known: Rollou
     assert [number for number, _ in known.due()] == [201]
 
 
+@pytest.mark.clock
 def test_looks_start_what_is_due_once_and_again_when_it_died(known: Rollouts, tmp_path: Path) -> None:
     (tmp_path / "packages" / "p").mkdir(parents=True)
     record, seen = begun(known), tmp_path / "seen"
