@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import forked
@@ -34,7 +35,7 @@ from floodmark.lake.restore import experiments, savepoints
 from floodmark.lifecycle.experiment import Experiment
 from floodmark.lifecycle.savepoint_id import latest_of, new_id, operator_of
 from floodmark.orchestration import automation, build_definitions
-from floodmark.orchestration.jobs import KEY, id_of
+from floodmark.orchestration.listing import KEY, id_of
 
 _FEW = 100
 PROCESS = Path(__file__).parents[1] / "support" / "savepoint_process.py"
@@ -225,17 +226,25 @@ def _look(folder: Path, fleet: Fleet) -> SensorExecutionData:
         return sensor.evaluate_tick(context)
 
 
-def _partitions(folder: Path, fleet: Fleet) -> list[str]:
-    """The savepoints to select from in Dagster, after a look of the sensor; it lists the newest first, here the oldest is."""
-    result = _look(folder, fleet)
-    instance = _INSTANCES[folder]
+def _reported(folder: Path, fleet: Fleet) -> list[Mapping[str, Any]]:
+    """What a look of the sensor tells of savepoints, and the daemon writes."""
+    result, instance = _look(folder, fleet), _INSTANCES[folder]
+    for event in result.asset_events:
+        assert isinstance(event, dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation)
+        instance.report_runless_asset_event(event)
     for request in result.dynamic_partitions_requests:
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
         else:
             for key in request.partition_keys:
                 instance.delete_dynamic_partition(request.partitions_def_name, key)
-    return [id_of(key) for key in instance.get_dynamic_partitions("floodmark_savepoints")][::-1]
+    return [event.metadata for event in result.asset_events if event.asset_key == KEY]
+
+
+def _partitions(folder: Path, fleet: Fleet) -> list[str]:
+    """The savepoints to select from in Dagster, after a look of the sensor; it lists the newest first, here the oldest is."""
+    _reported(folder, fleet)
+    return [id_of(key) for key in _INSTANCES[folder].get_dynamic_partitions("floodmark_savepoints")][::-1]
 
 
 def test_the_sensor_lists_savepoints_that_are_made_between_its_looks(tmp_path: Path) -> None:
@@ -265,8 +274,8 @@ def test_savepoints_of_a_look_that_fails_are_reported_by_the_next_one(
         away.setattr(automation, "reports", fails)
         with pytest.raises(OSError, match="is away"):
             _look(tmp_path, fleet)
-    of_savepoints = [event.metadata for event in _look(tmp_path, fleet).asset_events if event.asset_key == KEY]
+    of_savepoints = _reported(tmp_path, fleet)
     assert [metadata["savepoint"].value for metadata in of_savepoints if "savepoint" in metadata] == [made.id]
     assert [metadata["deleted"].value for metadata in of_savepoints if "deleted" in metadata] == [gone.id]
-    assert not [event for event in _look(tmp_path, fleet).asset_events if event.asset_key == KEY]
+    assert not _reported(tmp_path, fleet)
     assert _partitions(tmp_path, fleet) == [made.id]
