@@ -125,7 +125,7 @@ def test_a_bounded_run_replaces_rows_in_a_bucket(on_s3: SparkSession, s3: Server
     ],
 )
 def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession, s3: Server, code: Operator) -> None:
-    """It is started a second time, and goes on from its checkpoint in the bucket."""
+    """It is started a second time, and goes on from its checkpoint in the bucket; at last it begins from scratch."""
     lake, log = Lake(f"{s3.bucket()}/lake"), disorder(code, 4, 120)
     half = len(log.entries) // 2
     for first, last in ((0, half // 2), (half // 2, half), (half, None)):
@@ -134,6 +134,8 @@ def test_a_stream_in_a_bucket_has_the_embedded_engines_rows(on_s3: SparkSession,
             run_unbounded(on_s3, code, lake, until_caught_up=True, files_per_batch=1)
     _check(lake, code, log)
     assert run_unbounded(on_s3, code, lake, until_caught_up=True).micro_batches == 0
+    run_unbounded(on_s3, code, lake, until_caught_up=True, from_scratch=True)
+    _check(lake, code, log)
 
 
 @pytest.mark.soak

@@ -56,6 +56,13 @@ class Server:
         assert answer.status == 200, answer.status
         return f"s3://{name}"
 
+    def make_folder(self, location: str) -> None:
+        """What Hadoop puts into a bucket for a folder: an empty object, whose name ends with a slash."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("PUT", f"/{location.removeprefix('s3://')}/", headers={"Authorization": _SIGNED})
+        assert connection.getresponse().status == 200
+        connection.close()
+
     def remove(self, name: str) -> None:
         """Remove a bucket and all that is in it."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)

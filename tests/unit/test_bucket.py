@@ -85,6 +85,18 @@ def test_folders_and_copies(s3: Server, s3_proxy: Proxy) -> None:
         copies.copy(f"{root}/lake/b/c", f"{root}/other/d")
 
 
+def test_what_hadoop_puts_for_a_folder_is_no_file(s3: Server, s3_proxy: Proxy) -> None:
+    root = s3.bucket()
+    storage.write(f"{root}/lake/a/b/c", b"c")
+    storage.write(f"{root}/lake/empty", b"")
+    for name in ("lake", "lake/a", "lake/a/b"):
+        s3.make_folder(f"{root}/{name}")
+    assert sorted(copies.files_of(f"{root}/lake")) == ["a/b/c", "empty"]
+    assert storage.files(f"{root}/lake") == ["empty"] and storage.folders(f"{root}/lake/a") == ["b"]
+    copies.remove(f"{root}/lake/a")
+    assert storage.read(f"{root}/lake/a/b/c") is None
+
+
 def test_arrow_reads_and_writes_through_the_same_client(
     s3: Server, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from floodmark.spec.values.run import RunResult
 from floodmark.spec.workspace import Engine, Settings
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from floodmark.core.time import Interval
@@ -157,6 +158,7 @@ class OnSpark:
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
                 jars.fetch()
             with self.step("starting Spark"):
+                from floodmark.engines.spark.session import shipping
                 from floodmark.engines.spark.session.builder import spark_session
 
                 self.session = spark_session(
@@ -165,10 +167,10 @@ class OnSpark:
                     shuffle_partitions=self.settings.shuffle_partitions,
                     extra=self.settings.spark_settings(),
                     secrets=self.settings.spark_secrets(),
+                    meet=self._meet_workers,
                 )
-            if is_cluster(self.settings.master):
-                with self.step("checking the cluster's workers"):
-                    self._meet_workers(self.session)
+                if is_cluster(self.settings.master) and self.settings.code is not None:
+                    shipping.import_by_name(self.session, Path(self.settings.code))
         return self.session
 
     def _check_here(self) -> None:
@@ -182,8 +184,8 @@ class OnSpark:
             where, got = "Spark's state", f"{self.settings.master.partition(';')[0]}, a server of Spark Connect"
             raise CapabilityError(where, "a Spark whose driver is this process", got, fix, code="CAPABILITY-070")
 
-    def _meet_workers(self, session: SparkSession) -> None:
-        """Send the workspace's code to the workers of a cluster, and check what is installed there.
+    def _meet_workers(self, context: SparkContext) -> None:
+        """Send the workspace's code to the workers of a cluster, and check what is installed there; before the session is there.
 
         Raises:
             SetupError: SETUP-080 and SETUP-081, a worker has another Python, floodmark or pyarrow than this process.
@@ -194,8 +196,8 @@ class OnSpark:
 
         if self.settings.code is not None:
             code, packages = Path(self.settings.code), scratch() / "packages"
-            shipping.send(session, packages / pack(code, packages), code)
-        cluster.check(session)
+            shipping.send(context, packages / pack(code, packages))
+        cluster.check(context)
 
     @property
     def ended(self) -> bool:

@@ -19,7 +19,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from floodmark.core.errors import ConnectorError
@@ -264,7 +264,15 @@ def below(location: str) -> Iterator[Stat]:
     import obstore  # noqa: PLC0415 - as above
 
     listed = _asked(location, lambda store, key: list(itertools.chain.from_iterable(obstore.list(store, f"{key}/"))))
-    return map(_stat, listed)
+    return _but_folders(location, list(map(_stat, listed)))
+
+
+def _but_folders(location: str, stats: list[Stat]) -> Iterator[Stat]:
+    """What is listed, without the empty objects that Hadoop puts for folders: their names, which end with a slash, are listed without it."""
+    folders = {split(location)[2]}
+    if any(not stat.size for stat in stats):
+        folders |= {str(parent) for stat in stats for parent in PurePosixPath(stat.path).parents}
+    return (stat for stat in stats if stat.size or stat.path not in folders)
 
 
 def beside(location: str) -> tuple[list[Stat], list[str]]:
@@ -273,7 +281,7 @@ def beside(location: str) -> tuple[list[Stat], list[str]]:
 
     listed = _asked(location, lambda store, key: obstore.list_with_delimiter(store, f"{key}/" if key else None))
     folders = [str(prefix).rstrip("/").rsplit("/", 1)[-1] for prefix in listed["common_prefixes"]]
-    return list(map(_stat, listed["objects"])), folders
+    return list(_but_folders(location, list(map(_stat, listed["objects"])))), folders
 
 
 def together(ask: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

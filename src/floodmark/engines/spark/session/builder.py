@@ -16,7 +16,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -24,12 +25,12 @@ from types import MappingProxyType
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark import SparkConf, SparkContext, inheritable_thread_target
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from floodmark.core.errors import SetupError
+from floodmark.core.errors import FloodmarkError, SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.session import limits, local_files, store
@@ -62,6 +63,8 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.scheduler.mode": "FAIR",  # streams of one process share its cores
+        # true for all but stateful functions, which then have a second process to be forked from, and imports of their own
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.python.daemon.module": "floodmark.engines.spark.session.daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -102,6 +105,7 @@ def spark_session(
     extra: Mapping[str, str] = MappingProxyType({}),
     secrets: Mapping[str, str] = MappingProxyType({}),
     archive_to: Path | None = None,
+    meet: Callable[[SparkContext], None] = lambda _: None,
 ) -> SparkSession:
     """The running session, or a new one with all of floodmark's settings.
 
@@ -113,6 +117,7 @@ def spark_session(
         extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
         secrets: Spark settings that no other user of this machine may see: they reach Java in a file that is removed once Java has started.
         archive_to: file to which the class archive is written when the session ends; set by the process that builds the archive.
+        meet: what the first session of an application does on the workers of a cluster, while the rest of the session is made. What it raises is raised.
 
     Time: the session, this process and Java all run in UTC.
 
@@ -127,9 +132,9 @@ def spark_session(
         conf, launches = _conf(app, cores, memory, extra, archive_to), Launches()
         # the Java of an earlier session of this process is used again
         context = SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf, launches, secrets))  # noqa: SLF001
-        if is_standalone(cores):
-            _await_executors(context, launches)
         local_files.install(context)
+        if is_cluster(cores):
+            _beside_workers(context, launches if is_standalone(cores) else None, meet)
     spark = SparkSession.builder.getOrCreate()
     if not is_cluster(cores):
         spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(import_folders(sys.path))
@@ -140,10 +145,20 @@ def spark_session(
     return spark
 
 
-def _await_executors(context: SparkContext, launches: Launches) -> None:
+def _beside_workers(context: SparkContext, launches: Launches | None, meet: Callable[[SparkContext], None]) -> None:
+    """Make the session while another thread waits for executors and meets them: both take as long."""
+
+    def met() -> None:
+        if launches is not None:
+            await_first(context, launches)
+        meet(context)
+
+    with ThreadPoolExecutor(1, "workers") as pool:
+        meeting = pool.submit(inheritable_thread_target(met))
+        SparkSession.builder.getOrCreate()
     try:
-        await_first(context, launches)
-    except (SetupError, Py4JError):
+        meeting.result()
+    except (FloodmarkError, Py4JError, PySparkException):
         context.stop()
         raise
 

@@ -15,12 +15,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from floodmark.core.errors import ConnectorError, SetupError
 from floodmark.engines.landing.lander import reader_of
 from floodmark.engines.spark.session import tasks
+from floodmark.engines.spark.session import workers as ready
 from floodmark.lake.folder import bucket
 from floodmark.lake.folder.bucket import MARK, is_bucket
 from floodmark.lake.folder.paths import Lake, is_local
@@ -59,8 +61,11 @@ class Worker:
     seen: Mapping[str, str]
 
 
-def check(spark: SparkSession) -> None:
-    """Make sure that every worker has the driver's Python, floodmark and pyarrow.
+def check(spark: SparkSession | SparkContext) -> None:
+    """Make sure that every worker has the driver's Python, floodmark and pyarrow. All workers have then started the process that others are forked from.
+
+    Args:
+        spark: session, or its context.
 
     Raises:
         SetupError: SETUP-080, a worker has another version of one; SETUP-081, a worker's Python does not start.
@@ -76,6 +81,8 @@ def check(spark: SparkSession) -> None:
         raise refusal from error
     for worker in workers:
         check_versions(worker)
+    if isinstance(spark, SparkContext):
+        ready.note(spark)
 
 
 def versions() -> dict[str, str]:
@@ -190,7 +197,7 @@ def check_source(spark: SparkSession, source: Source, workspace: Path) -> None:
         raise ConnectorError(where, "files that every worker sees as the driver does", got, fix, code="CONNECTOR-210")
 
 
-def _ask(spark: SparkSession, paths: Sequence[str]) -> list[Worker]:
+def _ask(spark: SparkSession | SparkContext, paths: Sequence[str]) -> list[Worker]:
     """What each executor says of itself, and of paths: the size of a file, a text for a folder, an empty one for what is not there.
 
     Tasks go to all free cores at once; if an executor was busy, or came later, a second round asks it.
@@ -230,7 +237,7 @@ def _ask(spark: SparkSession, paths: Sequence[str]) -> list[Worker]:
     return list(known.values())
 
 
-def _first(spark: SparkSession, subject: str) -> bool:
+def _first(spark: SparkSession | SparkContext, subject: str) -> bool:
     """True at the first call of an application about a subject."""
     key = tasks.application(spark), subject
     known = key in _asked

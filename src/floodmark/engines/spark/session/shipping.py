@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from zipfile import ZipFile
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
 from floodmark.spec.rows.contract import Contract
@@ -18,21 +18,29 @@ _CODE = "floodmark.code"
 """Setting of a session: the folder whose modules its workers import by name."""
 
 
-def send(spark: SparkSession, package: Path, code: Path) -> None:
+def send(context: SparkContext, package: Path) -> None:
     """Give the executors of a cluster a package of code: Spark unpacks it in their working folders, where Python finds modules and data files.
 
     Args:
-        spark: session.
+        context: of the application, before any of its functions in Python.
         package: folder with the code, named after its content, in a folder that lasts as long as the session.
-        code: the folder of which the package is a copy, from which this process has imported modules.
     """
-    context, name = spark.sparkContext, f"code-{package.name}"
+    name = f"code-{package.name}"
     own = context._conf.get("spark.executorEnv.PYTHONPATH")  # noqa: SLF001 - there is no public way to ask
     path = os.pathsep.join([name, *filter(None, [own])])
     if context.environment.get("PYTHONPATH") != path:
         archive = shutil.make_archive(str(package.with_name(name)), "zip", package)
         context.addArchive(f"{archive}#{name}")
         context.environment["PYTHONPATH"] = path
+
+
+def import_by_name(spark: SparkSession, code: Path) -> None:
+    """Modules of a folder, of which the workers have a package, travel by name.
+
+    Args:
+        spark: session.
+        code: the folder, from which this process has imported modules.
+    """
     spark.conf.set(_CODE, str(code))
 
 
@@ -65,7 +73,7 @@ def send_to_server(spark: SparkSession, package: Path, code: Path) -> None:
                 modules.writestr(f"{entry.stem}.py", _DOOR.format(name=name))
     spark.addArtifacts(f"{archive}#{name}", archive=True)
     spark.addArtifacts(str(doors), pyfile=True)
-    spark.conf.set(_CODE, str(code))
+    import_by_name(spark, code)
 
 
 def by_value(spark: SparkSession, contract: type[Contract]) -> None:

@@ -1,4 +1,7 @@
-"""Tasks on all cores of a session's workers, whether the driver of the session is this process or a server of Spark Connect."""
+"""Tasks on all cores of a session's workers, whether the driver of the session is this process or a server of Spark Connect.
+
+Where the driver is this process its context is enough, which is there before the session.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from floodmark.engines.frames.client import is_connected
@@ -16,9 +20,17 @@ _ROWS = 1 << 12
 """More rows than there are cores."""
 
 
-def parallelism(spark: SparkSession) -> int:
+def _context(spark: SparkSession | SparkContext) -> SparkContext | None:
+    """The context of a driver in this process; None behind Spark Connect."""
+    if isinstance(spark, SparkContext):
+        return spark
+    return None if is_connected(spark) else spark.sparkContext
+
+
+def parallelism(spark: SparkSession | SparkContext) -> int:
     """The tasks into which Spark divides rows that nothing divides: its cores."""
-    return _behind(spark) if is_connected(spark) else int(spark.sparkContext.defaultParallelism)
+    context = _context(spark)
+    return _behind(spark) if context is None else int(context.defaultParallelism)
 
 
 @cache
@@ -31,26 +43,28 @@ def is_elsewhere(spark: SparkSession) -> bool:
     return is_connected(spark) or is_cluster(str(spark.sparkContext.master))
 
 
-def application(spark: SparkSession) -> str:
+def application(spark: SparkSession | SparkContext) -> str:
     """The id of what ends with the session's executors: of the application, or of the session on a server."""
-    return str(spark.session_id if is_connected(spark) else spark.sparkContext.applicationId)  # type: ignore[attr-defined]  # of a session of Spark Connect
+    context = _context(spark)
+    return str(spark.session_id if context is None else context.applicationId)  # type: ignore[union-attr]  # of a session of Spark Connect
 
 
-def workers(spark: SparkSession) -> int:
+def workers(spark: SparkSession | SparkContext) -> int:
     """Executors that are known to be there; 1 behind Spark Connect, which tells no number."""
-    return 1 if is_connected(spark) else executors.count(spark.sparkContext)
+    context = _context(spark)
+    return 1 if context is None else executors.count(context)
 
 
-def answers(spark: SparkSession, answer: Callable[[Iterable[int]], Iterator[str]]) -> list[str]:
+def answers(spark: SparkSession | SparkContext, answer: Callable[[Iterable[int]], Iterator[str]]) -> list[str]:
     """What a function says in tasks on all free cores at once.
 
     Args:
-        spark: session.
+        spark: session, or its context.
         answer: numbers of a task's rows -> texts. Travels by value.
     """
-    tasks = max(parallelism(spark), workers(spark))
-    if not is_connected(spark):
-        return list(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(answer).collect())
+    tasks, context = max(parallelism(spark), workers(spark)), _context(spark)
+    if context is not None:
+        return list(context.parallelize(range(tasks), tasks).mapPartitions(answer).collect())
 
     def worded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as arrow  # noqa: PLC0415 - on the worker
@@ -59,9 +73,11 @@ def answers(spark: SparkSession, answer: Callable[[Iterable[int]], Iterator[str]
             for text in answer(batch.column(0).to_pylist()):
                 yield arrow.RecordBatch.from_pydict({"text": [text]})
 
-    return [row["text"] for row in spark.range(0, tasks, 1, tasks).mapInArrow(worded, "text string").collect()]
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(worded, "text string")  # type: ignore[union-attr]  # a session
+    return [row["text"] for row in rows.collect()]
 
 
-def python(spark: SparkSession) -> str:
+def python(spark: SparkSession | SparkContext) -> str:
     """The Python of the workers, for errors."""
-    return "its Python" if is_connected(spark) else str(spark.sparkContext.pythonExec)
+    context = _context(spark)
+    return "its Python" if context is None else str(context.pythonExec)

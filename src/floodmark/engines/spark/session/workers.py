@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
-from pyspark import inheritable_thread_target
+from pyspark import SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 _started: set[str] = set()
 """Ids of the applications that have one."""
+
+
+def note(context: SparkContext) -> None:
+    """The workers of an application have the process: they have done something in Python."""
+    _started.add(context.applicationId)
 
 
 def started(spark: SparkSession) -> Future[None] | None:

@@ -46,6 +46,7 @@ from floodmark.spec.values.run import BatchInfo, RunResult
 
 _POLL_SECONDS, _IDLE_SECONDS = 0.2, 0.8
 """Time between two looks at a query; and longest time added while a query has nothing to do: ten such queries of one process cost 2 % of a core less."""
+_CHECKS_EMPTY = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 _NO_WORKER = "Python worker failed to connect back"
 """Part of Spark's error if the Python process that plans a stateful query has not started within ten seconds, as on a busy machine."""
 _TRIES = 3
@@ -169,6 +170,10 @@ def _prepare(
         create=take_for_spark,
         clear=partial(_cleared, spark),
     )
+    if is_bucket(
+        timeline.checkpoint.path
+    ):  # an object for each folder stays where Hadoop has put it, whoever removes the files
+        spark.conf.set(_CHECKS_EMPTY, "false")
     plans.resume(timeline.checkpoint.path)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
