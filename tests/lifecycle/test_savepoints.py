@@ -36,7 +36,7 @@ from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import prepare, roll_back
 from floodmark.lake.restore.switch import pending
 from floodmark.lake.stream import ticks
-from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.stream.timeline import STARTS, Timeline
 from floodmark.spec.values.schema import ROW
 from floodmark.spec.workspace import Settings
 
@@ -346,7 +346,18 @@ def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
     engine.run_unbounded(totals, moved, until_caught_up=True, on_batch=lambda batch: sizes.append(batch.rows_in))
     assert not differences(moved, truth, *TABLES)
     assert values(moved, "totals__current") == values(truth, "totals__current")
-    assert np.sum(sizes) == landed(moved) - before, "it goes on behind the savepoint and reads nothing again"
+    read = np.sum(sizes) - markers_of_start(moved)
+    assert read == landed(moved) - before, "it goes on behind the savepoint and reads nothing again"
+
+
+def markers_of_start(lake: Lake) -> int:
+    """Rows that Spark reads beside each of the two inputs: what the last start has marked of both. The embedded engine has no such table."""
+    starts = Timeline.current(lake, "totals").folder(STARTS)
+    if not DeltaTable.is_deltatable(starts):
+        return 0
+    table = DeltaTable(starts)
+    before = DeltaTable(starts, version=table.version() - 1).to_pyarrow_table().num_rows
+    return 2 * (table.to_pyarrow_table().num_rows - before)
 
 
 def landed(lake: Lake) -> int:

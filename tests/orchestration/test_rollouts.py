@@ -66,7 +66,7 @@ def watched(shop: Path) -> Watched:
 @pytest.fixture(scope="module")
 def server(shop: Path, watched: Watched) -> Iterator[Server]:
     """Its Dagster, and the stream has written something."""
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as server:
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, forks=True) as server:
         assert server.ended(server.launch_job("start", STARTED)) == "SUCCESS"
         until(lambda: watched.batch is not None, SECONDS)
         yield server

@@ -64,11 +64,12 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(engine_name: str, shop: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Its streams run on the engine of the test; those on Spark work, one after the other, on the Java of the test."""
+    """Its streams run on the engine of the test, their drivers forked; those on Spark work, one after the other, on the Java of the test."""
     variables = {"FLOODMARK_ENGINE": engine_name}
     if engine_name == "spark":
         variables |= lend(request.getfixturevalue("spark"))
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, **variables) as found:
+    state, forks = shop / ".floodmark" / "dagster", engine_name == "embedded"
+    with serving(shop, state, supervise=True, forks=forks, **variables) as found:
         yield found
 
 
