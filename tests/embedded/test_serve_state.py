@@ -2,99 +2,27 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+import gc
+from collections import Counter
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
-from asked import Asked, asked
+from asked import asked
+from remembered import SOURCE, Number, Rows, assert_equal, landed, remembered, rows_of, service
 
 import floodmark as fm
-from floodmark.core.time import from_ms
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
-from floodmark.testing.lakes import land
-from floodmark.testing.log import Log
+from floodmark.lake.table import entries
+from floodmark.serve import following
 
-Rows = list[tuple[int, str | None, int]]
-
-
-class Number(fm.Contract):
-    """A number of a key."""
-
-    at: fm.EventTime
-    key: str | None
-    value: int
-
-
-class Seen(fm.Contract):
-    """What a key has seen."""
-
-    total: int
-
-
-class Remember(fm.ProcessFunction):
-    """Keeps a sum, the last values, counts by remainder, and what was there in the last second."""
-
-    total = fm.ReducingState(int, lambda one, other: one + other)
-    values = fm.ListState(int)
-    counts = fm.MapState(int, int)
-    recent = fm.ValueState(int, ttl="1 second")
-    alarm = fm.Timer()
-
-    def on_element(self, row: Mapping[str, Any], ctx: Any) -> Iterator[dict[str, Any]]:
-        """Count."""
-        value = row["value"]
-        self.total.add(value)
-        self.values.update([*self.values.get(), value][-3:])
-        self.counts.put(value % 3, self.counts.get(value % 3, 0) + 1)
-        self.recent.update(value)
-        self.alarm.set(ctx.timestamp + 3_600_000)
-        yield {"total": self.total.get()}
-
-    def on_timer(self, timer: str, ctx: Any) -> Iterator[dict[str, Any]]:
-        """Nothing."""
-        yield from ()
-
-
-@fm.operator
-def remembered(numbers: fm.Stream[Number]) -> fm.Stream:
-    """All of it."""
-    return numbers.key_by("key").process(Remember(), schema=Seen)
-
-
-SOURCE = fm.Source("numbers", contract=Number, connector=fm.Files("inbox"), watermark=fm.Ascending())
-
-
-def rows_of(count: int, keys: int) -> Rows:
-    """Rows of some keys, null among them, a tenth of a second after each other."""
-    drawn = random.Random(count)
-    return [
-        (n * 100, drawn.choice([None, *(f"k{k}" for k in range(keys))]), drawn.randrange(100)) for n in range(count)
-    ]
-
-
-def expected(rows: Rows, key: str | None, watermark: int) -> dict[str, Any]:
-    """What a dictionary remembers."""
-    mine = [(time, value) for time, k, value in rows if k == key]
-    counts: dict[int, int] = {}
-    for _, value in mine:
-        counts[value % 3] = counts.get(value % 3, 0) + 1
-    return {
-        "total": sum(value for _, value in mine),
-        "values": [value for _, value in mine[-3:]],
-        "counts": [[remainder, count] for remainder, count in counts.items()],
-        "recent": mine[-1][1] if mine[-1][0] + 1_000 > watermark else None,
-    }
-
-
-def states(answer: dict[str, Any]) -> dict[Any, Any]:
-    """Key -> its state."""
-    return {row["key"]: row["state"] for row in answer["rows"]}
+if TYPE_CHECKING:
+    from s3_server import Proxy, Server
 
 
 @pytest.fixture
@@ -103,23 +31,25 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path / "lake"))
 
 
+@pytest.fixture
+def bucket(s3: Server, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Empty, in a bucket that is looked at with every question."""
+    monkeypatch.setattr(following, "_LOOK_BUCKET_SECONDS", 0.0)
+    return Lake(f"{s3.bucket()}/lake")
+
+
 def ran(sail: Sail, lake: Lake, rows: Rows, begin: int = 0) -> None:
-    """Rows land, each with the watermark a millisecond behind it, and are computed."""
-    log = Log(remembered.inputs[0].schema)
-    log.rows([{"at": from_ms(time), "key": key, "value": value} for time, key, value in rows], "at", 0)
-    land(lake, remembered, log, begin, len(rows))
+    """Rows land, and are computed."""
+    landed(lake, rows, begin)
     run_unbounded(sail, remembered, lake, until_caught_up=True)
 
 
-def service(lake: Lake, tmp_path: Path) -> Any:
-    """A service over the lake."""
-    settings = fm.Settings(lake=lake.root, engine="embedded")
-    return asked(fm.Workspace(sources=[SOURCE], operators=[remembered], settings=settings), lake, tmp_path / "copies")
-
-
 @pytest.mark.feature("U1")
-def test_state_by_key_is_that_of_the_last_commit_or_of_a_savepoint(sail: Sail, lake: Lake, tmp_path: Path) -> None:
-    rows = rows_of(300, 40)
+@pytest.mark.parametrize("where", ["lake", "bucket"])
+def test_state_by_key_is_that_of_the_last_commit_or_of_a_savepoint(
+    sail: Sail, where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rows, lake = rows_of(300, 40), request.getfixturevalue(where)
     ran(sail, lake, rows[:200])
     with service(lake, tmp_path) as ask:
         assert_equal(ask, rows[:200])
@@ -138,19 +68,60 @@ def test_state_by_key_is_that_of_the_last_commit_or_of_a_savepoint(sail: Sail, l
         assert (status, answer["error"]["code"]) == (404, "SERVE-025")
 
 
-def assert_equal(ask: Asked, rows: Rows, savepoint: str = "") -> None:
-    """All keys together and some alone have what the dictionary has."""
-    as_of = [("as_of", savepoint)] if savepoint else []
-    status, answer = ask.get("/v1/state/remembered", as_of)
-    assert status == 200, answer
-    watermark = answer["as_of"]["watermark_ms"]
-    assert rows[-2][0] - 1 <= watermark <= rows[-1][0]
-    wanted = {key: expected(rows, key, watermark) for key in {key for _, key, _ in rows}}
-    assert states(answer) == wanted
-    assert [row["key"] for row in answer["rows"]] == [None, *sorted(key for key in wanted if key is not None)]
-    for key in (None, "k1", "k7"):
-        asked_key = ("null", "key") if key is None else ("key.key", key)
-        assert states(ask.get("/v1/state/remembered", [asked_key, *as_of])[1]) == {key: wanted[key]}
+@pytest.mark.feature("U1")
+def test_state_in_a_bucket_is_fetched_once_and_its_copies_go(
+    sail: Sail, bucket: Lake, tmp_path: Path, s3_proxy: Proxy
+) -> None:
+    rows, fetched = rows_of(400, 40), Counter[str]()
+    with service(bucket, tmp_path) as ask:
+        for count in range(100, 401, 100):
+            ran(sail, bucket, rows[:count], count - 100)
+            s3_proxy.plan()
+            assert_equal(ask, rows[:count])
+            gets = [path for method, path, _ in s3_proxy.requests() if method == "GET" and "/batches/" in path]
+            fetched.update(gets)
+        assert len(fetched) >= 4
+        assert max(fetched.values()) <= 2, "the head of a micro-batch's file, then the file"
+        gc.collect()
+        assert len([*(tmp_path / "copies" / "states").iterdir()]) == 1
+
+
+@fm.operator
+def tens(numbers: fm.Stream[Number]) -> fm.Stream:
+    """Sums of ten seconds, which later rows revise."""
+    return (
+        numbers.key_by("key")
+        .window(fm.Tumbling("10 seconds"), allowed_lateness="1 hour")
+        .aggregate(sum=fm.sum("value"))
+    )
+
+
+@pytest.mark.feature("U2")
+def test_results_in_a_bucket_are_those_of_the_last_commit_or_of_a_savepoint(
+    sail: Sail, bucket: Lake, tmp_path: Path
+) -> None:
+    rows, counts = rows_of(300, 5), dict[str, int]()
+    workspace = fm.Workspace(
+        sources=[SOURCE], operators=[tens], settings=fm.Settings(lake=bucket.root, engine="embedded")
+    )
+    with asked(workspace, bucket, tmp_path / "copies", apart=True) as ask:
+        for count in (150, 300):
+            landed(bucket, rows[:count], count - 150)
+            run_unbounded(sail, tens, bucket, until_caught_up=True)
+            ask.until("tens", entries.newest(bucket.output("tens")))
+            counts[savepoints.create("tens", bucket).id] = count
+        for saved, count in [*counts.items(), ("", 300)]:
+            status, answer = ask.get("/v1/outputs/tens", [("as_of", saved)] if saved else [])
+            assert status == 200, answer
+            wanted = Counter[tuple[int, str | None]]()
+            for time, key, value in rows[:count]:
+                if time // 10_000 * 10_000 + 10_000 <= rows[count - 1][0]:
+                    wanted[time // 10_000, key] += value
+            got = {
+                (int(datetime.fromisoformat(row["window_start"]).timestamp()) // 10, row["key"]): row["sum"]
+                for row in answer["rows"]
+            }
+            assert got == dict(wanted)
 
 
 def test_state_that_cannot_be_asked_is_refused(lake: Lake, tmp_path: Path) -> None:

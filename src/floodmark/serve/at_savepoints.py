@@ -18,10 +18,11 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.batch_state import is_there
 from floodmark.serve.copies import Copy
-from floodmark.serve.keyed_state import CommittedState, Stateful, of_savepoint
+from floodmark.serve.keyed_state import CommittedState, Stateful
 from floodmark.serve.readable import Readable
 from floodmark.serve.refusals import Gone, Missing, Unanswerable
 from floodmark.serve.snapshot import Snapshot
+from floodmark.serve.state_files import StateFiles
 
 _KEPT = 4
 """Copies that are kept."""
@@ -34,10 +35,12 @@ class AtSavepoints:
     Args:
         lake: of the savepoints.
         folder: for the copies.
+        files: of states.
     """
 
     lake: Lake
     folder: Path
+    files: StateFiles
     _made: OrderedDict[tuple[str, str], Any] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -59,16 +62,14 @@ class AtSavepoints:
         Raises:
             Missing: SERVE-025.
             Gone: SERVE-024, its files were removed.
-            Unanswerable: SERVE-023, another engine keeps the state.
+            NotReady: SERVE-032, Spark's state is being copied.
+            Unanswerable: SERVE-023, the state is Spark's and cannot be read here.
         """
         savepoint = self._savepoint(of.name, name)
-        manifest = savepoint.manifest
-        state: CommittedState = self._cached(
-            f"state of {of.name}",
-            name,
-            lambda: of_savepoint(of, savepoint.path, manifest.batch, manifest.version, name),
+        copied: CommittedState = self._cached(
+            f"state of {of.name}", name, lambda: self.files.of_savepoint(of, savepoint)
         )
-        return state
+        return copied
 
     def _savepoint(self, operator: str, name: str) -> Savepoint:
         try:

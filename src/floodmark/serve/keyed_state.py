@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from floodmark.core.errors import closest
@@ -20,13 +19,10 @@ from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.places import Places
 from floodmark.engines.embedded.state.segment import INDEX
 from floodmark.engines.embedded.state.store import parted
-from floodmark.lake.folder.paths import Lake
-from floodmark.lake.stream.checkpoint import engine_of
-from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.kernels.functions.sides import states_of
 from floodmark.semantics.state.entries import Entry, KeyGroup
-from floodmark.serve.refusals import Gone, Missing, NotReady, Unanswerable
+from floodmark.serve.refusals import Missing, Unanswerable
 from floodmark.serve.runs import Key
 from floodmark.serve.values import KeyColumn, key_columns, plain_key, python_value
 from floodmark.spec.graph.operator import Operator
@@ -35,9 +31,6 @@ from floodmark.spec.keyed.model import ModelState
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.keyed.state import AggregatingState, State
 from floodmark.spec.workspace import Workspace
-
-_TRIES = 5
-"""Reads of a state whose files the stream replaces meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +131,17 @@ class _Reader:
         self.changed[number] = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class CommittedState:
     """The state of an operator at one micro-batch.
 
     Args:
         of: the operator.
-        root: folder of the checkpoint.
+        root: folder on this machine with the files of the state.
         batch: the micro-batch.
         version: version of the operator that has written it.
+        committed_at: when, ms UTC.
+        origin: folder or URI of the checkpoint that the files are of.
         savepoint: whose state it is; empty for the stream's own.
     """
 
@@ -154,9 +149,10 @@ class CommittedState:
     root: str
     batch: int
     version: str
+    committed_at: int
+    origin: str
     savepoint: str = ""
     watermark: int = field(init=False, default=NEVER)
-    committed_at: int = field(init=False, default=0)
     _places: Places = field(init=False, default_factory=Places)
     _groups: list[int] = field(init=False, default_factory=list)
 
@@ -172,7 +168,6 @@ class CommittedState:
         for file in (*recorded.segments, file_of(self.batch)):
             self._places.take(segment.read(self.root, file))
         self.watermark = recorded.progress
-        self.committed_at = Path(self.root, file_of(self.batch)).stat().st_mtime_ns // 1_000_000
         self._groups = sorted({group for group, number in self._places if number == INDEX})
 
     @property
@@ -245,57 +240,6 @@ class CommittedState:
             "savepoint": self.savepoint or None,
             "age_seconds": round(max(0, now - self.committed_at) / 1000, 3),
         }
-
-
-def committed(of: Stateful, lake: Lake, known: CommittedState | None) -> CommittedState:
-    """The state of a stream as of its last commit; what is known of an earlier look, if there was no commit since.
-
-    Raises:
-        NotReady: SERVE-022, the stream has not begun, or replaces its files too fast.
-        Unanswerable: SERVE-023, another engine keeps the state, or the lake is in a bucket.
-    """
-    for _ in range(_TRIES):
-        timeline = Timeline.current(lake, of.name)
-        root = timeline.folder(CHECKPOINT)
-        deployed = timeline.identity.deployed()
-        if deployed is None:
-            break
-        _check_engine(of, lake, root)
-        batch = timeline.checkpoint.last_committed()
-        if batch < 0:
-            break
-        if known is not None and (known.root, known.batch) == (root, batch):
-            return known
-        try:
-            return CommittedState(of, root, batch, deployed.version)
-        except FileNotFoundError:
-            continue
-    fix = f"Start it, then ask again: floodmark start {of.name}"
-    raise NotReady(f"state of '{of.name}'", "a committed micro-batch", "none yet", fix, code="SERVE-022")
-
-
-def of_savepoint(of: Stateful, folder: str, batch: int, version: str, name: str) -> CommittedState:
-    """The state in a savepoint.
-
-    Raises:
-        Gone: SERVE-024, its files were removed.
-        Unanswerable: SERVE-023.
-    """
-    root = f"{folder}/{CHECKPOINT}"
-    _check_engine(of, Lake(folder), root)
-    try:
-        return CommittedState(of, root, batch, version, name)
-    except FileNotFoundError:
-        fix = "Take another: floodmark savepoint list"
-        raise Gone(f"savepoint '{name}'", "its files", "a part of them", fix, code="SERVE-024") from None
-
-
-def _check_engine(of: Stateful, lake: Lake, root: str) -> None:
-    if not lake.is_local or engine_of(root) != "embedded":
-        fix = f"Ask for results by key, or read a savepoint that is exported: floodmark savepoint export SAVEPOINT FOLDER. On the embedded engine '{of.name}' can be asked."
-        expected = "state of the embedded engine on a local disk"
-        got = f"state of {engine_of(root)}" if lake.is_local else "a lake in a bucket"
-        raise Unanswerable(f"state of '{of.name}'", expected, got, fix, code="SERVE-023")
 
 
 def _value(raw: Any, form: Mapping[str, Any], declared: State | None, watermark: int) -> Any:

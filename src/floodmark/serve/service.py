@@ -16,12 +16,13 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.serve.at_savepoints import AtSavepoints
 from floodmark.serve.copies import Copy
 from floodmark.serve.following import Following, Mirror, Update, pause_of, process
-from floodmark.serve.keyed_state import CommittedState, Stateful, committed, stateful
+from floodmark.serve.keyed_state import CommittedState, Stateful, stateful
 from floodmark.serve.keyed_state import named as named_state
 from floodmark.serve.readable import Readable, named, readable
 from floodmark.serve.refusals import Gone, NotReady
 from floodmark.serve.runs import Key
 from floodmark.serve.snapshot import Snapshot
+from floodmark.serve.state_files import StateFiles
 from floodmark.spec.workspace import Workspace
 
 _AGAIN_SECONDS = 1.0
@@ -75,6 +76,7 @@ class Service:
     outputs: dict[str, Readable] = field(init=False)
     copies: dict[str, Mirror] = field(init=False)
     states: dict[str, Stateful] = field(init=False)
+    _files: StateFiles = field(init=False)
     _at_savepoints: AtSavepoints = field(init=False)
     _committed: dict[str, CommittedState] = field(init=False, default_factory=dict)
     _cursors: OrderedDict[str, Cursor] = field(init=False, default_factory=OrderedDict)
@@ -82,7 +84,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.outputs, self.states = readable(self.workspace), stateful(self.workspace)
-        self._at_savepoints = AtSavepoints(self.lake, self.folder / "savepoints")
+        self._files = StateFiles(self.lake, self.folder / "states")
+        self._at_savepoints = AtSavepoints(self.lake, self.folder / "savepoints", self._files)
         chosen = [named(self.workspace, self.outputs, name).name for name in self.only] or list(self.outputs)
         self.copies = {name: Mirror(self.outputs[name].followed) for name in chosen}
 
@@ -95,8 +98,9 @@ class Service:
         return thread
 
     def stop(self) -> None:
-        """End the thread after the commit at work."""
+        """End the thread after the commit at work, and what reads Spark's state."""
         self._stop.set()
+        self._files.close()
 
     def _follow(self) -> None:
         followed = [mirror.followed for mirror in self.copies.values()]
@@ -191,14 +195,14 @@ class Service:
         Raises:
             Missing: SERVE-025.
             Gone: SERVE-024, the files of the savepoint were removed.
-            NotReady: SERVE-022, the stream has not begun, or replaces its files too fast.
-            Unanswerable: SERVE-023, another engine keeps the state.
+            NotReady: SERVE-022, the stream has not begun, or replaces its files too fast; SERVE-032, Spark's state is being copied.
+            Unanswerable: SERVE-023, the state is Spark's and cannot be read here.
         """
         of = self.states[name]
         if savepoint:
             return answer(self._at_savepoints.state(of, savepoint))
         for _ in range(_STATE_TRIES):
-            state = self._committed[name] = committed(of, self.lake, self._committed.get(name))
+            state = self._committed[name] = self._files.committed(of, self._committed.get(name))
             try:
                 return answer(state)
             except FileNotFoundError:

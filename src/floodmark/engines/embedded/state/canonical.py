@@ -92,6 +92,25 @@ def folding(lake: Lake) -> Fold:
     return fold
 
 
+def write_readable(state: str | None, folder: str, batch: int, marks: BatchMetadata) -> None:
+    """Write a checkpoint that is only read: it has no positions, from which a stream could resume.
+
+    Args:
+        state: folder of state rows; None without state.
+        folder: of the checkpoint.
+        batch: the micro-batch.
+        marks: of the micro-batch.
+    """
+    checkpoint = Checkpoint(folder)
+    checkpoint.begin()
+    segments = tuple(_segments(checkpoint, state)) if state is not None else ()
+    progress = progress_of(marks.before)
+    made = Batch(
+        number=batch, progress=progress, reached={}, clock=marks.clock, positions=(), owed=(), segments=segments
+    )
+    segment.write(folder, file_of(batch), made.as_json(), {})
+
+
 def _reached(lake: Lake, table: str, position: Position) -> int:
     """The progress of an input at a position."""
     progress = history.progress(input_path(lake, table), position.version) if position.table else None

@@ -1,0 +1,131 @@
+"""The process that reads Spark's state for the service: a session of its own, started by the first question that needs it and ended when nobody asks."""
+
+# ruff: noqa: PLC0415 - only a state of Spark's needs PySpark
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+from floodmark.compiler.paths import Node
+from floodmark.core.errors import described
+from floodmark.lake.restore.canonical import BatchMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_IDLE_SECONDS = 600.0
+"""Seconds without a question after which the process ends: Java takes memory."""
+_BEHIND = 5
+"""How much later than others the process gets its turns: it takes what answering leaves."""
+_TRIES = 2
+"""A process that has ended since the last question is replaced once."""
+
+Order = tuple[str, int, Node, str]
+"""Folder of the checkpoint, micro-batch, graph of the operator, folder to create for the rows."""
+
+
+class UnreadableError(Exception):
+    """The process could not read a state; why, for people."""
+
+
+@dataclass(slots=True)
+class SparkReader:
+    """Spark's state as rows of the canonical format. For threads: one reads, the others wait for it."""
+
+    _process: BaseProcess | None = field(init=False, default=None)
+    _connection: Connection | None = field(init=False, default=None)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _closed: bool = field(init=False, default=False)
+
+    def read(self, folder: str, batch: int, graph: Node, target: str) -> BatchMetadata:
+        """Write the state of a micro-batch as rows; returns the other contents of its checkpoint.
+
+        Args:
+            folder: of the checkpoint, on this machine; no query runs on it.
+            batch: the micro-batch.
+            graph: of the operator, in its canonical form.
+            target: folder to create for the rows; not created if there is no state.
+
+        Raises:
+            UnreadableError: there is no Java, no Spark, or the state cannot be read.
+        """
+        with self._lock:
+            answer: BatchMetadata | str = "a process of Spark's that has ended twice"
+            for _ in range(_TRIES):
+                try:
+                    answer = self._asked((folder, batch, graph, target))
+                    break
+                except (EOFError, OSError):
+                    self._end()
+        if isinstance(answer, str):
+            raise UnreadableError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process, if there is one; a read that is at work ends with an error."""
+        self._closed = True
+        if self._process is not None:
+            self._process.terminate()
+        with self._lock:
+            self._end()
+
+    def _asked(self, order: Order) -> BatchMetadata | str:
+        if self._closed:
+            return "a service that ends"
+        if self._connection is None or self._process is None or not self._process.is_alive():
+            self._end()
+            context = get_context("spawn")
+            self._connection, its = context.Pipe(duplex=True)
+            self._process = context.Process(target=_main, args=(its,), daemon=True)
+            self._process.start()
+            its.close()
+        self._connection.send(order)
+        answer: BatchMetadata | str = self._connection.recv()
+        return answer
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.join()
+        self._connection = self._process = None
+
+
+def _main(connection: Connection) -> None:
+    """Read what is asked for until nobody asks, or the service has gone."""
+    os.nice(_BEHIND)
+    try:
+        answer: BatchMetadata | str | None = None
+        while not isinstance(answer, str) and connection.poll(
+            _IDLE_SECONDS
+        ):  # after an error the next question begins anew
+            answer = _answer(connection.recv())
+            connection.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _answer(order: Order) -> BatchMetadata | str:
+    folder, batch, graph, target = order
+    try:
+        from floodmark.engines.spark.state.canonical import unfolding
+
+        return unfolding(_session, graph)(folder, batch, target)
+    except Exception as error:  # noqa: BLE001 - the question is answered with it
+        return described(error)
+
+
+def _session() -> SparkSession:
+    """The session of this process."""
+    from floodmark.engines.spark.session.builder import spark_session
+    from floodmark.engines.spark.setup import jars
+
+    jars.fetch()
+    return spark_session(app="floodmark serve", cores="local[1]", shuffle_partitions=1)
