@@ -1,6 +1,7 @@
 """A topic through landing, windows and delivery into another topic, while all that does it is killed and partitions are added: nothing is lost, nothing is there twice.
 
-No consumer group is used, so there is no rebalance: a landing reads the partitions that the broker names, and new ones with its next look.
+A landing is in no consumer group: it reads the partitions that the broker names, and new ones with its next look. A group of somebody else's reads both topics meanwhile
+and is rebalanced all the time, as its members come and go.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import Consumer
 from deltalake import DeltaTable
 from kafka_topic import committed
 from seeds import seed_of
@@ -149,6 +152,53 @@ def supervising(fleet: Fleet) -> Iterator[None]:
             running.join(60)
 
 
+@dataclass
+class Group:
+    """A consumer group of somebody else's over both topics, of two members: the older one leaves, and a new one comes.
+
+    Args:
+        broker: of the topics.
+        topics: that it reads.
+    """
+
+    broker: Broker
+    topics: list[str]
+    rebalances: int = 0
+    _over: threading.Event = field(init=False, default_factory=threading.Event)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Members come and go in a thread."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join(60)
+
+    def _run(self) -> None:
+        members = [self._member(), self._member()]
+        while not self._over.is_set():
+            before, end = self.rebalances, time.monotonic() + 10
+            while self.rebalances == before and not self._over.is_set() and time.monotonic() < end:
+                for member in members:
+                    member.consume(1000, timeout=0.1)
+            members.pop(0).close()
+            members.append(self._member())
+        for member in members:
+            member.close()
+
+    def _member(self) -> Consumer:
+        settings = {"group.id": "others", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        member = Consumer({"bootstrap.servers": self.broker.servers, "log_level": 0, **settings})
+        member.subscribe(self.topics, on_assign=self._assigned)
+        return member
+
+    def _assigned(self, *_: object) -> None:
+        self.rebalances += 1
+
+
 def until(ask: Callable[[], Any], what: object) -> Any:
     """Wait for an answer that is true."""
     end = time.monotonic() + PATIENCE_SECONDS
@@ -223,9 +273,9 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
     )
     fleet = fleet_of(tmp_path, code.replace("UNIT", f"{unit}"))
     victims = [*STREAMS, "broker", *(["worker"] if runs_on == "embedded" else [])]
-    pipeline, begun = Pipeline(fleet, broker, topic), time.monotonic()
+    pipeline, group, begun = Pipeline(fleet, broker, topic), Group(broker, [topic, sink]), time.monotonic()
     pipeline.put(range(count // (rounds + 1)), step, partitions)
-    with supervising(fleet):
+    with supervising(fleet), group.at_work():
         fleet.start([fleet.workspace.stream("readings")])
         until(lambda: landed(fleet), "rows in the log")
         fleet.start([fleet.workspace.stream(name) for name in STREAMS[1:]])
@@ -252,8 +302,9 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
         until(lambda: (at := delivered(fleet.lake, "minutely_to_kafka")) and at.version == newest(), "all delivered")
         assert read(broker, sink) == wanted
         assert pipeline.kills == dict.fromkeys(victims, rounds)
+        assert group.rebalances > rounds
         seconds = time.monotonic() - begun
         commits = DeltaTable(path).version() + 1
     print(  # noqa: T201 - what it took
-        f"{count:,} messages, {partitions} partitions, kills {dict(pipeline.kills)}: {seconds:.0f} s, {count / seconds:,.0f} a second, {commits} micro-batches"
+        f"{count:,} messages, {partitions} partitions, kills {dict(pipeline.kills)}, {group.rebalances} rebalances beside: {seconds:.0f} s, {count / seconds:,.0f} a second, {commits} micro-batches"
     )

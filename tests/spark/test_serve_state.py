@@ -14,6 +14,7 @@ from remembered import assert_equal, landed, remembered, rows_of, service, state
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
+from floodmark.serve import state_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ def broken_java(home: Path) -> Path:
 def test_state_of_sparks_is_that_of_a_commit_or_of_a_savepoint(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(state_files, "_SHARE", 0)
     rows, lake = rows_of(300, 40), Lake(str(tmp_path / "lake"))
     landed(lake, rows[:200])
     run_unbounded(spark, remembered, lake, until_caught_up=True)

@@ -29,6 +29,9 @@ _TRIES = 2
 Order = tuple[str, int, Node, str]
 """Folder of the checkpoint, micro-batch, graph of the operator, folder to create for the rows."""
 
+Answer = BatchMetadata | str | None
+"""What a checkpoint has beside state, why it cannot be read, or that Spark is there."""
+
 
 class UnreadableError(Exception):
     """The process could not read a state; why, for people."""
@@ -43,6 +46,14 @@ class SparkReader:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _closed: bool = field(init=False, default=False)
 
+    def start(self) -> None:
+        """Start Spark, if it has not been started.
+
+        Raises:
+            UnreadableError: there is no Java or no Spark.
+        """
+        self._answered(None)
+
     def read(self, folder: str, batch: int, graph: Node, target: str) -> BatchMetadata:
         """Write the state of a micro-batch as rows; returns the other contents of its checkpoint.
 
@@ -55,17 +66,9 @@ class SparkReader:
         Raises:
             UnreadableError: there is no Java, no Spark, or the state cannot be read.
         """
-        with self._lock:
-            answer: BatchMetadata | str = "a process of Spark's that has ended twice"
-            for _ in range(_TRIES):
-                try:
-                    answer = self._asked((folder, batch, graph, target))
-                    break
-                except (EOFError, OSError):
-                    self._end()
-        if isinstance(answer, str):
-            raise UnreadableError(answer)
-        return answer
+        marks = self._answered((folder, batch, graph, target))
+        assert marks is not None
+        return marks
 
     def close(self) -> None:
         """End the process, if there is one; a read that is at work ends with an error."""
@@ -75,7 +78,20 @@ class SparkReader:
         with self._lock:
             self._end()
 
-    def _asked(self, order: Order) -> BatchMetadata | str:
+    def _answered(self, order: Order | None) -> BatchMetadata | None:
+        with self._lock:
+            answer: Answer = "a process of Spark's that has ended twice"
+            for _ in range(_TRIES):
+                try:
+                    answer = self._asked(order)
+                    break
+                except (EOFError, OSError):
+                    self._end()
+        if isinstance(answer, str):
+            raise UnreadableError(answer)
+        return answer
+
+    def _asked(self, order: Order | None) -> Answer:
         if self._closed:
             return "a service that ends"
         if self._connection is None or self._process is None or not self._process.is_alive():
@@ -86,7 +102,7 @@ class SparkReader:
             self._process.start()
             its.close()
         self._connection.send(order)
-        answer: BatchMetadata | str = self._connection.recv()
+        answer: Answer = self._connection.recv()
         return answer
 
     def _end(self) -> None:
@@ -102,7 +118,7 @@ def _main(connection: Connection) -> None:
     """Read what is asked for until nobody asks, or the service has gone."""
     os.nice(_BEHIND)
     try:
-        answer: BatchMetadata | str | None = None
+        answer: Answer = None
         while not isinstance(answer, str) and connection.poll(
             _IDLE_SECONDS
         ):  # after an error the next question begins anew
@@ -112,11 +128,14 @@ def _main(connection: Connection) -> None:
         return
 
 
-def _answer(order: Order) -> BatchMetadata | str:
-    folder, batch, graph, target = order
+def _answer(order: Order | None) -> Answer:
     try:
         from floodmark.engines.spark.state.canonical import unfolding
 
+        if order is None:
+            _session()
+            return None
+        folder, batch, graph, target = order
         return unfolding(_session, graph)(folder, batch, target)
     except Exception as error:  # noqa: BLE001 - the question is answered with it
         return described(error)

@@ -199,6 +199,7 @@ class StateFiles:
         return pending.result()
 
     def _copy(self, of: Stateful, origin: str, deployed: Deployed, batch: int) -> CommittedState:
+        self._started(of)
         began, draft = time.monotonic(), self._new_folder()
         try:
             checkpoint_at(origin).copy_to(f"{draft}/copied", batch)
@@ -216,6 +217,17 @@ class StateFiles:
         self._copied[of.name] = _Copied(state, time.monotonic() - began)
         return state
 
+    def _started(self, of: Stateful) -> None:
+        """Start Spark, which is not counted as time of a copy.
+
+        Raises:
+            Unanswerable: SERVE-023.
+        """
+        try:
+            self._reader.start()
+        except UnreadableError as error:
+            raise _unreadable(of, error) from error
+
     def _converted(self, of: Stateful, checkpoint: str, batch: int, graph: Node) -> str:
         """A folder with the state of a checkpoint of Spark's, as the embedded engine writes it.
 
@@ -228,12 +240,7 @@ class StateFiles:
             write_readable(rows if Path(rows).is_dir() else None, str(root), batch, marks)
         except UnreadableError as error:
             shutil.rmtree(root, ignore_errors=True)
-            fix = (
-                "Install Java and floodmark[spark] where the service runs. Results by key need neither; and on the embedded engine, to which the stream can go over, "
-                f"state is read without Java: floodmark run {of.name} --unbounded --engine embedded"
-            )
-            expected = "state of the embedded engine, or Spark's where Spark can start"
-            raise Unanswerable(f"state of '{of.name}'", expected, str(error), fix, code="SERVE-023") from error
+            raise _unreadable(of, error) from error
         finally:
             shutil.rmtree(Path(rows).parent, ignore_errors=True)
         return str(root)
@@ -250,6 +257,15 @@ class StateFiles:
         if state.root != state.origin:
             weakref.finalize(state, shutil.rmtree, state.root, ignore_errors=True)
         return state
+
+
+def _unreadable(of: Stateful, error: UnreadableError) -> Unanswerable:
+    fix = (
+        "Install Java and floodmark[spark] where the service runs. Results by key need neither; and on the embedded engine, to which the stream can go over, "
+        f"state is read without Java: floodmark run {of.name} --unbounded --engine embedded"
+    )
+    expected = "state of the embedded engine, or Spark's where Spark can start"
+    return Unanswerable(f"state of '{of.name}'", expected, str(error), fix, code="SERVE-023")
 
 
 def _linked(folder: str, target: str, name: str) -> bool:
