@@ -1,9 +1,9 @@
-"""A pattern of three steps on the embedded engine, beside DuckDB's nearest form: rows per second and peak memory, answers compared.
+"""A pattern of three steps on the embedded engine, beside DuckDB's nearest form and Flink CEP: rows per second and peak memory, answers compared.
 
-    python bench/patterns.py [--rows 1000000] [--keys 100000] [--mode bounded | stream]
+    python bench/patterns.py [--rows 1000000] [--keys 100000] [--mode bounded | stream | flink batch | flink streaming]
 
 A small amount, the next large one after it, the next return after that, within an hour. DuckDB, which has no such clause in this release, finds
-each next row by an ASOF join.
+each next row by an ASOF join. Flink runs ``flink_patterns.py`` over the same rows as CSV, in an environment that is made by pip.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from contenders import environment
 from deltalake import DeltaTable
-from run import _watch
+from measurements import process
 
 from floodmark import Contract, EventTime, Stream, begin, operator
 from floodmark.engines.embedded.bounded.run import run_bounded
@@ -96,12 +95,11 @@ def _table(
 def run(mode: str, folder: str) -> None:
     """The run, in a process of its own."""
     lake, sail = Lake(folder), Sail(600)
-    began = time.monotonic()
     if mode == "bounded":
         run_bounded(sail, frauds, lake)
     else:
         run_unbounded(sail, frauds, lake, until_caught_up=True, files_per_batch=1)
-    print(json.dumps({"seconds": time.monotonic() - began}))
+    print(json.dumps({"mode": mode}))
 
 
 def main() -> None:
@@ -109,7 +107,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--mode", choices=["bounded", "stream"], default="bounded")
+    modes = ["bounded", "stream", "flink batch", "flink streaming"]
+    parser.add_argument("--mode", choices=modes, default="bounded")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.folder:
@@ -118,28 +117,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         lake = Lake(folder)
         write(lake, options.rows, options.keys)
-        command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--folder", folder]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        peak, cpu = [0], dict[int, float]()
-        watcher = threading.Thread(target=_watch, args=(process.pid, peak, cpu), daemon=True)
-        watcher.start()
-        output, _ = process.communicate()
-        assert process.returncode == 0, process.returncode
-        watcher.join()
-        seconds = json.loads(output.splitlines()[-1])["seconds"]
         swipes = DeltaTable(lake.input(frauds.inputs[0])).to_pyarrow_table().filter(pa.compute.field("_kind") == ROW)
+        assert swipes.num_rows == options.rows
+        engine, _, how = options.mode.rpartition(" ")
+        command, answer = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--folder", folder], f"{folder}/answer"
+        if engine:
+            python, file = environment("flink"), f"{folder}/swipes.csv"
+            assert isinstance(python, Path), python
+            duckdb.sql(f"COPY (SELECT epoch_ms(s.at), card, amount FROM swipes s ORDER BY s.at) TO '{file}' (FORMAT csv, HEADER false)")
+            command = [str(python), str(Path(__file__).with_name("flink_patterns.py")), file, answer, how]
+        told = process(command)
+        assert "left out" not in told, told
         began = time.monotonic()
         wanted = duckdb.sql(ASOF).fetchall()[0]
         joined = time.monotonic() - began
-        matches = DeltaTable(lake.output(frauds.name)).to_pyarrow_table()  # noqa: F841 - DuckDB reads it by name
-        got = duckdb.sql(
-            f"SELECT count(*), sum(epoch_ms(back_at) % 1000003) FROM matches WHERE _kind = {ROW}"
-        ).fetchall()[0]
+        matches = f"SELECT column0 AS time FROM read_csv('{answer}/**', header = false)"
+        if not engine:
+            results = DeltaTable(lake.output(frauds.name)).to_pyarrow_table()  # noqa: F841 - DuckDB reads it by name
+            matches = f"SELECT epoch_ms(back_at) AS time FROM results WHERE _kind = {ROW}"
+        got = duckdb.sql(f"SELECT count(*), sum(time % 1000003) FROM ({matches})").fetchall()[0]
         assert got == wanted, (got, wanted)
-        assert swipes.num_rows == options.rows
+    seconds = told["seconds"]
     print(
         f"{options.mode}: {options.rows:,} rows of {options.keys:,} keys, {got[0]:,} matches: {seconds:,.1f} s, {options.rows / seconds:,.0f} rows/s, "
-        f"{sum(cpu.values()):,.1f} s of CPU, peak {peak[0] / 1e6:,.0f} MB; DuckDB's joins {joined:,.2f} s, answers equal"
+        f"{told['cpu_seconds']:,.1f} s of CPU, peak {told['peak_memory_mb']:,} MB; DuckDB's joins {joined:,.2f} s, answers equal"
     )
 
 
