@@ -124,7 +124,9 @@ def main() -> None:
         if engine:
             python, file = environment("flink"), f"{folder}/swipes.csv"
             assert isinstance(python, Path), python
-            duckdb.sql(f"COPY (SELECT epoch_ms(s.at), card, amount FROM swipes s ORDER BY s.at) TO '{file}' (FORMAT csv, HEADER false)")
+            duckdb.sql(
+                f"COPY (SELECT epoch_ms(s.at), card, amount FROM swipes s ORDER BY s.at) TO '{file}' (FORMAT csv, HEADER false)"
+            )
             command = [str(python), str(Path(__file__).with_name("flink_patterns.py")), file, answer, how]
         told = process(command)
         assert "left out" not in told, told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -258,6 +259,46 @@ def test_a_search_that_tries_all_combinations_of_rows_stops_the_run_and_one_with
         assert "PREV" not in str(stopped.value)
 
 
+LENGTHS = (
+    "at - PREV(at) < INTERVAL '90' SECONDS",
+    "at < PREV(at) + INTERVAL '1' MINUTE + INTERVAL 30 SECONDS",
+    "NOT (at - INTERVAL 1 MINUTE 30 SECONDS >= LAST(at, 1))",
+    "LAST(at, 1) BETWEEN at - INTERVAL '89.999999' SECONDS AND at",
+    "CASE WHEN at - PREV(at) >= INTERVAL '90 seconds' THEN false ELSE true END",
+    "TIMESTAMPDIFF(MILLISECOND, PREV(at), at) < 90000",
+)
+
+
+@pytest.mark.feature("C1")
+@pytest.mark.parametrize("condition", LENGTHS)
+@given(gaps=st.lists(st.sampled_from([0, 1, 89_999_999, 90_000_000, 90_000_001, 3_600_000_000]), max_size=8))
+def test_a_length_of_time_divides_rows_into_sessions_to_the_microsecond(condition: str, gaps: list[int]) -> None:
+    moments = [NOON + timedelta(microseconds=micros) for micros in itertools.accumulate([0, *gaps])]
+    rows = [{"at": at, "symbol": "x", "price": number} for number, at in enumerate(moments)]
+    measures = {"n": "COUNT(*)", "minutes": "TIMESTAMPDIFF(MINUTE, FIRST(at), LAST(at))"}
+    code = recognised(pattern="B S*", define={"S": condition}, measures=measures, order_by="price")
+    got = [(row["n"], row["minutes"]) for row in Case(code).feed("quotes", rows).end().results()]
+    sessions: list[list[datetime]] = []
+    for at in moments:
+        if sessions and at - sessions[-1][-1] < timedelta(seconds=90):
+            sessions[-1].append(at)
+        else:
+            sessions.append([at])
+    assert got == [(len(part), (part[-1] - part[0]) // timedelta(minutes=1)) for part in sessions]
+
+
+def test_aggregates_over_different_values() -> None:
+    measures = {
+        "n": "COUNT(DISTINCT price)",
+        "total": "SUM(DISTINCT A.price)",
+        "mean": "AVG(DISTINCT price)",
+        "low": "MIN(DISTINCT price)",
+        "all": "FINAL COUNT(DISTINCT price)",
+    }
+    rows = results([5, 7, 5, 5, 9, 7], pattern="A+", define={"A": "COUNT(DISTINCT A.price) < 3"}, measures=measures)
+    assert [tuple(row[name] for name in measures) for row in rows] == [(2, 12, 6.0, 5, 2), (2, 16, 8.0, 7, 2)]
+
+
 GOOD: dict[str, Any] = {"pattern": "A B", "define": {"B": "price > 1"}, "measures": {"n": "COUNT(*)"}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an open parenthesis": ({"pattern": "A (B"}, r"DEFINITION-430 .*no \) at its place"),
@@ -295,6 +336,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a negative offset": ({"measures": {"n": "PREV(price, -1)"}}, "DEFINITION-422"),
     "navigation in navigation": ({"measures": {"n": "FIRST(PREV(price))"}}, "DEFINITION-422"),
     "two variables": ({"measures": {"n": "SUM(A.price + B.price)"}}, "DEFINITION-422 .*A and B"),
+    "different values of another function": ({"measures": {"n": "ARRAY_AGG(DISTINCT price)"}}, "DEFINITION-423 .*array_agg_distinct"),
+    "a month, which has no length": ({"define": {"B": "at - PREV(at) < INTERVAL '1' MONTH"}}, "DEFINITION-423"),
+    "a length of a number": ({"define": {"B": "price - PREV(price) < INTERVAL '1' DAY"}}, "DEFINITION-423 .*unix_micros of bigint"),
     "a classifier of a column": ({"measures": {"n": "CLASSIFIER(price)"}}, "DEFINITION-422"),
 }  # fmt: skip
 

@@ -19,7 +19,14 @@ from floodmark.spec.windowing.aggregates import Builtin
 Valued = Callable[[Mapping[str, Any], Path | None], Any]
 """(row, rows of the match) -> value."""
 
-_SAME_AS = {"avg": "mean", "array_agg": "collect"}
+BUILTIN = {
+    "avg": "mean",
+    "array_agg": "collect",
+    "avg_distinct": "mean_distinct",
+    "min_distinct": "min",
+    "max_distinct": "max",
+}
+"""A function of references -> the aggregate that it is, where that has another name."""
 
 
 def tested(conditions: Mapping[str, OwnRow | Term]) -> Callable[[Condition], Test]:
@@ -127,7 +134,7 @@ def _oldest(part: Reference) -> Callable[[Path | None], Any]:
 
 
 def _folded(part: Reference) -> Callable[[Path | None], Any]:
-    name = _SAME_AS.get(part.function, part.function)
+    name = BUILTIN.get(part.function, part.function)
     value = None if part.value is None else compiled(part.value)
     kind = "bigint" if part.value is None else part.value.type
     fold = TABLE[name].row("measure", Builtin(name, None if part.value is None else part.value.column or "value"), kind)

@@ -12,7 +12,7 @@ from typing import Any
 from floodmark.semantics.aggregates.table import TABLE
 from floodmark.semantics.patterns.attempt import Attempt, Missing, Taken
 from floodmark.semantics.patterns.matcher import Event, MissingStage, Outcome, TooMany
-from floodmark.semantics.patterns.measures import own_test
+from floodmark.semantics.patterns.measures import BUILTIN, own_test
 from floodmark.semantics.patterns.program import Program, program
 from floodmark.semantics.patterns.values import compiled
 from floodmark.spec.patterns.matching import OwnRow
@@ -28,7 +28,6 @@ _LOCAL_STEPS = 100
 """Those of another search, which notes each step in memory."""
 LEAST_LOCAL = 1_000
 """Waiting rows of a key that the steps of such a search are at least counted for."""
-_SAME_AS = {"avg": "mean", "array_agg": "collect"}
 
 
 class Scope:
@@ -108,7 +107,7 @@ def _navigated(part: Reference) -> Measured:
 
 
 def _folded(part: Reference) -> Measured:
-    name = _SAME_AS.get(part.function, part.function)
+    name = BUILTIN.get(part.function, part.function)
     value = None if part.value is None else compiled(part.value)
     kind = "bigint" if part.value is None else part.value.type
     fold = TABLE[name].row("measure", Builtin(name, None if part.value is None else part.value.column or "value"), kind)

@@ -9,6 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -24,6 +25,7 @@ Value = Callable[[Row], Any]
 """(a row, with the references of its expression as columns) -> value."""
 
 _TIMES = frozenset({"date", "timestamp"})
+_EPOCH, _MICRO = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _WIDE = Context(prec=76, rounding=ROUND_HALF_UP)
 
 
@@ -392,6 +394,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "substring": _substring,
     "substr": _substring,
     "trim": lambda text: text.strip(" "),
+    "unix_micros": lambda moment: (moment - _EPOCH) // _MICRO,
     "unix_millis": to_ms,
     "unix_seconds": lambda moment: to_ms(moment) // 1000,
 }

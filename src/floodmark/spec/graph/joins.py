@@ -11,6 +11,7 @@ from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.spec.expressions import check, expression
+from floodmark.spec.expressions.interpreted import own_row, uninterpreted
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.connected import describe_argument, keyed_stream
@@ -19,7 +20,6 @@ from floodmark.spec.graph.tagged import tagged
 from floodmark.spec.keyed.matching import CoGroup, TemporalJoin, TemporalJoinOfChanges, WindowJoin
 from floodmark.spec.keyed.process import Process
 from floodmark.spec.keyed.regular import RegularJoin
-from floodmark.spec.patterns.terms import own_row, uninterpreted
 from floodmark.spec.rows.checks import columns_of, new_columns, one_of, unfit_setting
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.values.functions import Function, Pane

@@ -11,13 +11,14 @@ from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import digest
 from floodmark.spec.expressions import check
+from floodmark.spec.expressions.interpreted import own_row
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import ListState
 from floodmark.spec.patterns.conditions import Text, leaves
 from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.skip import Skip
-from floodmark.spec.patterns.terms import Term, own_row, refers, term
+from floodmark.spec.patterns.terms import Term, refers, term
 from floodmark.spec.rows.kinds import Kind
 from floodmark.spec.values.schema import Schema
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions.interpreted import uninterpreted
 from floodmark.spec.expressions.operators import parse
 from floodmark.spec.expressions.tokens import Unreadable, tokens
 from floodmark.spec.expressions.tree import Call, Column, Field, Literal, Node, walk
@@ -18,9 +19,9 @@ from floodmark.spec.patterns.terms import (
     Term,
     TermReader,
     known_stage,
+    over_distinct,
     refers,
     result_of,
-    uninterpreted,
 )
 from floodmark.spec.values.schema import Schema
 
@@ -46,7 +47,7 @@ def row_term(text: object, variables: Mapping[str, tuple[str, ...]], schema: Sch
         fix = 'Write it as text: "LAST(A.price)".'
         raise DefinitionError(where, "SQL text", repr(text), fix, code="DEFINITION-020")
     try:
-        node = parse(_plain_calls(text))
+        node = parse(_plain_calls(over_distinct(text)))
     except Unreadable as error:
         fix = error.fix
         raise DefinitionError(

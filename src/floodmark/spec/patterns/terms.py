@@ -10,88 +10,25 @@ from dataclasses import dataclass
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.types import known
-from floodmark.spec.expressions.expression import expression
 from floodmark.spec.expressions.inference import UnknownColumn, infer
-from floodmark.spec.expressions.literals import moment
+from floodmark.spec.expressions.interpreted import DEEPEST, TIMES, uninterpreted
 from floodmark.spec.expressions.operators import parse
-from floodmark.spec.expressions.tokens import Unreadable
-from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node, levels, walk
+from floodmark.spec.expressions.tokens import Unreadable, tokens
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Literal, Node, levels, walk
 from floodmark.spec.expressions.typed import Mismatch, Typed
-from floodmark.spec.expressions.widening import INTEGERS, common_of, is_number
+from floodmark.spec.patterns.lengths import in_micros
 from floodmark.spec.values.schema import Schema
 from floodmark.spec.windowing.aggregates import total_type
 
-AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "mean", "collect", "array_agg"})
+DISTINCT = "_distinct"
+"""Ends the names of functions over the different values of all rows: ``count(DISTINCT x)`` is read as ``count_distinct(x)``."""
+AGGREGATES = frozenset(
+    ["count", "sum", "min", "max", "avg", "mean", "collect", "array_agg"]
+    + [f"{name}{DISTINCT}" for name in ("count", "sum", "min", "max", "avg", "mean")]
+)
 """Functions over all rows of a stage."""
-_DEEPEST = 200
-"""Most levels of an expression that is computed row by row."""
-_TIMES = frozenset({"date", "timestamp"})
 NAVIGATION = frozenset({"first", "last"})
 """Functions that take one row of a stage."""
-INTERPRETED = frozenset(
-    [
-        "+",
-        "-",
-        "*",
-        "/",
-        "%",
-        "div",
-        "mod",
-        "negative",
-        "positive",
-        "=",
-        "<>",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "<=>",
-        "||",
-        "and",
-        "or",
-        "not",
-        "isnull",
-        "isnotnull",
-        "between",
-        "in",
-        "like",
-        "coalesce",
-        "ifnull",
-        "nvl",
-        "nullif",
-        "if",
-        "abs",
-        "least",
-        "greatest",
-        "lower",
-        "upper",
-        "length",
-        "char_length",
-        "concat",
-        "startswith",
-        "endswith",
-        "contains",
-        "substring",
-        "substr",
-        "trim",
-        "unix_millis",
-        "unix_seconds",
-    ]
-)
-"""Functions that ``semantics.patterns.values`` computes, beside CASE and casts between numbers."""
-_OF_TEXTS = {
-    "lower": 1,
-    "upper": 1,
-    "trim": 1,
-    "length": 1,
-    "char_length": 1,
-    "like": 2,
-    "startswith": 2,
-    "endswith": 2,
-    "contains": 2,
-}
-"""Functions of texts -> number of them."""
-_OF_NUMBERS = frozenset(["+", "-", "*", "/", "%", "div", "mod", "negative", "positive", "abs"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +77,7 @@ class Term:
 def refers(text: str, stages: Sequence[str], schema: Schema) -> bool:
     """Whether an expression names rows of a stage, or something that is neither a stage nor a column."""
     try:
-        node = parse(text)
+        node = parse(over_distinct(text))
     except Unreadable:
         return True  # such as count(*): said exactly where the text is read
     return any(
@@ -154,84 +91,16 @@ def _is_stage(name: str, stages: Sequence[str], schema: Schema) -> bool:
     return known_stage(name, stages) is not None or name not in schema
 
 
-def own_row(text: str, schema: Schema, where: str) -> Typed | None:
-    """The tree of an expression over one row; None if it calls what floodmark does not interpret by row, or is too deep for that.
-
-    Raises:
-        DefinitionError: as ``expression``.
-    """
-    tree = expression(text, schema, where).tree
-    return None if levels(tree.node) > _DEEPEST or uninterpreted(tree) else tree
-
-
-def uninterpreted(tree: Typed) -> str:
-    """What in a tree cannot be computed by row in Python, in words; empty if all of it can."""
-    match tree.node:
-        case Call(name=name) if name not in INTERPRETED:
-            return f"{name}(...)"
-        case Call(name=name) if not _taken(name, tree):
-            return f"{name} of {', '.join(tree.kinds)}"
-        case Case() if not _alike(tree.kinds[1::2] + tree.kinds[len(tree.kinds) - len(tree.kinds) % 2 :], ()):
-            return f"CASE of {', '.join(tree.kinds)}"
-        case Lambda() | Field():
-            return "a part of a value"
-        case Cast(type=kind, value=value) if not _castable(tree.children[0].type, kind) and not isinstance(
-            value, Literal
-        ):
-            return f"CAST(... AS {kind})"
-        case Literal(type=kind) if kind not in {"void", "boolean", "string"} and not _plain(kind):
-            return f"a constant of type {kind}"
-    return _unread(tree) or next((found for child in tree.children if (found := uninterpreted(child))), "")
-
-
-def _unread(tree: Typed) -> str:
-    """The first constant of a node that is a date or a time, or a text beside one, in a form which only an engine reads."""
-    parts: Sequence[Typed] = tree.children
-    match tree.node:
-        case Literal(type=kind):
-            parts = (tree,)
-        case Cast(type=kind):
-            pass
-        case _:
-            kind = common_of(tree.kinds) or ""
-    if kind not in _TIMES:
-        return ""
-    texts = [part.node.value for part in parts if isinstance(part.node, Literal) and part.type in {"string", *_TIMES}]
-    return next((f"the {kind} {text!r}" for text in texts if moment(kind, str(text)) is None), "")
-
-
-def _taken(name: str, tree: Typed) -> bool:
-    """Whether a function is computed by row of arguments of these types: text is not read as numbers, nor a date as a time."""
-    kinds = [kind for kind in tree.kinds if kind != "void"]
-    match name:
-        case "isnull" | "isnotnull" | "and" | "or" | "not":
-            return True
-        case "||" | "concat":
-            return set(kinds) <= {"string"}
-        case "substring" | "substr":
-            return tree.kinds[0] in {"string", "void"} and all(kind in INTEGERS for kind in tree.kinds[1:])
-        case "unix_millis" | "unix_seconds":
-            return set(kinds) <= {"timestamp"}
-        case _ if name in _OF_TEXTS:
-            return len(tree.kinds) == _OF_TEXTS[name] and set(kinds) <= {"string"}
-        case _ if name in _OF_NUMBERS:
-            return all(map(is_number, kinds))
-        case "if":
-            return _alike(tree.kinds[1:], ())
-        case _:
-            return _alike(tree.kinds, tree.children)
-
-
-def _alike(kinds: Sequence[str], children: Sequence[Typed]) -> bool:
-    """Whether values compare as they are: all numbers, or of one type; constants of text may be times."""
-    kind = common_of(kinds)
-    if not kind:
-        return kind is not None
-    if kind in _TIMES:
-        kinds = [
-            kind if isinstance(child.node, Literal) and child.type == "string" else child.type for child in children
-        ] or kinds
-    return all(one in {kind, "void"} or (is_number(one) and is_number(kind)) for one in kinds)
+def over_distinct(text: str) -> str:
+    """``count(DISTINCT x)`` as ``count_distinct(x)``: the grammar of expressions reads over DISTINCT."""
+    read = tokens(text)
+    pieces, position = [], 0
+    for name, parenthesis, word, value in zip(read, read[1:], read[2:], read[3:], strict=False):
+        called = name.kind == "word" and parenthesis.text == "("
+        if called and word.word == "DISTINCT" and value.kind != "operator":
+            pieces.append(f"{text[position : name.end]}{DISTINCT}(")
+            position = word.end
+    return "".join(pieces) + text[position:]
 
 
 def term(text: object, stages: Sequence[str], schema: Schema, where: str) -> Term:
@@ -251,7 +120,7 @@ def term(text: object, stages: Sequence[str], schema: Schema, where: str) -> Ter
         fix = 'Write it as text: "last(a.amount)".'
         raise DefinitionError(where, "Spark SQL text", repr(text), fix, code="DEFINITION-020")
     try:
-        node = parse(text)
+        node = parse(over_distinct(text))
     except Unreadable as error:
         raise DefinitionError(
             where, "a Spark SQL expression", f"{text!r} ({error.got})", error.fix, code="DEFINITION-021"
@@ -273,12 +142,12 @@ class TermReader:
         Raises:
             DefinitionError: DEFINITION-021, too many levels; 423, a function that is not computed by row; those of ``rewritten`` and ``typed``.
         """
-        if (deep := levels(node)) > _DEEPEST:
+        if (deep := levels(node)) > DEEPEST:
             fix = "Take it apart with several with_columns(...); IN (...) for many alternatives."
             got = f"{deep} levels in {self.text[:60]!r}..."
-            expected = f"an expression that is not so deep, at most {_DEEPEST} levels"
+            expected = f"an expression that is not so deep, at most {DEEPEST} levels"
             raise DefinitionError(self.where, expected, got, fix, code="DEFINITION-021")
-        rewritten = self.rewritten(node)
+        rewritten = self.rewritten(in_micros(node))
         tree = self.typed(rewritten, self.columns | {f"_r{n}": part.type for n, part in enumerate(self.references)})
         if what := uninterpreted(tree):
             raise self.beyond(what)
@@ -379,7 +248,7 @@ class TermReader:
         fix = "Make it a column before the pattern, with_columns(name=...), and name that column; or compute it of measures, select(...).with_columns(...)."
         name, _, of = what.partition(" of ")
         kinds = set(of.split(", ")) - {"void"}
-        if what.startswith(tuple(f"the {kind} " for kind in _TIMES)):
+        if what.startswith(tuple(f"the {kind} " for kind in TIMES)):
             fix = "Write it as '2026-01-01', a time as '2026-01-01 12:00:00' or '2026-01-01 12:00:00+01:00'. " + fix
         elif name in {"+", "-"} and any(kind.startswith(("timestamp", "date", "interval")) for kind in kinds):
             fix = "The time between two rows is unix_millis(b.at) - unix_millis(a.at), in ms. " + fix
@@ -407,6 +276,7 @@ def known_stage(name: str, stages: Sequence[str]) -> str | None:
 
 def result_of(function: str, kind: str) -> str:
     """Type of a reference's value: function, type of the value of one row -> type; empty if the function does not take it."""
+    function = function.removesuffix(DISTINCT)
     typed = known(kind) if kind and "void" not in kind else None
     if function == "count":
         return "bigint"
@@ -423,20 +293,6 @@ def result_of(function: str, kind: str) -> str:
             return kind if typed.is_orderable else ""
         case _:
             return kind
-
-
-def _plain(kind: str) -> bool:
-    typed = known(kind)
-    return typed is not None and (typed.is_numeric or kind in {"date", "timestamp"})
-
-
-def _castable(source: str, target: str) -> bool:
-    """Whether a cast is computed by row: between numbers without loss, or none at all."""
-    before, after = known(source), known(target)
-    if before is None or after is None:
-        return source == target
-    integers = before.is_integer and after.is_integer
-    return source == target or integers or (before.is_numeric and after.is_floating)
 
 
 def columns_of(tree: Typed) -> Iterator[str]:
