@@ -25,6 +25,7 @@ from floodmark.lake.folder import bucket, copies, credentials, storage
 from floodmark.lake.folder.bucket import StoreError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import plans
+from floodmark.lake.stream.timeline import Timeline
 
 if TYPE_CHECKING:
     from s3_server import Server
@@ -228,6 +229,16 @@ def test_the_settings_of_spark_have_no_secret() -> None:
     assert chosen["fs.s3a.endpoint"] == "http://127.0.0.1:9" and chosen["fs.s3a.endpoint.region"] == "eu-central-1"
     assert "hush" not in json.dumps([chosen, store.of_executors(variables)])
     assert store.of_executors(variables)["AWS_REGION"] == "eu-central-1"
+
+
+def test_where_the_checkpoint_of_a_running_stream_lies_is_known_without_a_request(s3: Server, s3_proxy: Proxy) -> None:
+    begun = Timeline(Lake(s3.bucket()), "sums", engine="spark")
+    s3_proxy.plan()
+    assert begun.checkpoint.path.endswith("operators/sums/timelines/0/checkpoint")
+    assert not s3_proxy.requests()
+    storage.write(f"{begun.folder('checkpoint')}/commits/0", b"0")
+    following = begun.next()
+    assert following.number == 1 and following.engine is None
 
 
 def test_the_plan_of_a_micro_batch_is_that_of_one_process(s3: Server, s3_proxy: Proxy) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -59,11 +59,13 @@ class Timeline:
         lake: lake of the stream's tables.
         operator: name of the operator.
         number: number of the timeline; 0 is the first.
+        engine: of its checkpoint, as a runner knows it while it runs; None: the checkpoint says so, which is read each time.
     """
 
     lake: Lake
     operator: str
     number: int = 0
+    engine: str | None = field(default=None, compare=False)
 
     @staticmethod
     def current(lake: Lake, operator: str) -> Timeline:
@@ -83,7 +85,7 @@ class Timeline:
     def unfenced(self) -> Timeline | None:
         """The predecessor that is not fenced yet, because the process was killed; None if there is none."""
         number = _pointed(self.lake, self.operator).get("unfenced")
-        return None if number is None else replace(self, number=int(number))
+        return None if number is None else replace(self, number=int(number), engine=None)
 
     def mark_moved(self, move: Move) -> None:
         """Records that the stream now runs in another lake. Later starts here are refused."""
@@ -97,7 +99,7 @@ class Timeline:
 
     def next(self) -> Timeline:
         """A timeline with a number that was never used."""
-        return replace(self, number=max([self.number, *_begun(self.lake, self.operator)]) + 1)
+        return replace(self, number=max([self.number, *_begun(self.lake, self.operator)]) + 1, engine=None)
 
     def unused(self, tables: Iterable[str]) -> Timeline:
         """The first timeline, from this one on, that has committed nothing to some tables.
@@ -107,13 +109,13 @@ class Timeline:
         """
         timeline, opened = self, {name: DeltaTable(self.lake.output(name)) for name in tables}
         while any(table.transaction_version(timeline.app(name)) is not None for name, table in opened.items()):
-            timeline = replace(timeline, number=timeline.number + 1)
+            timeline = replace(timeline, number=timeline.number + 1, engine=None)
         return timeline
 
     @property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint of the timeline's query."""
-        return checkpoint_at(self.folder(CHECKPOINT))
+        return checkpoint_at(self.folder(CHECKPOINT), self.engine)
 
     @property
     def identity(self) -> Identity:

@@ -30,6 +30,8 @@ def settings(variables: Mapping[str, str]) -> dict[str, str]:
     chosen = {  # the scheme of the lake is s3, not Hadoop's s3a
         "fs.s3.impl": f"{_FILES}.S3AFileSystem",
         "fs.AbstractFileSystem.s3.impl": f"{_FILES}.S3A",
+        # no looks, before each file is made or removed, whether a folder of its name is there, and whether the folder above stays
+        "fs.s3a.performance.flags": "create,delete,mkdir",
     }
     if region := variables.get("AWS_REGION"):
         chosen["fs.s3a.endpoint.region"] = region

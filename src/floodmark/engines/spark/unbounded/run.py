@@ -162,7 +162,7 @@ def check_start(
 def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
-    timeline = open_timeline(
+    opened = open_timeline(
         operator,
         lake,
         ensure=partial(tables.ensure, spark, lake, operator),
@@ -170,9 +170,9 @@ def _prepare(
         create=take_for_spark,
         clear=partial(_cleared, spark),
     )
-    if is_bucket(
-        timeline.checkpoint.path
-    ):  # an object for each folder stays where Hadoop has put it, whoever removes the files
+    timeline = replace(opened, engine="spark")
+    # an object for each folder stays where Hadoop has put it, whoever removes the files
+    if is_bucket(timeline.checkpoint.path):
         spark.conf.set(_CHECKS_EMPTY, "false")
     plans.resume(timeline.checkpoint.path)
     last = timeline.checkpoint.last_committed()
