@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +20,9 @@ from floodmark.core.time import NEVER
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle import savepoint as manifests
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.orchestration import automation, jobs, partitions
+from floodmark.orchestration import automation, listing, partitions
 
+LIST = str(listing.SAVEPOINTS.name)
 CUTS = [
     Daily("2013-03-01", timezone="America/New_York"),
     Daily("2013-10-20", timezone="Australia/Lord_Howe", end="2013-11-20"),
@@ -122,23 +124,33 @@ def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monk
         return parse(content, where)
 
     monkeypatch.setattr(Manifest, "parse", counted)
-    new = savepoints.names(lake) - set(made[:2])
-    assert [one.id for one in jobs.readable(lake, new)] == [made[2]]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(LIST, made[:2])
+        listing.update_list(instance, lake)
+        assert {listing.id_of(key) for key in instance.get_dynamic_partitions(LIST)} == set(made)
     assert len(read) == 1
 
 
 def test_new_savepoints_stand_first_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = make(tmp_path / "lake")
-    first, second, third = (savepoints.create("totals", lake, why=f"number {n}, [x]...\n") for n in range(3))
-    version = first.manifest.version.rsplit("@", 1)[1]
-    removed, added = jobs.relisted([], [first])
-    assert (removed, added) == ([], [f"{first.id} version {version} - number 0 x"])
-    removed, added = jobs.relisted(added, [second, third])
-    assert [jobs.id_of(key) for key in removed] == [first.id]
-    assert [jobs.id_of(key) for key in added] == [third.id, second.id, first.id]
-    assert jobs.relisted(added, []) == ([], [])
-    monkeypatch.setattr(jobs, "_FEW", 0)
-    assert [jobs.id_of(key) for key in jobs.relisted(added[2:], [second, third])[1]] == [third.id, second.id]
+
+    def listed() -> list[str]:
+        listing.update_list(instance, lake)
+        return list(instance.get_dynamic_partitions(LIST))
+
+    def made(number: int) -> str:
+        return savepoints.create("totals", lake, why=f"number {number}, [x]...\n").id
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = savepoints.find(lake, made(0))
+        version = first.manifest.version.rsplit("@", 1)[1]
+        assert listed() == [f"{first.id} version {version} - number 0 x"]
+        second, third = made(1), made(2)
+        assert [listing.id_of(key) for key in listed()] == [third, second, first.id]
+        assert listed() == listed()
+        monkeypatch.setattr(listing, "_FEW", 0)
+        fourth, fifth = made(3), made(4)
+        assert [listing.id_of(key) for key in listed()] == [third, second, first.id, fifth, fourth]
 
 
 def test_a_list_of_savepoints_makes_what_checks_manifests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def test_the_asset_of_savepoints_is_never_materialized_as_long_as_there_was_none
             return result
 
         assert not look().asset_events
-        instance.add_dynamic_partitions("floodmark_savepoints", ["per_hour-1"])
+        instance.add_dynamic_partitions("floodmark_reported_savepoints", ["per_hour-1"])
         (event,) = look().asset_events
         assert isinstance(event, dg.AssetMaterialization)
         assert (event.asset_key.to_user_string(), event.partition) == ("savepoints", None)
