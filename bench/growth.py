@@ -101,11 +101,11 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=["rows", "keys", "commits", "intervals"])
     parser.add_argument("--spark", action="store_true")
     asked, rows = parser.parse_args(), list[dict[str, Any]]()
-    million = int(1_000_000 * asked.scale)
+    million, hundred = int(1_000_000 * asked.scale), max(10, int(100 * min(1.0, 2 * asked.scale)))
     causes = {
         "rows": [(million * n // 4, 1_000, 8) for n in (1, 2, 4, 8, 16)],
         "keys": [(million, n, 8) for n in (100, 1_000, 10_000, 100_000, 1_000_000)],
-        "commits": [(n * 100, 100, n) for n in (100, 200, 400, 800)],
+        "commits": [(n * 100, 100, n) for n in (hundred, 2 * hundred, 4 * hundred, 8 * hundred)],
     }
     sail = Sail()
     with TemporaryDirectory(prefix="floodmark-bench-") as place:

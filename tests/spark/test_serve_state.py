@@ -12,12 +12,15 @@ import pytest
 from remembered import assert_equal, landed, remembered, rows_of, service, state_of
 
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake.folder import bucket
+from floodmark.lake.folder.copies import files_of
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.serve import state_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from s3_server import Proxy, Server
 
 
 def broken_java(home: Path) -> Path:
@@ -31,8 +34,9 @@ def broken_java(home: Path) -> Path:
 
 @pytest.mark.feature("U1")
 def test_state_of_sparks_is_that_of_a_commit_or_of_a_savepoint(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, s3: Server, s3_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert s3_proxy.url
     monkeypatch.setattr(state_files, "_SHARE", 0)
     rows, lake = rows_of(300, 40), Lake(str(tmp_path / "lake"))
     landed(lake, rows[:200])
@@ -58,3 +62,10 @@ def test_state_of_sparks_is_that_of_a_commit_or_of_a_savepoint(
         assert reader.pid is not None
         os.kill(reader.pid, signal.SIGKILL)
         assert_equal(ask, rows[:200], saved.id)
+        there = Lake(f"{s3.bucket()}/lake")
+        for file in files_of(lake.root):
+            bucket.write(f"{there.root}/{file}", Path(lake.root, file))
+        with service(there, tmp_path / "there") as ask_there:
+            ask_there.service._files._reader = ask.service._files._reader
+            assert_equal(ask_there, rows)
+            assert_equal(ask_there, rows[:200], saved.id)
