@@ -49,7 +49,7 @@ def source(folder: Path, files_per_commit: int = 1) -> Source:
     return Source(
         "events",
         contract=AdEvent,
-        connector=Files(str(folder)),
+        connector=Files(str(folder), min_age="0 s"),
         watermark=BoundedOutOfOrderness("5 seconds"),
         granularity="commit",
         files_per_commit=files_per_commit,
