@@ -90,12 +90,13 @@ def test_what_hadoop_puts_for_a_folder_is_no_file(s3: Server, s3_proxy: Proxy) -
     root = s3.bucket()
     storage.write(f"{root}/lake/a/b/c", b"c")
     storage.write(f"{root}/lake/empty", b"")
-    for name in ("lake", "lake/a", "lake/a/b"):
+    for name in ("lake", "lake/a", "lake/a/b", "lake/a/left"):
         s3.make_folder(f"{root}/{name}")
     assert sorted(copies.files_of(f"{root}/lake")) == ["a/b/c", "empty"]
-    assert storage.files(f"{root}/lake") == ["empty"] and storage.folders(f"{root}/lake/a") == ["b"]
+    assert storage.files(f"{root}/lake") == ["empty"] and storage.folders(f"{root}/lake/a") == ["b", "left"]
     copies.remove(f"{root}/lake/a")
     assert storage.read(f"{root}/lake/a/b/c") is None
+    assert copies.size_of(f"{root}/lake/a") is None, "folders that are left are no files"
 
 
 def test_arrow_reads_and_writes_through_the_same_client(

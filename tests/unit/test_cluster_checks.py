@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.spark.session import cluster, executors
+from floodmark.engines.spark.session import builder, cluster, executors
 from floodmark.engines.spark.session.executors import Launches
 from floodmark.engines.spark.setup import home
 from floodmark.engines.spark.setup.master import is_cluster, reach_master
@@ -139,3 +139,19 @@ def test_another_release_of_spark_is_refused_before_java_starts(monkeypatch: pyt
         home.check_release()
     monkeypatch.setattr(pyspark, "__version__", "4.2.1")
     home.check_release()
+
+
+def test_a_context_whose_workers_could_not_be_met_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next session of the process would find it, and meet nobody."""
+    ended: list[str] = []
+    context: Any = SimpleNamespace(stop=lambda: ended.append("stopped"))
+    sessions = SimpleNamespace(builder=SimpleNamespace(getOrCreate=lambda: None))
+    monkeypatch.setattr(builder, "SparkSession", sessions)
+    monkeypatch.setattr(builder, "inheritable_thread_target", lambda function: function)
+
+    def meet(_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        builder._beside_workers(context, None, meet)
+    assert ended == ["stopped"]

@@ -196,14 +196,15 @@ def unreported(
 
     Args:
         instance: where they are.
-        events: what a look has found.
+        events: what a look has found; they stay in their order.
     """
-    by_asset = dict[dg.AssetKey, list[dg.AssetMaterialization]]()
-    for event in events:
-        by_asset.setdefault(event.asset_key, []).append(event)
-    for key, made in by_asset.items():
-        written = set(_written(instance, key, [event.partition for event in made if event.partition is not None]))
-        yield from (event for event in made if _identity(event) not in written)
+    made = list(events)
+    parts: dict[dg.AssetKey, list[str]] = {event.asset_key: [] for event in made}
+    for event in made:
+        if event.partition is not None:
+            parts[event.asset_key].append(event.partition)
+    written = {key: set(_written(instance, key, named)) for key, named in parts.items()}
+    yield from (event for event in made if _identity(event) not in written[event.asset_key])
 
 
 def _written(instance: dg.DagsterInstance, key: dg.AssetKey, parts: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -268,11 +268,25 @@ def below(location: str) -> Iterator[Stat]:
 
 
 def _but_folders(location: str, stats: list[Stat]) -> Iterator[Stat]:
-    """What is listed, without the empty objects that Hadoop puts for folders: their names, which end with a slash, are listed without it."""
+    """What is listed, without the empty objects that Hadoop puts for folders.
+
+    Their names end with a slash and are listed without it, so an empty one that is no folder of a listed file is asked for by its name.
+    """
     folders = {split(location)[2]}
     if any(not stat.size for stat in stats):
         folders |= {str(parent) for stat in stats for parent in PurePosixPath(stat.path).parents}
-    return (stat for stat in stats if stat.size or stat.path not in folders)
+    return (stat for stat in stats if stat.size or (stat.path not in folders and _is_file(location, stat.path)))
+
+
+def _is_file(location: str, key: str) -> bool:
+    """Whether a bucket has an object of this very name."""
+    import obstore  # noqa: PLC0415 - as above
+
+    try:
+        _asked(location, lambda store, _: obstore.head(store, key))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def beside(location: str) -> tuple[list[Stat], list[str]]:

@@ -26,11 +26,11 @@ from types import MappingProxyType
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, inheritable_thread_target
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from floodmark.core.errors import FloodmarkError, SetupError
+from floodmark.core.errors import SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.session import limits, local_files, store
@@ -153,12 +153,12 @@ def _beside_workers(context: SparkContext, launches: Launches | None, meet: Call
             await_first(context, launches)
         meet(context)
 
-    with ThreadPoolExecutor(1, "workers") as pool:
-        meeting = pool.submit(inheritable_thread_target(met))
-        SparkSession.builder.getOrCreate()
     try:
+        with ThreadPoolExecutor(1, "workers") as pool:
+            meeting = pool.submit(inheritable_thread_target(met))
+            SparkSession.builder.getOrCreate()
         meeting.result()
-    except (FloodmarkError, Py4JError, PySparkException):
+    except BaseException:  # the next session would find a context whose workers nobody has met
         context.stop()
         raise
 

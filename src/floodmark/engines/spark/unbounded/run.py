@@ -172,8 +172,7 @@ def _prepare(
     )
     timeline = replace(opened, engine="spark")
     # an object for each folder stays where Hadoop has put it, whoever removes the files
-    if is_bucket(timeline.checkpoint.path):
-        spark.conf.set(_CHECKS_EMPTY, "false")
+    spark.conf.set(_CHECKS_EMPTY, "false" if is_bucket(timeline.checkpoint.path) else "true")
     plans.resume(timeline.checkpoint.path)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
