@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -285,6 +286,32 @@ def test_a_length_of_time_divides_rows_into_sessions_to_the_microsecond(conditio
         else:
             sessions.append([at])
     assert got == [(len(part), (part[-1] - part[0]) // timedelta(minutes=1)) for part in sessions]
+
+
+class Reading(fm.Contract):
+    """A value of a sensor."""
+
+    at: fm.EventTime
+    number: int
+    value: float | None
+
+
+@pytest.mark.parametrize("nulls", ["", " NULLS FIRST", " NULLS LAST"])
+@pytest.mark.parametrize("direction", ["", " DESC"])
+@given(values=st.permutations([None, math.nan, -1.0, 0.0, 2.5]))
+def test_rows_of_one_instant_are_ordered_as_sql_orders_nulls_and_nan(
+    direction: str, nulls: str, values: list[float | None]
+) -> None:
+    sql = f"""SELECT * FROM readings MATCH_RECOGNIZE (ORDER BY at, value{direction}{nulls} MEASURES ARRAY_AGG(number) AS numbers
+              PATTERN (A+))"""
+    code = fm.sql_operator("ordered", sql, inputs={"readings": Reading})
+    rows = [{"at": NOON, "number": number, "value": value} for number, value in enumerate(values)]
+    (row,) = Case(code).feed("readings", rows).end().results()
+    ascending: list[float | None] = [-1.0, 0.0, 2.5, math.nan]
+    wanted = ascending[::-1] if direction else ascending
+    first = "FIRST" in nulls or not (direction or nulls)
+    wanted = [None, *wanted] if first else [*wanted, None]
+    assert list(map(repr, (values[number] for number in row["numbers"]))) == list(map(repr, wanted))
 
 
 def test_aggregates_over_different_values() -> None:

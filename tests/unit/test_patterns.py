@@ -448,6 +448,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "references in references": (lambda: operator(fm.begin("a"), {"total": "sum(first(a.amount))"}), "DEFINITION-422"),
     "no offset": (lambda: operator(fm.begin("a"), {"x": "last(a.amount, -1)"}), "DEFINITION-422"),
+    "true, which is no offset": (lambda: operator(fm.begin("a"), {"x": "first(a.amount, true)"}), "DEFINITION-422"),
     "no measure": (lambda: operator(fm.begin("a"), None, {"card": "a.amount"}), "DEFINITION-050"),
     "a measure without a type": (lambda: operator(fm.begin("a"), {"x": "null"}), "DEFINITION-043"),
     "a measure that is no text": (lambda: operator(fm.begin("a"), {"x": 5}), "DEFINITION-020"),  # type: ignore[dict-item]

@@ -585,11 +585,19 @@ def test_another_spelling_is_the_version_of_spark_s(spelled: str) -> None:
 
 
 def test_a_subquery_without_from_that_may_be_no_value_stays_one() -> None:
-    for query in ("SELECT 5 UNION SELECT 6", "SELECT 5, 6", "SELECT 5 WHERE 1 = 2", "SELECT 5 AS x"):
+    for query in (
+        "SELECT 5 UNION SELECT 6",
+        "(SELECT 5) UNION (SELECT 6)",
+        "SELECT 5, 6",
+        "SELECT 5 WHERE 1 = 2",
+        "SELECT 5 AS x",
+    ):
         assert "subquery" in refusal(f"SELECT origin FROM flights WHERE delay IN ({query})"), query
     assert stated("SELECT origin, (SELECT 5) AS five, flight FROM flights") == stated(
         "SELECT origin, ( 5) AS five, flight FROM flights"
     )
+    unions = "SELECT flight FROM flights WHERE flight = {} UNION ALL SELECT flight FROM flights"
+    assert stated(unions.format("(SELECT 5)")) == stated(unions.format("( 5)"))
     joined = "SELECT origin, one FROM flights CROSS JOIN (SELECT 1 AS one) AS s EMIT CHANGES"
     assert stated(joined).outputs[0].schema.names == ("origin", "one")
     twice = "WITH s AS (SELECT 1) SELECT origin FROM flights, (SELECT 1) AS s"

@@ -12,7 +12,9 @@ from floodmark.core.errors import DefinitionError, shown
 from floodmark.core.time import span
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.connected import Processes, keyed_stream
+from floodmark.spec.graph.top import order_of
 from floodmark.spec.keyed.process import Process
+from floodmark.spec.keyed.top import By
 from floodmark.spec.patterns.bounds import MOST, check_most, check_pattern
 from floodmark.spec.patterns.matching import (
     LATE,
@@ -63,7 +65,7 @@ class Patterns(Processes):
             skip: which partial matches a match discards; by default none, ``no_skip()``.
             most: partial matches that a key may have; more stop the run. Needed where nothing else bounds them: without ``within``, and for
                 combinations of any number of rows. By default 100,000.
-            sequence: columns that order rows of one event time, null first. Rows that are equal in them are ordered by their values.
+            sequence: columns that order rows of one event time, as of ``top``: ``"number"``, ``"number DESC NULLS FIRST"``. Rows that are equal in them are ordered by their values.
             late: what happens to late rows: ``"drop"`` counts them, ``"side_output"`` writes them to ``<operator>__late``.
             uid: names the state of this step; by default the operator's name.
             on_error: what an exception in a condition or a measure does: ``"stop"`` ends the run, ``"quarantine"`` moves the row to
@@ -86,7 +88,7 @@ class Patterns(Processes):
             raise DefinitionError(where, "a skip strategy", shown(skip), fix, code="DEFINITION-421")
         one_of(steps.Late, late, "late", where)
         one_of(steps.OnError, on_error, "on_error", where)
-        ordering = _ordering(sequence, keyed.stream.schema, f"{where}, sequence")
+        ordering = order_of(keyed.stream.schema, sequence, f"{where}, sequence")
         chosen = skip or no_skip()
         limit = check_pattern(pattern, chosen, most, where)
         conditions = read_conditions(pattern, keyed.stream.schema, where)
@@ -117,7 +119,7 @@ class Patterns(Processes):
             pattern: PATTERN without its parentheses.
             define: variable -> condition; a variable without one fits every row. Names are in upper case unless quoted, as in SQL.
             measures: column -> expression.
-            order_by: columns, ``"number"`` or ``"number DESC"``, that order rows of one event time; all rows come in order of event time first.
+            order_by: columns, as of ``sequence`` of ``pattern``, that order rows of one event time; all rows come in order of event time first.
             rows_per_match: ``"ONE ROW PER MATCH"``, or ``"ALL ROWS PER MATCH"`` with ``SHOW EMPTY MATCHES``, ``OMIT EMPTY MATCHES`` or ``WITH UNMATCHED ROWS``.
             after_match_skip: ``"PAST LAST ROW"``, ``"TO NEXT ROW"``, ``"TO FIRST A"``, ``"TO LAST A"``.
             subset: name of several variables -> the variables.
@@ -137,7 +139,7 @@ class Patterns(Processes):
         where, schema = keyed.stream.at_step("match_recognize"), keyed.stream.schema
         one_of(steps.Late, late, "late", where)
         one_of(steps.OnError, on_error, "on_error", where)
-        ordering = _ordering(order_by, schema, f"{where}, order_by")
+        ordering = order_of(schema, order_by, f"{where}, order_by")
         length = None if within is None else span(within, f"{where}, within")
         if length is not None and length <= 0:
             fix = 'within="10 minutes".'
@@ -161,7 +163,7 @@ class Patterns(Processes):
         passed: tuple[str, ...] = ()
         if read.rows != "one":
             passed = tuple(name for name in schema.names if name not in keyed.keys)
-            first = [name.removesuffix(" DESC") for name in ordering]
+            first = [by.column for by in ordering]
             front = [schema[name] for name in dict.fromkeys(first) if name in passed]
             columns = [*front, *columns, *(schema[name] for name in passed if name not in first)]
         names = [*keyed.keys, *(column.name for column in columns)]
@@ -177,18 +179,6 @@ class Patterns(Processes):
         result = Schema((*(schema[key] for key in keyed.keys), *columns))
         parent = _masked(keyed.stream, (condition for _, condition in read.define), on_error)
         return _matching(keyed, parent, function, {MATCHES: result}, uid, on_error)
-
-
-def _ordering(order_by: str | tuple[str, ...], schema: Schema, where: str) -> tuple[str, ...]:
-    """``"a"``, ``"b ASC"``, ``"c desc"`` -> ``"a"``, ``"b"``, ``"c DESC"``."""
-    ordering = []
-    for text in (order_by,) if isinstance(order_by, str) else order_by:
-        column, _, direction = str(text).strip().partition(" ")
-        if column not in schema or direction.strip().upper() not in {"", "ASC", "DESC"}:
-            fix = schema.nearest(column)
-            raise DefinitionError(where, "columns of the stream", repr(text), fix, code="DEFINITION-022")
-        ordering.append(f"{column} DESC" if direction.strip().upper() == "DESC" else column)
-    return tuple(ordering)
 
 
 def _masked(stream: Stream[Any], conditions: Iterable[OwnRow | Term], on_error: steps.OnError) -> steps.Step:
@@ -226,7 +216,7 @@ class Matches:
 
     keyed: KeyedStream
     of: Pattern
-    matching: tuple[Skip, int, tuple[str, ...], dict[str, OwnRow | Term]]
+    matching: tuple[Skip, int, tuple[By, ...], dict[str, OwnRow | Term]]
     settings: dict[str, Any]
     uid: str | None
     on_error: steps.OnError

@@ -30,6 +30,13 @@ class By(Declared):
     descending: bool
     nulls_first: bool
 
+    @property
+    def text(self) -> str:
+        """As it is written: ``"price DESC"``, and ``NULLS`` where they are not with the least values."""
+        direction = " DESC" if self.descending else ""
+        nulls = "" if self.nulls_first != self.descending else f" NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+        return f"{self.column}{direction}{nulls}"
+
 
 @frozen
 class Ranking(Declared):

@@ -15,6 +15,7 @@ from floodmark.spec.expressions.interpreted import own_row
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.keyed.process import StatefulFunction
 from floodmark.spec.keyed.state import ListState
+from floodmark.spec.keyed.top import By
 from floodmark.spec.patterns.conditions import Text, leaves
 from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.skip import Skip
@@ -71,14 +72,14 @@ class Matching(StatefulFunction):
 
     Args:
         most: number of partial matches, or of waiting rows, that a key may have.
-        ordering: columns that order rows of one event time, ``"number"`` or ``"number DESC"``.
+        ordering: columns that order rows of one event time.
         columns: of the input.
         late: whether late rows are written to an output.
     """
 
     rows = ListState(Kind("row"))
 
-    def __init__(self, most: int, ordering: tuple[str, ...], *, columns: tuple[str, ...], late: bool) -> None:
+    def __init__(self, most: int, ordering: tuple[By, ...], *, columns: tuple[str, ...], late: bool) -> None:
         self.most, self.ordering, self.columns, self.late = most, ordering, columns, late
 
 
@@ -94,7 +95,7 @@ class PatternMatching(Matching):
         pattern: Pattern,
         skip: Skip,
         most: int,
-        ordering: tuple[str, ...],
+        ordering: tuple[By, ...],
         conditions: Mapping[str, OwnRow | Term],
         outputs: Mapping[str, Selected],
         *,
@@ -108,7 +109,7 @@ class PatternMatching(Matching):
     def canonical(self) -> dict[str, object]:
         """Name and settings; in place of its code in fingerprints. ``most`` changes no result, so it is left out."""
         settings: dict[str, object] = {"pattern": self.pattern.canonical(), "skip": self.skip.canonical()}
-        settings |= {"sequence": list(self.ordering)} if self.ordering else {}
+        settings |= {"sequence": [by.text for by in self.ordering]} if self.ordering else {}
         settings["outputs"] = {name: selected.canonical() for name, selected in self.outputs.items()}
         return {
             "name": "pattern",

@@ -235,7 +235,7 @@ class Pattern:
         return self._changed(condition=new if old is None else Combined(operator, old, new))
 
     def _counted(self, least: int, most: int | None) -> Pattern:
-        self._refuse_negated("a quantifier")
+        self._refuse_negated("quantifier")
         if self.last.counted:
             raise self._unfit("one quantifier per stage", "a second one", "Write times(n, m) in their place.")
         numbers = [number for number in (least, most) if number is not None]

@@ -9,6 +9,7 @@ from typing import Literal
 from attrs import frozen
 
 from floodmark.core.errors import DefinitionError, closest, shown
+from floodmark.spec.keyed.top import By
 from floodmark.spec.patterns.matching import Matching, OwnRow, engine_only, own_condition
 from floodmark.spec.patterns.navigation import over_own_row, row_term
 from floodmark.spec.patterns.syntax import Part, identifier, labels, row_pattern
@@ -64,7 +65,7 @@ class RowMatching(Matching):
         clause: Clause,
         passed: tuple[str, ...],
         most: int,
-        ordering: tuple[str, ...],
+        ordering: tuple[By, ...],
         *,
         columns: tuple[str, ...],
         late: bool,
@@ -83,7 +84,7 @@ class RowMatching(Matching):
             "rows": self.rows_per_match,
             "measures": [[name, term.text] for name, term in self.measures],
         }
-        settings |= {"sequence": list(self.ordering)} if self.ordering else {}
+        settings |= {"sequence": [by.text for by in self.ordering]} if self.ordering else {}
         settings |= {"within": self.within} if self.within is not None else {}
         settings |= engine_only(condition for _, condition in self.define)
         return {"name": "row_pattern", "settings": settings, "states": self.layout()}

@@ -176,7 +176,7 @@ class TermReader:
         offset = 0
         if name in NAVIGATION and len(arguments) == 2:  # noqa: PLR2004 - value and offset
             number = arguments[1]
-            if not isinstance(number, Literal) or not isinstance(number.value, int) or number.value < 0:
+            if not isinstance(number, Literal) or type(number.value) is not int or number.value < 0:
                 raise self._unfit("a number of rows, 0 or more, in " + name, "another offset")
             offset, arguments = number.value, arguments[:1]
         if len(arguments) != 1:

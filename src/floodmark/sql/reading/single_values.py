@@ -79,7 +79,7 @@ def as_values(tokens: Sequence[Token], *, expression: bool = False) -> list[Toke
                 continue
         opened = index > 0 and tokens[index - 1].token_type == TokenType.L_PAREN
         selects = token.token_type == TokenType.SELECT and opened
-        if not (selects and _is_value(tokens, index - 1, expression=expression) and _end(tokens, index)):
+        if not (selects and _is_value(tokens, index - 1, expression=expression) and _is_alone(tokens, index)):
             read.append(token)
     return read
 
@@ -106,14 +106,20 @@ def _is_value(tokens: Sequence[Token], opening: int, *, expression: bool) -> boo
     return expression
 
 
+def _is_alone(tokens: Sequence[Token], select: int) -> bool:
+    """Whether a SELECT is one value, and no part of a UNION within parentheses around it."""
+    end = _end(tokens, select)
+    within = select > 1 and tokens[select - 2].token_type == TokenType.L_PAREN
+    return end > 0 and not (within and end < len(tokens) and tokens[end].token_type in _SETS)
+
+
 def _end(tokens: Sequence[Token], select: int) -> int:
     """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more."""
     depth = 0
     for index in range(select + 1, len(tokens)):
         kind = tokens[index].token_type
         if kind in _CLOSED and depth == 0:
-            behind = tokens[index + 1].token_type if index + 1 < len(tokens) else None
-            return index + 1 if index > select + 1 and behind not in _SETS else 0
+            return index + 1 if index > select + 1 else 0
         if depth == 0 and kind in _NO_VALUE and not (kind == TokenType.STAR and index > select + 1):
             return 0
         depth += (kind in _OPEN) - (kind in _CLOSED)

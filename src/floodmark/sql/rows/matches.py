@@ -89,9 +89,14 @@ def _order(text: Text, node: RowPattern, relation: Relation) -> tuple[str, ...]:
             fix = f"Write ORDER BY {times[0]}, and behind it what orders rows of one time."
             got = f"'{text.of(column)}'{' DESC' if descending else ''}"
             raise DefinitionError(text.at(column), "an order by the event time", got, fix, code="DEFINITION-387")
-    return tuple(
-        f"{_column(text, part.this, relation)}{' DESC' if part.args.get('desc') else ''}" for part in order[1:]
-    )
+    return tuple(_by(text, part, relation) for part in order[1:])
+
+
+def _by(text: Text, part: exp.Expr, relation: Relation) -> str:
+    """A column of ORDER BY as the fluent form has it."""
+    direction = " DESC" if part.args.get("desc") else ""
+    nulls = "" if part.args.get("nulls_first") is None else f" NULLS {'FIRST' if part.args['nulls_first'] else 'LAST'}"
+    return f"{_column(text, part.this, relation)}{direction}{nulls}"
 
 
 def _column(text: Text, node: exp.Expr, relation: Relation) -> str:

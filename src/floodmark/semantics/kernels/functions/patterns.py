@@ -17,6 +17,7 @@ from floodmark.semantics.patterns.rows import LEAST_LOCAL, Recognition, RowMatch
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
+from floodmark.spec.keyed.order import ordered
 from floodmark.spec.patterns.matching import LATE, MATCHES, TIMED_OUT, Matching, PatternMatching, Selected
 from floodmark.spec.patterns.recognised import RowMatching
 
@@ -101,12 +102,10 @@ class PatternKernel(ProcessKernel):
         return True
 
     def _rank(self, row: Any) -> tuple[Any, ...]:
-        ranks: list[Any] = []
-        for name in self.matching.ordering:
-            column = name.removesuffix(" DESC")
-            rank = (row[column] is not None, row[column])
-            ranks.append(rank if column == name else _Descending(rank))
-        return tuple(ranks)
+        return tuple(
+            ordered(row[by.column], descending=by.descending, nulls_first=by.nulls_first)
+            for by in self.matching.ordering
+        )
 
     # ---- rows and time
 
@@ -202,23 +201,6 @@ class PatternKernel(ProcessKernel):
 
     def _quarantined_row(self, values: tuple[Any, ...], row: Any) -> Any:  # noqa: ARG002 - the base's
         return self._shown(row)
-
-
-class _Descending:
-    """A rank that sorts the other way round."""
-
-    __slots__ = ("rank",)
-
-    def __init__(self, rank: Any) -> None:
-        self.rank = rank
-
-    def __lt__(self, other: _Descending) -> bool:
-        return bool(other.rank < self.rank)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and self.rank == other.rank
-
-    __hash__ = None  # type: ignore[assignment]  # never a key
 
 
 Made = Callable[[Path], Sequence[Mapping[str, Any]]]
