@@ -381,10 +381,13 @@ def supervise(words: list[str], environment: Mapping[str, str], port: int) -> su
     return subprocess.Popen(ported, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((installation.LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Several, no two of them the same."""
+    with ExitStack() as open_:
+        probes = [open_.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((installation.LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def says(process: subprocess.Popen[str], text: str) -> None:
@@ -410,7 +413,7 @@ def test_a_unit_of_a_supervisor_stands_by_takes_over_and_its_probe_answers(
         assert environment["FLOODMARK_CONTROL"] == os.environ["FLOODMARK_CONTROL"]
         (_, probe), *_ = [(one.name, one.probe) for one in deployment_of(shop).processes()]
         running = list[subprocess.Popen[str]]()
-        for port in (free_port(), free_port()):
+        for port in free_ports(2):
             process = supervise(words, environment, port)
             stack.callback(process.wait)
             stack.callback(process.kill)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import forked
-import psutil
 import pytest
 from deltalake import DeltaTable
 from otlp_collector import collecting
+from processes import end_drivers
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from floodmark.control.state.store import Store
@@ -66,9 +66,7 @@ def supervisor(shop: Path, store: Store) -> Iterator[Callable[[], subprocess.Pop
         process.kill()
         process.wait()
     for one in store.deployments():
-        for driver in store.drivers(one.stream):
-            if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                os.killpg(driver.pid, signal.SIGKILL)
+        end_drivers(store.drivers(one.stream))
 
 
 def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, str]:

@@ -14,6 +14,7 @@ import forked
 import psutil
 import pytest
 from deltalake import DeltaTable
+from processes import end_drivers
 
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import Store
@@ -58,9 +59,7 @@ def supervisor(shop: Path, store: Store) -> Iterator[Callable[[], subprocess.Pop
     for process in begun:
         process.kill()
         process.wait()
-    for driver in drivers(store):
-        if driver.pid is not None and psutil.pid_exists(driver.pid):
-            os.killpg(driver.pid, signal.SIGKILL)
+    end_drivers(drivers(store))
 
 
 def drivers(store: Store) -> list[Driver]:

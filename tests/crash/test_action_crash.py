@@ -5,8 +5,6 @@ The streams' state and tables are real; their drivers only live and die, which i
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 import time
@@ -17,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import forked
 import local_driver
-import psutil
 import pytest
 from action_process import fleet
 from deltalake import write_deltalake
 from events import START
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
+from processes import end_drivers
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
 from floodmark import operator
@@ -90,9 +88,7 @@ def begin(tmp_path: Path) -> Begin:
             over.set()
             watch.join()
             for name in ("totals", "largest"):
-                for driver in found.store.drivers(found.stream(name)):
-                    if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                        os.killpg(driver.pid, signal.SIGKILL)
+                end_drivers(found.store.drivers(found.stream(name)))
 
     return started
 

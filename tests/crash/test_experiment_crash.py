@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import forked
-import psutil
 import pytest
 from deltalake import DeltaTable
-from processes import paths
+from processes import end_drivers, paths
 from rolled_shop import has_begun, rows
 
 from floodmark.control.state.store import CONTROL, Store
@@ -51,9 +50,7 @@ def shop(tmp_path: Path) -> Iterator[Path]:
         supervisor.wait()
         found = store(folder)
         for one in found.deployments():
-            for driver in found.drivers(one.stream, 5):
-                if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                    os.killpg(driver.pid, signal.SIGKILL)
+            end_drivers(found.drivers(one.stream, 5))
 
 
 def store(folder: Path) -> Store:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import forked
-import psutil
 import pytest
 from borrowed import lend, take_back
 from dagster_server import QUICK, until
 from deltalake import DeltaTable
+from processes import end_drivers
 from pyspark.sql import SparkSession
 
 from floodmark.control.state.records import Driver
@@ -97,9 +96,7 @@ def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Shop]:
     finally:
         supervisor.kill()
         supervisor.wait()
-        for driver in made.drivers:
-            if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                os.killpg(driver.pid, signal.SIGKILL)
+        end_drivers(made.drivers)
         take_back(spark)
 
 

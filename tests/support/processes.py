@@ -1,4 +1,4 @@
-"""What a process of a test's own needs to find the modules beside the tests, why one has failed, and one that is killed."""
+"""What a process of a test's own needs to find the modules beside the tests, why one has failed, one that is killed, and the end of drivers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import forked
 
+from floodmark.control.state import presence
+from floodmark.control.state.records import Driver
 from floodmark.core import crash
 
 _TESTS = Path(__file__).parent.parent
@@ -30,6 +34,14 @@ def killed_at(point: str, *command: str) -> bool:
     done = forked.run([sys.executable, *command], env=environment)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
+
+
+def end_drivers(drivers: Iterable[Driver]) -> None:
+    """Kill the drivers that live, each with all that it has started; a later process that has got the id of one that is gone is left."""
+    for driver in drivers:
+        if driver.pid is not None and driver.ended_at is None and presence.lives(driver):
+            with suppress(ProcessLookupError):  # it ends at this moment
+                os.killpg(driver.pid, signal.SIGKILL)
 
 
 def failure(stderr: str) -> str:

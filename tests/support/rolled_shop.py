@@ -17,7 +17,7 @@ from typing import Any
 import forked
 import psutil
 from deltalake import DeltaTable
-from processes import paths
+from processes import end_drivers, paths
 
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.state.records import Driver, StreamId
@@ -220,6 +220,4 @@ def running(
     finally:
         made.unsupervised()
         for one in made.store.deployments():
-            for driver in made.store.drivers(one.stream, 5):
-                if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                    os.killpg(driver.pid, signal.SIGKILL)
+            end_drivers(made.store.drivers(one.stream, 5))

