@@ -114,6 +114,7 @@ def state_of(ask: Asked, parameters: list[tuple[str, str]]) -> tuple[int, dict[s
         if status != 503 or answer["error"]["code"] != "SERVE-032":
             return status, answer
         assert time.monotonic() < end, answer
+        time.sleep(0.1)
 
 
 def assert_equal(ask: Asked, rows: Rows, savepoint: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _KEPT = 4
 
 @dataclass(slots=True)
 class AtSavepoints:
-    """What was copied of savepoints. For threads: one makes a copy, the others wait for it.
+    """What was copied of savepoints. For threads: one makes a copy, the others that ask for the same wait for it.
 
     Args:
         lake: of the savepoints.
@@ -41,7 +42,7 @@ class AtSavepoints:
     lake: Lake
     folder: Path
     files: StateFiles
-    _made: OrderedDict[tuple[str, str], Any] = field(default_factory=OrderedDict)
+    _made: OrderedDict[tuple[str, str], Future[Any]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def snapshot(self, readable: Readable, name: str) -> Snapshot:
@@ -82,14 +83,26 @@ class AtSavepoints:
             ) from error
 
     def _cached(self, of: str, name: str, make: Callable[[], Any]) -> Any:
+        key = of, name
         with self._lock:
-            key = of, name
-            if key not in self._made:
-                self._made[key] = make()
+            made = self._made.get(key)
+            if made is not None:
+                self._made.move_to_end(key)
+            else:
+                own = self._made[key] = Future[Any]()
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)
-            self._made.move_to_end(key)
-            return self._made[key]
+        if made is not None:
+            return made.result()
+        try:
+            own.set_result(make())
+        except BaseException as error:
+            with self._lock:
+                if self._made.get(key) is own:
+                    del self._made[key]
+            own.set_exception(error)
+            raise
+        return own.result()
 
     def _copied(self, readable: Readable, savepoint: Savepoint) -> Snapshot:
         where = f"output '{readable.name}' at savepoint '{savepoint.id}'"

@@ -143,6 +143,7 @@ class CommittedState:
         committed_at: when, ms UTC.
         origin: folder or URI of the checkpoint that the files are of.
         savepoint: whose state it is; empty for the stream's own.
+        failure: why no newer copy of it could be made, if the last try failed.
     """
 
     of: Stateful
@@ -152,6 +153,7 @@ class CommittedState:
     committed_at: int
     origin: str
     savepoint: str = ""
+    failure: str = field(init=False, default="")
     watermark: int = field(init=False, default=NEVER)
     _places: Places = field(init=False, default_factory=Places)
     _groups: list[int] = field(init=False, default_factory=list)
@@ -239,6 +241,7 @@ class CommittedState:
             "version": self.version,
             "savepoint": self.savepoint or None,
             "age_seconds": round(max(0, now - self.committed_at) / 1000, 3),
+            "failure": self.failure or None,
         }
 
 

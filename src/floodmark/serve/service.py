@@ -84,7 +84,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.outputs, self.states = readable(self.workspace), stateful(self.workspace)
-        self._files = StateFiles(self.lake, self.folder / "states")
+        self._files = StateFiles(self.lake, self.folder / "states", self.workspace.settings.spark_settings(), self.say)
         self._at_savepoints = AtSavepoints(self.lake, self.folder / "savepoints", self._files)
         chosen = [named(self.workspace, self.outputs, name).name for name in self.only] or list(self.outputs)
         self.copies = {name: Mirror(self.outputs[name].followed) for name in chosen}

@@ -11,15 +11,17 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 from floodmark.compiler.paths import Node
-from floodmark.core.errors import StateError
+from floodmark.core.errors import StateError, described
 from floodmark.engines.embedded.state.batch import file_of
 from floodmark.engines.embedded.state.canonical import write_readable
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
@@ -34,12 +36,14 @@ from floodmark.lifecycle.plan import Deployed
 from floodmark.serve.following import pause_of
 from floodmark.serve.keyed_state import CommittedState, Stateful
 from floodmark.serve.refusals import Gone, NotReady, Unanswerable
-from floodmark.serve.spark_reader import SparkReader, UnreadableError
+from floodmark.serve.spark_reader import Cause, SparkReader, UnreadableError
 
 _TRIES = 5
 """Reads of a state whose files the stream replaces meanwhile."""
 _WAIT_SECONDS = 5.0
 """Seconds for which a question waits for a copy of Spark's state."""
+_UNASKED = 4
+"""Finished copies that are held for the question that was told to come again."""
 _SHARE = 5
 """A copy of Spark's state is made again after so many times what the last one took."""
 
@@ -52,6 +56,14 @@ class _Copied:
     took: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A copy of Spark's state that is being made, and when it was ordered, s of the monotonic clock."""
+
+    copy: Future[CommittedState]
+    since: float
+
+
 @dataclass(slots=True)
 class StateFiles:
     """The states of a lake's streams and savepoints. For threads.
@@ -59,19 +71,26 @@ class StateFiles:
     Args:
         lake: of the streams.
         folder: for copies.
+        settings: of Spark, for what reads its state.
+        say: called with what is out of the ordinary, for people.
     """
 
     lake: Lake
     folder: Path
-    _reader: SparkReader = field(init=False, default_factory=SparkReader)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    say: Callable[[str], None] = lambda _: None
+    _reader: SparkReader = field(init=False)
     _copied: dict[str, _Copied] = field(init=False, default_factory=dict)
     _tried: dict[str, float] = field(init=False, default_factory=dict)
     """Operator -> end of the last copy of its state, s of the monotonic clock."""
     _looked: dict[str, float] = field(init=False, default_factory=dict)
     """Operator -> last look at a bucket, as above."""
-    _pending: dict[str, Future[CommittedState]] = field(init=False, default_factory=dict)
+    _pending: dict[str, _Pending] = field(init=False, default_factory=dict)
     _threads: ThreadPoolExecutor = field(init=False, default_factory=lambda: ThreadPoolExecutor(1, "serve-copy"))
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._reader = SparkReader(self.settings)
 
     def committed(self, of: Stateful, known: CommittedState | None) -> CommittedState:
         """The state of a stream as of its last commit; what is known of an earlier look, if there was no commit since.
@@ -95,9 +114,9 @@ class StateFiles:
             try:
                 if engine_of(origin) != NAME:
                     return self._of_spark(of, timeline, deployed, batch)
-                root = self._fetched(origin, batch, known)
                 at = _written_at(f"{origin}/{file_of(batch)}")
-                return self._owned(CommittedState(of, root, batch, deployed.version, at, origin))
+                root = self._fetched(origin, batch, known)
+                return _state(of, root, batch, deployed.version, at, origin)
             except FileNotFoundError:
                 continue
         fix = f"Start it, then ask again: floodmark start {of.name}"
@@ -114,10 +133,10 @@ class StateFiles:
         manifest, origin = savepoint.manifest, f"{savepoint.path}/{CHECKPOINT}"
         try:
             if engine_of(origin) != NAME:
-                return self._awaited(of, savepoint.id, lambda: self._restored(of, savepoint))
+                return self._awaited(of, f"{of.name} {savepoint.id}", lambda: self._restored(of, savepoint))
             at = _written_at(f"{origin}/{file_of(manifest.batch)}")
             root = self._saved(savepoint) if bucket.is_bucket(origin) else origin
-            return self._owned(CommittedState(of, root, manifest.batch, manifest.version, at, origin, savepoint.id))
+            return _state(of, root, manifest.batch, manifest.version, at, origin, savepoint.id)
         except FileNotFoundError:
             fix = "Take another: floodmark savepoint list"
             raise Gone(f"savepoint '{savepoint.id}'", "its files", "a part of them", fix, code="SERVE-024") from None
@@ -140,16 +159,18 @@ class StateFiles:
         recorded = Checkpoint(origin).batch(batch)
         if recorded is None:
             raise FileNotFoundError(f"{origin}/{file_of(batch)}")
-        root, before = self._new_folder(), known.root if known is not None and known.origin == origin else ""
+        before = known.root if known is not None and known.origin == origin else ""
         wanted = [*recorded.segments, file_of(batch)]
-        bucket.fetch((f"{origin}/{name}", root / name) for name in wanted if not _linked(before, str(root), name))
+        with self._filled() as root:
+            bucket.fetch((f"{origin}/{name}", root / name) for name in wanted if not _linked(before, str(root), name))
         return str(root)
 
     def _saved(self, savepoint: Savepoint) -> str:
         """A folder with the files of a savepoint in a bucket."""
-        root, own = self._new_folder(), f"{CHECKPOINT}/"
+        own = f"{CHECKPOINT}/"
         held = [path for path in savepoint.manifest.files if path.startswith(own)]
-        bucket.fetch((savepoint.located(path), root / path.removeprefix(own)) for path in held)
+        with self._filled() as root:
+            bucket.fetch((savepoint.located(path), root / path.removeprefix(own)) for path in held)
         return str(root)
 
     # ---- Spark
@@ -162,46 +183,84 @@ class StateFiles:
             root = self._converted(of, f"{draft}/restored/{CHECKPOINT}", manifest.batch, manifest.graph)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return self._owned(CommittedState(of, root, manifest.batch, manifest.version, at, origin, savepoint.id))
+        return _state(of, root, manifest.batch, manifest.version, at, origin, savepoint.id)
 
     def _of_spark(self, of: Stateful, timeline: Timeline, deployed: Deployed, batch: int) -> CommittedState:
         """The last copy of Spark's state; the first is waited for, as is one of another timeline, and newer ones are made beside."""
         origin = timeline.folder(CHECKPOINT)
         last, make = self._copied.get(of.name), partial(self._copy, of, origin, deployed, batch)
+        ended = partial(self._ended, of, origin)
         if last is None or last.state.origin != origin:
-            return self._awaited(of, origin, make)
+            return self._awaited(of, origin, make, ended)
         if last.state.batch != batch and time.monotonic() - self._tried[of.name] > _SHARE * last.took:
-            with self._lock:
-                if self._pending.get(origin) is None or self._pending[origin].done():
-                    self._pending[origin] = self._threads.submit(make)
+            self._ordered(origin, make, ended)
         return last.state
 
-    def _awaited(self, of: Stateful, name: str, make: Callable[[], CommittedState]) -> CommittedState:
-        """A copy, if it is made within some seconds; otherwise a later question gets it.
+    def _ended(self, of: Stateful, origin: str, pending: _Pending) -> None:
+        """Forget a copy that has ended, as what it made is the last one now; answers of an earlier one tell why it failed, or else the next question."""
+        last = self._copied.get(of.name)
+        failure = None if pending.copy.cancelled() else pending.copy.exception()
+        if failure is not None and (last is None or last.state.origin != origin):
+            return
+        self._forget(origin, pending)
+        if failure is not None and last is not None:
+            if not last.state.failure:
+                self.say(f"state of '{of.name}': not copied anew: {described(failure)}")
+            last.state.failure = described(failure)
+
+    def _awaited(
+        self,
+        of: Stateful,
+        name: str,
+        make: Callable[[], CommittedState],
+        ended: Callable[[_Pending], None] | None = None,
+    ) -> CommittedState:
+        """A copy, if it is made within some seconds of the first question; otherwise a later one gets it.
 
         Args:
             of: the operator.
             name: of what is copied.
             make: makes it.
+            ended: called once it is made, or has failed.
 
         Raises:
             NotReady: SERVE-032, it takes longer.
         """
-        with self._lock:
-            pending = self._pending.get(name) or self._threads.submit(make)
-            self._pending[name] = pending
-        wait([pending], _WAIT_SECONDS)
-        if not pending.done():
+        pending = self._ordered(name, make, ended)
+        wait([pending.copy], max(0.0, pending.since + _WAIT_SECONDS - time.monotonic()))
+        if not pending.copy.done():
             fix = "Ask again in some seconds: it is copied meanwhile."
             expected, got = "a copy of Spark's state", "one that is being made"
             raise NotReady(f"state of '{of.name}'", expected, got, fix, code="SERVE-032")
-        self._pending.pop(name, None)
-        return pending.result()
+        self._forget(name, pending)
+        return pending.copy.result()
+
+    def _ordered(
+        self, name: str, make: Callable[[], CommittedState], ended: Callable[[_Pending], None] | None = None
+    ) -> _Pending:
+        """The copy of a name: one that is being made, one that was made and not asked for since, or a new one, which may end with a call."""
+        with self._lock:
+            pending = self._pending.get(name)
+            if pending is not None:
+                return pending
+            done = [other for other, one in self._pending.items() if one.copy.done()]
+            for other in done[: max(0, len(done) - _UNASKED)]:
+                del self._pending[other]
+            pending = self._pending[name] = _Pending(self._threads.submit(make), time.monotonic())
+        if ended is not None:
+            pending.copy.add_done_callback(lambda _: ended(pending))
+        return pending
+
+    def _forget(self, name: str, pending: _Pending) -> None:
+        with self._lock:
+            if self._pending.get(name) is pending:
+                del self._pending[name]
 
     def _copy(self, of: Stateful, origin: str, deployed: Deployed, batch: int) -> CommittedState:
-        self._started(of)
-        began, draft = time.monotonic(), self._new_folder()
+        draft = self._new_folder()
         try:
+            self._started(of)
+            began = time.monotonic()
             checkpoint_at(origin).copy_to(f"{draft}/copied", batch)
             at = _written_at(f"{origin}/commits/{batch}")
             checkpoint_at(f"{draft}/{CHECKPOINT}", engine_of(origin)).restore_from(
@@ -213,7 +272,7 @@ class StateFiles:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
             self._tried[of.name] = time.monotonic()
-        state = self._owned(CommittedState(of, root, batch, deployed.version, at, origin))
+        state = _state(of, root, batch, deployed.version, at, origin)
         self._copied[of.name] = _Copied(state, time.monotonic() - began)
         return state
 
@@ -234,15 +293,16 @@ class StateFiles:
         Raises:
             Unanswerable: SERVE-023.
         """
-        root, rows = self._new_folder(), str(self._new_folder() / "rows")
+        draft = self._new_folder()
+        rows = str(draft / "rows")
         try:
             marks = self._reader.read(checkpoint, batch, graph, rows)
-            write_readable(rows if Path(rows).is_dir() else None, str(root), batch, marks)
+            with self._filled() as root:
+                write_readable(rows if Path(rows).is_dir() else None, str(root), batch, marks)
         except UnreadableError as error:
-            shutil.rmtree(root, ignore_errors=True)
             raise _unreadable(of, error) from error
         finally:
-            shutil.rmtree(Path(rows).parent, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
         return str(root)
 
     # ---- folders
@@ -252,20 +312,48 @@ class StateFiles:
         folder.mkdir(parents=True)
         return folder
 
-    def _owned(self, state: CommittedState) -> CommittedState:
-        """The state, with which its folder goes if it is a copy."""
-        if state.root != state.origin:
-            weakref.finalize(state, shutil.rmtree, state.root, ignore_errors=True)
-        return state
+    @contextmanager
+    def _filled(self) -> Iterator[Path]:
+        """A new folder, which is removed if it cannot be filled."""
+        folder = self._new_folder()
+        try:
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _state(
+    of: Stateful, root: str, batch: int, version: str, at: int, origin: str, savepoint: str = ""
+) -> CommittedState:
+    """The state in a folder, which goes with it if it is a copy, as it does if it cannot be read."""
+    try:
+        state = CommittedState(of, root, batch, version, at, origin, savepoint)
+    except BaseException:
+        if root != origin:
+            shutil.rmtree(root, ignore_errors=True)
+        raise
+    if root != origin:
+        weakref.finalize(state, shutil.rmtree, root, ignore_errors=True)
+    return state
+
+
+_ADVICE: Mapping[Cause, str] = MappingProxyType(
+    {
+        "setup": "Install Java and floodmark[spark] where the service runs.",
+        "memory": 'Let Spark have more memory where the service runs, in resources/settings.py: Settings(spark=(("spark.driver.memory", "4g"),)).',
+        "state": "Ask as of a savepoint, with as_of=SAVEPOINT: floodmark savepoint list. If the stream cannot start from its checkpoint either, roll it back to one.",
+    }
+)
 
 
 def _unreadable(of: Stateful, error: UnreadableError) -> Unanswerable:
     fix = (
-        "Install Java and floodmark[spark] where the service runs. Results by key need neither; and on the embedded engine, to which the stream can go over, "
-        f"state is read without Java: floodmark run {of.name} --unbounded --engine embedded"
+        f"{_ADVICE[error.cause]} Results by key need no Java; nor does state of the embedded engine, to which the stream can go over: "
+        f"floodmark run {of.name} --unbounded --engine embedded"
     )
-    expected = "state of the embedded engine, or Spark's where Spark can start"
-    return Unanswerable(f"state of '{of.name}'", expected, str(error), fix, code="SERVE-023")
+    expected = "state of the embedded engine, or Spark's that Spark can read here"
+    return Unanswerable(f"state of '{of.name}'", expected, error.why, fix, code="SERVE-023")
 
 
 def _linked(folder: str, target: str, name: str) -> bool:
