@@ -56,6 +56,8 @@ def test_a_window_is_answered_bounded_and_as_rows_come_and_nothing_is_written(sh
         ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country ORDER BY n DESC", [("DE", 12), ("FR", 7)]),
         ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country HAVING COUNT(*) > 1 ORDER BY COUNT(*)", [("FR", 7), ("DE", 12)]),
         ("SELECT country FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY items DESC) = 1 ORDER BY country DESC", [("FR",), ("DE",)]),
+        ("SELECT country FROM Orders WHERE (country, items) NOT IN (SELECT CAST(NULL AS string), 5 FROM orders) ORDER BY items DESC LIMIT 1", [("DE",)]),
+        ("SELECT LISTAGG(DISTINCT country, ',') WITHIN GROUP (ORDER BY country DESC) AS l, COUNT(*) AS n FROM orders", [("FR,DE", 19)]),
         ("SELECT DISTINCT a.country, b.n FROM orders AS a CROSS JOIN (SELECT COUNT(*) AS n FROM orders) AS b ORDER BY 1", [("DE", 19), ("FR", 19)]),
     ],
 )  # fmt: skip
@@ -86,6 +88,10 @@ def test_rows_come_as_a_table_as_csv_and_as_arrow(shop: Path) -> None:
         (
             "SELECT o.items, w.n FROM orders AS o,\n  LATERAL (SELECT COUNT(*) AS n FROM orders AS p WHERE p.items > o.items) AS w",
             "EXECUTION-080 operator 'statement', line 2, column",
+        ),
+        (
+            "SELECT items FROM orders WHERE items > ALL (SELECT items FROM orders)",
+            "EXECUTION-080 operator 'statement', line 1, column 33: expected one that Sail computes, got invalid argument: found items at 49:54. Compare with the greatest",
         ),
         ("SELECT bogus FROM orders GROUP BY bogus", "DEFINITION-022 operator 'statement', line 1, column 8"),
         ("SELECT initcap(country) AS c FROM orders", "CAPABILITY-031 statement, line 1, column 8"),

@@ -36,6 +36,20 @@ SCALARS = {
 }
 
 
+BEHIND_JOINS = [
+    "a.flight NOT IN (SELECT delay FROM weather WHERE delay IS NOT NULL)",
+    "a.tail IN (SELECT tail FROM flights WHERE delay > 30)",
+    "b.tail NOT IN (SELECT tail FROM flights WHERE delay > 80)",
+    "NOT EXISTS (SELECT 1 FROM flights AS c WHERE c.tail = a.tail AND c.scheduled > a.scheduled AND c.scheduled < b.scheduled)",
+    "EXISTS (SELECT 1 FROM weather AS w WHERE w.origin = b.origin AND w.temp > a.delay)",
+    "(a.delay > 30 OR b.dest IN (SELECT dest FROM flights WHERE delay < 10))",
+    "a.delay < (SELECT AVG(delay) FROM flights)",
+    "b.delay IS NOT NULL",
+]
+"""Conditions of WHERE over two joined tables."""
+COLUMNS_IN = [("origin", "dest"), ("tail", "delay"), ("flight", "delay"), ("flight", "origin")]
+
+
 @st.composite
 def set_operations(draw: st.DrawFn) -> tuple[str, int]:
     columns = draw(st.sampled_from(sorted(COLUMNS)))
@@ -78,6 +92,38 @@ def test_a_subquery_of_one_aggregate_answers_as_duckdb_does_in_both_modes(name: 
     )
 
 
+@pytest.mark.feature("Q3", "J6")
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["JOIN", "LEFT JOIN", "FULL JOIN"]),
+    st.lists(st.sampled_from(BEHIND_JOINS), min_size=1, max_size=3, unique=True),
+    st.integers(0, 30),
+)
+def test_subqueries_behind_a_join_answer_as_duckdb_does_in_both_modes(
+    kind: str, conditions: list[str], seed: int
+) -> None:
+    on = "a.tail = b.tail AND a.scheduled < b.scheduled"
+    check(
+        f"SELECT a.flight, b.flight AS other FROM flights AS a {kind} flights AS b ON {on} WHERE {' AND '.join(conditions)}",
+        seed,
+    )
+
+
+@pytest.mark.feature("Q3", "J6")
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(COLUMNS_IN), st.sampled_from(COLUMNS_IN), st.sampled_from(["", "NOT "]), st.integers(0, 30))
+def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
+    own: tuple[str, str], others: tuple[str, str], negated: str, seed: int
+) -> None:
+    if {own, others} & {COLUMNS_IN[0], COLUMNS_IN[3]}:
+        others = own  # texts with texts
+    columns = ", ".join(others)
+    check(
+        f"SELECT a.flight FROM flights AS a WHERE (a.{own[0]}, a.{own[1]}) {negated}IN (SELECT {columns} FROM flights WHERE dest <> 'BOS' AND delay > 20)",
+        seed,
+    )
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
@@ -99,6 +145,14 @@ def test_a_subquery_of_one_aggregate_answers_as_duckdb_does_in_both_modes(name: 
         (
             "SELECT (SELECT MAX(w.temp) FROM weather AS w WHERE w.delay < a.delay) AS t FROM flights AS a EMIT CHANGES",
             "column 52",
+        ),
+        (
+            "SELECT flight FROM flights WHERE (tail, delay) IN (SELECT tail FROM flights) EMIT CHANGES",
+            "1 columns in IN (SELECT ...) for 2",
+        ),
+        (
+            "SELECT origin, ARRAY_AGG(dest ORDER BY flight) AS dests FROM flights GROUP BY origin EMIT CHANGES",
+            "MIN_BY(x, y)",
         ),
         (
             "SELECT (SELECT COUNT(*) + 1 FROM weather AS w WHERE w.delay = a.delay) AS t FROM flights AS a EMIT CHANGES",

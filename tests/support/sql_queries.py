@@ -45,6 +45,24 @@ QUERIES = {
            GROUP BY window_start, GROUPING SETS ((origin), (dest), ())""",
         f"""SELECT origin, dest, w, MAX(delay) FROM (SELECT *, {HOUR} AS w FROM flights) GROUP BY w, GROUPING SETS ((origin), (dest), ())""",
     ),
+    "places by number": (
+        "SELECT flight, place, number FROM flights LATERAL VIEW posexplode(array(origin, dest)) t AS number, place",
+        "SELECT flight, origin, 0 FROM flights UNION ALL SELECT flight, dest, 1 FROM flights",
+    ),
+    "places by ordinal": (
+        "SELECT flight, place, n FROM flights CROSS JOIN UNNEST(array(origin, dest)) WITH ORDINALITY AS t(place, n)",
+        "SELECT flight, origin, 1 FROM flights UNION ALL SELECT flight, dest, 2 FROM flights",
+    ),
+    "lists in an order": (
+        """SELECT origin, LISTAGG(tail, '+') WITHIN GROUP (ORDER BY tail) AS tails, STRING_AGG(DISTINCT dest, ',' ORDER BY dest DESC) AS dests,
+                  ARRAY_AGG(delay ORDER BY delay DESC)[0] AS worst FROM flights GROUP BY origin EMIT CHANGES""",
+        """SELECT origin, STRING_AGG(tail, '+' ORDER BY tail), STRING_AGG(DISTINCT dest, ',' ORDER BY dest DESC), MAX(delay)
+           FROM flights GROUP BY origin""",
+    ),
+    "all but the key of a join": (
+        "SELECT f.flight, w.* EXCEPT (origin, observed) FROM flights AS f JOIN weather AS w ON f.origin = w.origin EMIT CHANGES",
+        "SELECT f.flight, w.* EXCLUDE (origin, observed) FROM flights AS f JOIN weather AS w ON f.origin = w.origin",
+    ),
     "weather in the hour before": (
         """SELECT f.flight, w.temp FROM flights AS f LEFT JOIN weather AS w
            ON f.origin = w.origin AND w.observed > f.scheduled - INTERVAL '1' HOUR AND w.observed <= f.scheduled""",

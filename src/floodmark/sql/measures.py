@@ -197,6 +197,8 @@ class _Measure:
         return f"CASE WHEN {self.condition} THEN {value} END" if self.condition else value
 
     def _argument(self, node: exp.Expr) -> str:
+        if isinstance(node, exp.Order):
+            raise _unknown(self.text, node, "values in the order of other columns")
         if any(is_aggregate(part) for part in node.walk()):
             raise _unknown(self.text, node, "an aggregate in an aggregate")
         return self.relation.scalar(self.text, node)
@@ -204,6 +206,11 @@ class _Measure:
 
 def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
     fix = f"There are {_NAMES}, each with FILTER (WHERE ...); an aggregate of your own is a class in Python."
+    if isinstance(node, exp.Order):
+        fix = (
+            "Order by the values themselves, LISTAGG(x, ',') WITHIN GROUP (ORDER BY x); without ORDER BY they come as their rows do. The value at the least y is "
+            "MIN_BY(x, y), at the greatest MAX_BY(x, y)."
+        )
     if isinstance(node, (exp.Corr, exp.CovarPop, exp.CovarSamp)):
         fix = (
             "It is said by others, over rows in which neither is null: COVAR_POP(x, y) is AVG(x * y) - AVG(x) * AVG(y), and CORR(x, y) that divided by "

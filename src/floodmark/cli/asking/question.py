@@ -88,10 +88,13 @@ class Question:
 
     def _over_all(self, head: str, tail: str) -> pa.Table:
         """The rows of one plan of the embedded engine; of what its own grammar does not read, such as QUALIFY, those of an operator whose results change."""
+        from floodmark.cli.asking.differences import differs
         from floodmark.cli.asking.overflow import may_overflow
         from floodmark.engines.embedded.bounded.query import query, selections
 
         tables = self._tables()
+        if differs(self.read[1]):
+            return self._bounded(self._operator_of(head), tail)
         if self._has_extremes_of_floats(tables) or may_overflow(self.read[1], tables, self.sail):
             selections(tables)  # an operator would advise on itself
             rows = self._checked(head, tail)
@@ -119,6 +122,17 @@ class Question:
                     raise
         return None
 
+    def _operator_of(self, head: str) -> Operator:
+        """The operator of a statement, whose results may change; raises its first refusal."""
+        refusal: FloodmarkError | None = None
+        for text in (_changing(head), head):
+            try:
+                return self._operator(text)
+            except FloodmarkError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
+
     def _has_extremes_of_floats(self, tables: Mapping[str, Table]) -> bool:
         """Whether a statement with MIN or MAX reads a table with floats. Sail takes NaN for none of them there, Spark for the greatest."""
         from sqlglot import exp
@@ -131,17 +145,20 @@ class Question:
     def _changing(self, head: str, failure: ExecutionError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
         refusal: FloodmarkError = failure
-        where = ""
+        part: FloodmarkError | None = None
         for text in (_changing(head), _ended(head)):
             try:
                 return self._operator(text)
             except FloodmarkError as error:
                 if error.code not in {*_OVER_ALL_ROWS, "DEFINITION-381"}:
                     refusal = error
-                elif ", line " in error.where:
-                    where = where or error.where
-        if refusal is failure and where:  # the part that no operator says is the one that the engine lacks too
-            refusal = ExecutionError(where, failure.expected, failure.got, failure.fix, code=failure.code)
+                elif ", line " in error.where and not error.got.startswith("EMIT"):
+                    part = part or error
+        if (
+            refusal is failure and part is not None
+        ):  # the part that no operator says is the one that the engine lacks too
+            got = failure.got.partition(" expected '")[0]
+            refusal = ExecutionError(part.where, failure.expected, got, part.fix, code=failure.code)
         raise refusal from None
 
     def _bounded(self, operator: Operator, tail: str) -> pa.Table:
@@ -196,7 +213,8 @@ class Question:
         except CapabilityError as error:
             read, tree = self.read
             placed = read.placed(CapabilityError("", error.expected, error.got, error.fix, code=error.code), tree)
-            fix = "Write it otherwise; or make the statement an operator, and run that on Spark. docs/parity.md lists what the embedded engine computes."
+            form = re.split(r"(?:Or run|Run) it on Spark", error.fix)[0] or "Write it otherwise. "
+            fix = f"{form}Or make the statement an operator, and run that on Spark. docs/parity.md lists what the embedded engine computes."
             raise CapabilityError(placed.where, error.expected, error.got, fix, code=error.code) from None
         except ExecutionError as error:
             fix = error.fix.replace(f"run it again: floodmark run {_NAME}", "ask again")
@@ -207,8 +225,8 @@ class Question:
         from floodmark.sql.statement import tables_of
 
         outputs = (output for operator in self.workspace.operators for output in operator.outputs)
-        tables = {output.current.table for output in outputs if output.current is not None}
-        return any(table.name in tables for table in tables_of(self.read[1]))
+        tables = {output.current.table.lower() for output in outputs if output.current is not None}
+        return any(table.name.lower() in tables for table in tables_of(self.read[1]))
 
     def _beside(self, folder: Path) -> Lake:
         """A lake that reads this one and is written instead of it."""
@@ -248,17 +266,18 @@ class Question:
         from floodmark.sql.statement import tables_of
 
         known = self._known()
+        names = {name.lower(): name for name in known}
         text, tree = self.read
         check_query(text, tree)
         read: dict[str, Table] = {}
         for table in tables_of(tree):
-            if table.name not in known or table.args.get("db") is not None:
+            if table.name.lower() not in names or table.args.get("db") is not None:
                 fix = f"{closest(table.name, known)}Tables: {', '.join(known)}."
                 where, name = text.at(table), ".".join(part.name for part in table.parts)
                 raise DefinitionError(
                     where, "a source or an operator's output", f"'{name}'", fix, code="DEFINITION-394"
                 )
-            read[table.name] = known[table.name]
+            read[table.name] = known[names[table.name.lower()]]
         return read
 
     def _check_quotes(self) -> None:
@@ -268,7 +287,7 @@ class Question:
 
         known = self._known()
         text, tree = self.read
-        read = [known[table.name] for table in tables_of(tree) if table.name in known]
+        read = [known[name] for table in tables_of(tree) for name in known if name.lower() == table.name.lower()]
         check_quotes(text, [column for table in read for column in table.schema.types])
 
     def _known(self) -> dict[str, Table]:

@@ -16,7 +16,7 @@ from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marks
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import subquery_joins
+from floodmark.sql.joining.subqueries import outer_columns, subquery_joins
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.reading.row_pattern import RowPattern
@@ -63,8 +63,12 @@ class FromClause:
         relation = self._table(source, tables)
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
         read += [*rows_of_rows, *node.meta.get(ORDERED, ())]
+        compared = [part for part in conditions if joins and emit == CHANGES and part.find(exp.Query) is not None]
+        conditions = [part for part in conditions if part not in compared]
+        read += [column for part in compared for column in outer_columns(part)]
         for number, join in enumerate(joins):
             relation, conditions = self._joined(relation, join, tables, conditions, read, joins[number + 1 :], emit)
+        conditions = [*conditions, *compared]
         for generator in rows_of_rows:
             relation = unnested(self.text, generator, relation, self.options)
         if emit != CHANGES:
@@ -72,9 +76,9 @@ class FromClause:
                 relation,
                 conditions if joins or not conditions or relation.ranked is not None or where is None else [where],
             )
-        compared = self._with_subqueries(node, relation, tables, conditions, read)
-        if joins or not conditions or compared[0] is not relation:
-            return compared
+        joined = self._with_subqueries(node, relation, tables, conditions, read)
+        if joins or not conditions or joined[0] is not relation:
+            return joined
         return relation, conditions if relation.ranked is not None or where is None else [where]
 
     def _joined(
@@ -137,11 +141,11 @@ class FromClause:
             relation, conditions = self.filtered(relation, node, conditions), []
         for subquery in inner:
             right = self._table(subquery.node.this, tables, joined=True)
-            if subquery.compared is not None and subquery.column is None:  # its column is in no other expression
+            if subquery.compared and not subquery.columns:  # its column is in no other expression
                 right = replace(
                     right, names=tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
                 )
-            settings = {"compared": subquery.compared, "column": subquery.column}
+            settings = {"compared": subquery.compared, "columns": subquery.columns}
             joiner = RegularJoiner(self.text, subquery.node, relation, right, [], [*read, *conditions], **settings)
             relation, _ = joiner.joined(self.options)
         return relation, conditions

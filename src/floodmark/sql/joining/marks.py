@@ -12,7 +12,7 @@ from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import is_correlated, query_of, table_of, unwrapped
+from floodmark.sql.joining.subqueries import is_correlated, other_columns, query_of, table_of, unwrapped
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import Name, Relation
@@ -85,9 +85,11 @@ class _Mark:
     def joined(self, relation: Relation, rows: Rows, read: Sequence[exp.Expr], options: Options) -> Relation:
         """The rows with the subquery's equal value beside them, and with how many rows it has, and with a value."""
         right = rows(table_of(self.query, self.alias))
+        if isinstance(self.node.this, exp.Tuple):
+            fix = "Take it out of the expression: AND (a, b) IN (SELECT x, y ...)."
+            raise unsayable(self.text, self.query, "several columns in IN (SELECT ...) within an expression", fix)
         if len(right.names) != 1:
-            fix = "Select the column that is compared, alone."
-            raise unsayable(self.text, self.query, f"{len(right.names)} columns in IN (SELECT ...)", fix)
+            raise other_columns(self.text, self.query, len(right.names), 1)
         value = right.stream.select(value=right.names[0].text)
         marked = value.distinct().with_columns(mark="true")
         relation = self._beside(relation, marked, ("value", "mark"), read, options, compared=self.node.this)

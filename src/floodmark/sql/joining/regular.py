@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from floodmark.spec.expressions import known_type
 from floodmark.spec.expressions.widening import common
 from floodmark.spec.graph.stream import KeyedStream, Stream
 from floodmark.sql.joining.joins import Joiner, prefix_of
+from floodmark.sql.joining.subqueries import other_columns
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import check_expression, unsayable
+from floodmark.sql.refusals import check_expression
 from floodmark.sql.relation import Name, Relation
 from floodmark.sql.text import new_name
 
@@ -36,32 +37,32 @@ class RegularJoiner(Joiner):
 
     Args:
         positional: as of ``Joiner``.
-        compared: a value that IN compares with a column of the right: without NOT an equality, with NOT one that a null on either side meets.
-        column: that column, an expression over the right; by default its only column.
+        compared: values that IN compares with columns of the right: without NOT equalities, with NOT some that a null on either side meets.
+        columns: these, as expressions over the right; by default its columns.
     """
 
-    def __init__(self, *positional: Any, compared: exp.Expr | None = None, column: exp.Expr | None = None) -> None:
+    def __init__(self, *positional: Any, compared: Sequence[exp.Expr] = (), columns: Sequence[exp.Expr] = ()) -> None:
         self.computed: list[tuple[exp.Expr, exp.Expr]] = []
         self.null_safe: list[tuple[exp.Expr, exp.Expr]] = []
         """Sides that are equal where both are null too."""
-        self.unequal: tuple[exp.Expr, exp.Expr] | None = None
+        self.unequal: list[tuple[exp.Expr, exp.Expr]] = []
         super().__init__(*positional)
-        if compared is not None:
-            self._compare(compared, column if column is not None else self._only_column())
+        if compared:
+            for value, column in zip(compared, columns or self._columns(len(compared)), strict=True):
+                self._compare(value, column)
 
-    def _only_column(self) -> exp.Expr:
+    def _columns(self, values: int) -> list[exp.Column]:
         columns = self.right.names
-        if len(columns) != 1:
-            fix = "Select the column that is compared, alone."
-            raise unsayable(self.text, self.node.this, f"{len(columns)} columns in IN (SELECT ...)", fix)
-        return exp.column(columns[0].name, table=columns[0].table)
+        if len(columns) != values:
+            raise other_columns(self.text, self.node.this, len(columns), values)
+        return [exp.column(column.name, table=column.table) for column in columns]
 
     def _compare(self, value: exp.Expr, column: exp.Expr) -> None:
         check_expression(self.text, value)
         check_expression(self.text, column)
         sides = (value, self.left), (column, self.right)
         if self.kind == "anti" and any(self._may_be_null(node, side) for node, side in sides):
-            self.unequal = self._of_left(value), column
+            self.unequal.append((self._of_left(value), column))
         else:
             self.computed.append((value, column))
 
@@ -119,7 +120,7 @@ class RegularJoiner(Joiner):
         keys = [[name.column for name, _ in self.conditions.keys], [name.column for _, name in self.conditions.keys]]
         for pair in (*self.computed, *self.null_safe):
             relations = self._with_key(relations, pair, keys)
-        used = [*parts.within, *parts.behind, *(self.unequal or ())]
+        used = [*parts.within, *parts.behind, *(side for pair in self.unequal for side in pair)]
         lacking = self.kind in {"right", "full"}, self.kind in {"left", "full"}
         left, right = (
             self._side_of(
@@ -132,7 +133,7 @@ class RegularJoiner(Joiner):
         settings: dict[str, Any] = {"prefix": prefix, "ttl": options.within or None}
         kind: Any = self.kind
         condition = ""
-        if parts.within or self.unequal is not None:
+        if parts.within or self.unequal:
             pairs = keyed.regular_join(other, **settings)
             over = Relation(stream=pairs, names=tuple(self._names(left, right, pairs, prefix, semi=False)))
             condition = " AND ".join([f"({over.scalar(text, part)})" for part in parts.within] + self._unequal(over))
@@ -141,11 +142,9 @@ class RegularJoiner(Joiner):
         return Relation(stream=stream, names=tuple(self._names(left, right, stream, prefix, semi=semi))), parts.behind
 
     def _unequal(self, pairs: Relation) -> list[str]:
-        """The condition of NOT IN, that a pair is equal or nobody knows, as text over the pairs."""
-        if self.unequal is None:
-            return []
-        value, column = (self._rendered(pairs, node) for node in self.unequal)
-        return [f"({value} = {column} OR {value} IS NULL OR {column} IS NULL)"]
+        """The conditions of NOT IN, that a pair is equal or nobody knows, as text over the pairs."""
+        sides = ([self._rendered(pairs, node) for node in pair] for pair in self.unequal)
+        return [f"({value} = {column} OR {value} IS NULL OR {column} IS NULL)" for value, column in sides]
 
     def _wanted(self, side: Relation, behind: list[exp.Expr]) -> set[str]:
         """As of ``Joiner``; behind a semi- or anti-join the left's columns alone have names."""

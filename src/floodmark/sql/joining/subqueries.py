@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from floodmark.core.errors import DefinitionError
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
@@ -44,13 +45,13 @@ class SubqueryJoin:
 
     Args:
         node: the join, of kind SEMI or ANTI.
-        compared: for IN, the value that is compared with the subquery's only column; None for EXISTS.
-        column: that column as an expression over the join's table, of an IN whose subquery reads columns of the statement around it; else None.
+        compared: for IN, the values that are compared with the subquery's columns, ``(a, b) IN (SELECT x, y ...)``; none for EXISTS.
+        columns: these as expressions over the join's table, of an IN whose subquery reads columns of the statement around it; else none.
     """
 
     node: exp.Join
-    compared: exp.Expr | None
-    column: exp.Expr | None = None
+    compared: tuple[exp.Expr, ...]
+    columns: tuple[exp.Expr, ...] = ()
 
 
 def subquery_joins(text: Text, conditions: Sequence[exp.Expr]) -> tuple[list[SubqueryJoin], list[exp.Expr]]:
@@ -74,12 +75,13 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
     kind = "ANTI" if negated else "SEMI"
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         query = query_of(node)
+        values = compared_of(node)
         if is_correlated(query):
-            return SubqueryJoin(_of_rows(text, query, kind), node.this, _only_column(text, query))
-        return SubqueryJoin(exp.Join(this=table_of(query, alias), kind=kind, side="LEFT"), node.this)
+            return SubqueryJoin(_of_rows(text, query, kind), values, _columns(text, query, len(values)))
+        return SubqueryJoin(exp.Join(this=table_of(query, alias), kind=kind, side="LEFT"), values)
     if isinstance(node, exp.Exists):
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-        return SubqueryJoin(_of_rows(text, query, kind), None)
+        return SubqueryJoin(_of_rows(text, query, kind), ())
     return None
 
 
@@ -114,13 +116,39 @@ def is_correlated(query: exp.Expr) -> bool:
     return where is not None and is_outer(where, {table.alias_or_name.lower() for table in tables})
 
 
-def _only_column(text: Text, query: exp.Expr) -> exp.Expr:
+def compared_of(node: exp.In) -> tuple[exp.Expr, ...]:
+    """The values that IN compares: one, or several in parentheses."""
+    value = node.this
+    return tuple(value.expressions) if isinstance(value, exp.Tuple) else (value,)
+
+
+def other_columns(text: Text, query: exp.Expr, columns: int, values: int) -> DefinitionError:
+    """DEFINITION-382: IN (SELECT ...) has other columns than values are compared with them."""
+    fix = "Select the column that is compared, alone; several are compared in parentheses: (a, b) IN (SELECT x, y ...)."
+    return unsayable(text, query, f"{columns} columns in IN (SELECT ...) for {values}", fix)
+
+
+def _columns(text: Text, query: exp.Expr, values: int) -> tuple[exp.Expr, ...]:
     columns = query.expressions
-    if len(columns) != 1 or columns[0].is_star:
-        fix = "Select the column that is compared, alone."
-        raise unsayable(text, query, f"{len(columns)} columns in IN (SELECT ...)", fix)
-    column: exp.Expr = columns[0]
-    return column.this if isinstance(column, exp.Alias) else column
+    if len(columns) != values or any(column.is_star for column in columns):
+        raise other_columns(text, query, len(columns), values)
+    return tuple(column.unalias() for column in columns)
+
+
+def outer_columns(condition: exp.Expr) -> Iterator[exp.Column]:
+    """The columns of a condition with subqueries that belong to the statement around these: those outside, and those inside of a table that is not theirs."""
+    for column in condition.find_all(exp.Column):
+        queries = [part for part in _around(column, condition) if isinstance(part, exp.Query)]
+        inner = {table.alias_or_name.lower() for query in queries for table in query.find_all(exp.Table, exp.Subquery)}
+        if not queries or (column.table and column.table.lower() not in inner):
+            yield column
+
+
+def _around(node: exp.Expr, top: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions around a part of one, the outermost last."""
+    while node is not top and node.parent is not None:
+        node = node.parent
+        yield node
 
 
 def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:

@@ -36,30 +36,18 @@ def composed(tree: exp.Expr) -> exp.Expr:
     """The tree with the parts of aggregates that are made of others, and with ``x = ANY (SELECT y ...)`` as IN, ``x <> ALL (...)`` as NOT IN."""
 
     def made(node: exp.Expr) -> exp.Expr:
-        parts: list[exp.Expr]
         if isinstance(node, (exp.EQ, exp.NEQ)):
             return _in_rows(node)
         if isinstance(node, exp.Filter):
             node.this.meta.setdefault(SPAN, node.meta.get(SPAN))
             whole = made(node.this)
             return node if whole is node.this else _filtered(whole, node)
-        if not isinstance(node, COMPOSED) or _is_of_over(node):
+        if isinstance(node, exp.Star):
+            return _without_columns(node)
+        ordered = isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)
+        if not (ordered or isinstance(node, COMPOSED)) or _is_of_over(node):
             return node
-        match node:
-            case exp.GroupConcat():
-                inner = node.this
-                values: exp.Expr = exp.ArrayAgg(this=inner)
-                if isinstance(inner, exp.Distinct):
-                    values = exp.ArrayUniqueAgg(this=inner.expressions[0])
-                separator = node.args.get("separator")
-                parts = [values, *([separator] if separator is not None else [])]
-                form = f"CASE WHEN size({{0}}) > 0 THEN array_join({{0}}, {'{1}' if separator is not None else repr(',')}) END"
-            case exp.Variance():
-                parts, form = [exp.Stddev(this=node.this)], "{0} * {0}"
-            case exp.VariancePop():
-                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], _SPREAD
-            case _:
-                parts, form = [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], f"sqrt({_SPREAD})"
+        parts, form = _parts_of(node)
         for part in parts:
             part.meta.setdefault(SPAN, node.meta[SPAN])
         whole = Composed(expressions=parts, form=form)
@@ -67,6 +55,53 @@ def composed(tree: exp.Expr) -> exp.Expr:
         return whole
 
     return tree.transform(made, copy=False)
+
+
+def _parts_of(node: exp.Expr) -> tuple[list[exp.Expr], str]:
+    """(an aggregate that is made of others) -> these, and the form of the whole."""
+    match node:
+        case exp.GroupConcat():
+            separator = node.args.get("separator")
+            values, array = _listed(node.this)
+            between = repr(",") if separator is None else "{1}"
+            parts = [values, *([separator] if separator is not None else [])]
+            return parts, f"CASE WHEN size({{0}}) > 0 THEN array_join({array}, {between}) END"
+        case exp.ArrayAgg():
+            values, array = _listed(node.this)
+            return [values], array
+        case exp.Variance():
+            return [exp.Stddev(this=node.this)], "{0} * {0}"
+        case exp.VariancePop():
+            return [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], _SPREAD
+    return [exp.Stddev(this=node.this), exp.Count(this=node.this.copy())], f"sqrt({_SPREAD})"
+
+
+def _listed(inner: exp.Expr) -> tuple[exp.Expr, str]:
+    """(what an aggregate of values is over, with its DISTINCT and ORDER BY) -> the aggregate without order, and the form of the array in order.
+
+    An order by other columns stays where it is, and is refused with its place.
+    """
+    value = inner.this if isinstance(inner, exp.Order) else inner
+    aggregate: exp.Expr = exp.ArrayAgg(this=value)
+    if isinstance(value, exp.Distinct):
+        value = value.expressions[0]
+        aggregate = exp.ArrayUniqueAgg(this=value)
+    if not isinstance(inner, exp.Order):
+        return aggregate, "{0}"
+    first = inner.expressions[0]
+    if len(inner.expressions) > 1 or first.this != value:
+        aggregate.set("this", inner)
+        return aggregate, "{0}"
+    return aggregate, f"sort_array({{0}}, {'false' if first.args.get('desc') else 'true'})"
+
+
+def _without_columns(star: exp.Star) -> exp.Star:
+    """``*`` whose left out columns are names, and no columns that the statement reads."""
+    for name in ("except_", "exclude"):
+        parts = [part.this if isinstance(part, exp.Column) else part for part in star.args.get(name) or ()]
+        if parts:
+            star.set(name, parts)
+    return star
 
 
 def _is_of_over(node: exp.Expr) -> bool:

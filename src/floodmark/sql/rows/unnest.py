@@ -73,6 +73,9 @@ def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     ordinal = new_name(position, [*taken, *names]) if position else ""
     outer = bool(node.args.get("outer")) or str(node.args.get("side") or "").upper() == "LEFT"
     stream = stream.unnest(rendered, *names, position=ordinal, outer=outer, on_error=options.on_error)
+    if ordinal and isinstance(generator, exp.Posexplode):  # counts from 0, WITH ORDINALITY from 1
+        before: dict[str, Any] = {ordinal: f"{itself(ordinal)} - 1"}
+        stream = stream.with_columns(**before)
     table = alias.this.name if alias is not None and alias.this is not None else ""
     shown = [*zip(written, names, strict=True), *([(position, ordinal)] if position else [])]
     new = [Name(table=table, name=name, text=itself(column), column=column) for name, column in shown]
