@@ -1,11 +1,14 @@
 """A sort of all rows and a hash join of a large and a small table, on two cores: floodmark's statements, Spark, DuckDB and polars.
 
-    python bench/relational.py [--records 2000000] [--orders 5000000] [--shops 10000] [--only sort,join]
+    python bench/relational.py [--records 2000000] [--orders 5000000] [--shops 10000] [--only sort,join] [--direct 5]
 
 ``sort`` is that of TeraSort at the size of a laptop: records of 100 bytes, of which ten are a random key, sorted into Parquet files. The result is validated as
 TeraValidate does: each key is no smaller than the one before it, over all files in order; and the rows are those of the input, by their number and the sum
 of their checksums. ``join`` takes orders with their shops, one of so many, and sums the amounts per region of the shops; every answer is DuckDB's. Each system reads the same Delta
 tables (polars and DuckDB their files) in a process of its own: seconds, processor seconds and peak memory of whole process trees, imports and the start of Java with them.
+
+``--direct 5`` compares statements as ``floodmark sql`` answers them with the same text given to Sail directly, five times each in turn on one server that is there: processor seconds
+of this process and the server, the least of each, and the share of them that the direct run takes.
 """
 
 from __future__ import annotations
@@ -26,25 +29,36 @@ COLUMNS = {
     "orders": {"number": "bigint", "shop": "bigint", "amount": "bigint"},
     "shops": {"shop": "bigint", "region": "string"},
 }
+DIRECT = {
+    "sort": SORT,
+    "join": JOIN,
+    "filter": "SELECT number, amount * 2 AS twice FROM orders WHERE amount > 5000",
+    "groups": "SELECT shop, count(*) AS n, max(amount) AS most FROM orders GROUP BY shop",
+    "window": "SELECT number, rank() OVER (PARTITION BY shop ORDER BY amount DESC, number) AS place FROM orders",
+}
 TABLES = {"sort": ("records",), "join": ("orders", "shops")}
 
 
 # ---- each system: (folder of the tables, what, folder of the result)
 
 
+def made_of(folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The tables of a folder as floodmark reads them."""
+    from floodmark.engines.embedded.bounded.query import Table
+    from floodmark.spec.values.schema import Column, Schema
+
+    columns = {name: tuple(Column(name=one, type=kind) for one, kind in COLUMNS[name].items()) for name in names}
+    return {name: Table(str(folder / name), Schema(own), stamped=False) for name, own in columns.items()}
+
+
 def floodmark(folder: Path, what: str, out: Path) -> None:
     import pyarrow.parquet as pq
 
-    from floodmark.engines.embedded.bounded.query import Table, query
+    from floodmark.engines.embedded.bounded.query import query
     from floodmark.engines.embedded.sail.session import Sail
-    from floodmark.spec.values.schema import Column, Schema
 
     sail = Sail()
-    schemas = {
-        name: Schema(tuple(Column(name=one, type=kind) for one, kind in COLUMNS[name].items())) for name in TABLES[what]
-    }
-    tables = {name: Table(str(folder / name), schema, stamped=False) for name, schema in schemas.items()}
-    rows = query(sail, SORT if what == "sort" else JOIN, tables)
+    rows = query(sail, SORT if what == "sort" else JOIN, made_of(folder, TABLES[what]))
     pq.write_table(rows, out / "0.parquet")
     sail.close()
 
@@ -161,6 +175,54 @@ def right(folder: Path, what: str, out: Path) -> bool:
     return bool(sums[0] == sums[1])
 
 
+def direct(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Statements by floodmark and by Sail directly, in turn on one server."""
+    import psutil
+
+    from floodmark.engines.embedded.bounded.query import query
+    from floodmark.engines.embedded.sail.session import Sail
+
+    sail, rows = Sail(), list[dict[str, Any]]()
+
+    def cpu() -> float:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        return sum(sum(each.cpu_times()[:2]) for each in processes)
+
+    for what, text in DIRECT.items():
+        tables = made_of(folder, ("records",) if what == "sort" else ("orders", "shops"))
+
+        def by_sail(text: str = text, names: tuple[str, ...] = tuple(tables)) -> Any:
+            with sail.lent() as connection:
+                for name in names:
+                    connection.spark.read.format("delta").load(str(folder / name)).createOrReplaceTempView(name)
+                return connection.spark.sql(text).toArrow()
+
+        def by_floodmark(text: str = text, tables: dict[str, Any] = tables) -> Any:
+            return query(sail, text, tables)
+
+        took: dict[str, list[float]] = {"floodmark": [], "sail": []}
+        answers = {}
+        for turn in range(asked.direct + 1):
+            for name, ask in (("floodmark", by_floodmark), ("sail", by_sail)):
+                before = cpu()
+                answers[name] = ask()
+                if turn:  # the first of each is left out
+                    took[name].append(cpu() - before)
+        least = {name: round(min(seconds), 2) for name, seconds in took.items()}
+        counts = {name: answer.num_rows for name, answer in answers.items()}
+        rows.append(
+            {
+                "what": what,
+                **least,
+                "share": round(least["sail"] / least["floodmark"], 2),
+                "equal": len(set(counts.values())) == 1,
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    sail.close()
+    return rows
+
+
 def main() -> None:
     sys.path.insert(0, str(HERE))
     from contenders import environment, own_version
@@ -171,7 +233,15 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=5_000_000)
     parser.add_argument("--shops", type=int, default=10_000)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["sort", "join"])
+    parser.add_argument("--direct", type=int, default=0)
     asked, rows = parser.parse_args(), list[dict[str, Any]]()
+    if asked.direct:
+        with TemporaryDirectory(prefix="floodmark-bench-") as place:
+            for what in TABLES:
+                make(Path(place), what, asked)
+            rows = direct(Path(place), asked)
+            keep("direct", rows, by=("what",))
+        sys.exit(not all(row["equal"] for row in rows))
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
         for what in asked.only:
             folder = Path(place, what)

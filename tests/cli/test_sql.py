@@ -56,7 +56,7 @@ def test_a_window_is_answered_bounded_and_as_rows_come_and_nothing_is_written(sh
         ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country ORDER BY n DESC", [("DE", 12), ("FR", 7)]),
         ("SELECT country, COUNT(*) AS n FROM orders GROUP BY country HAVING COUNT(*) > 1 ORDER BY COUNT(*)", [("FR", 7), ("DE", 12)]),
         ("SELECT country FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY items DESC) = 1 ORDER BY country DESC", [("FR",), ("DE",)]),
-        ("SELECT country FROM Orders WHERE (country, items) NOT IN (SELECT CAST(NULL AS string), 5 FROM orders) ORDER BY items DESC LIMIT 1", [("DE",)]),
+        ("SELECT country, items FROM Orders WHERE (country, items) NOT IN (SELECT CAST(NULL AS string), 5 FROM orders) ORDER BY items DESC LIMIT 1", [("DE", 4)]),
         ("SELECT LISTAGG(DISTINCT country, ',') WITHIN GROUP (ORDER BY country DESC) AS l, COUNT(*) AS n FROM orders", [("FR,DE", 19)]),
         ("SELECT DISTINCT a.country, b.n FROM orders AS a CROSS JOIN (SELECT COUNT(*) AS n FROM orders) AS b ORDER BY 1", [("DE", 19), ("FR", 19)]),
     ],

@@ -32,6 +32,13 @@ SCALARS = {
     "a count of each key": "SELECT a.flight, 1 + (SELECT COUNT(*) FROM flights AS b WHERE b.tail = a.tail AND b.delay > 20) AS n FROM flights AS a",
     "two keys, two subqueries": "SELECT a.flight, a.delay - (SELECT MIN(b.delay) FROM flights AS b WHERE b.origin = a.origin AND b.dest = a.dest) AS d, (SELECT COUNT(temp) FROM weather WHERE delay = 1) AS n FROM flights AS a",
     "the greatest of its key": "SELECT a.origin, a.flight FROM flights AS a WHERE a.delay = (SELECT MAX(b.delay) FROM flights AS b WHERE a.origin = b.origin)",
+    "the first row of each key": "SELECT a.flight, (SELECT b.dest FROM flights AS b WHERE b.tail = a.tail AND b.delay > 3 ORDER BY b.delay DESC, b.flight LIMIT 1) AS d FROM flights AS a",
+    "the first row of all": "SELECT flight, delay FROM flights {where} {and_} delay > (SELECT delay FROM flights ORDER BY flight DESC LIMIT 1)",
+    "in HAVING": "SELECT tail, SUM(delay) AS total FROM flights {where} GROUP BY tail HAVING SUM(delay) > (SELECT AVG(delay) FROM flights) AND COUNT(*) < (SELECT COUNT(*) FROM weather)",
+    "there or not": "SELECT a.flight, EXISTS (SELECT 1 FROM weather AS w WHERE w.origin = a.origin AND w.temp > 40) AS hot, NOT EXISTS (SELECT * FROM flights AS b WHERE b.tail = a.tail AND b.delay < 0) AS late FROM flights AS a",
+    "there within a condition": "SELECT a.flight FROM flights AS a WHERE a.delay > 60 OR NOT EXISTS (SELECT 1 FROM flights AS b WHERE b.tail = a.tail AND b.delay > 30)",
+    "there in an aggregate": "SELECT a.dest, COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM weather AS w WHERE w.delay = a.flight)) AS n FROM flights AS a GROUP BY a.dest",
+    "among others or not": "SELECT flight, delay IN (SELECT delay FROM weather) AS x, tail NOT IN (SELECT tail FROM flights WHERE delay > 40) AS y, CASE WHEN origin IN (SELECT origin FROM weather WHERE temp > 35) THEN 1 ELSE 0 END AS z FROM flights",
     "beside IN": "SELECT flight, delay * (SELECT MAX(delay) FROM weather) AS p FROM flights WHERE origin IN (SELECT origin FROM weather WHERE temp > 30)",
 }
 
@@ -138,6 +145,11 @@ def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
             "origin string, got origin bigint",
         ),
         ("SELECT flight FROM flights WHERE delay > (SELECT AVG(delay) FROM flights)", "EMIT CHANGES"),
+        ("SELECT DISTINCT ON (origin) origin, flight FROM flights EMIT CHANGES", "QUALIFY ROW_NUMBER()"),
+        (
+            "SELECT origin, COUNT(*) AS n FROM flights AS a GROUP BY origin HAVING COUNT(*) > (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) EMIT CHANGES",
+            "around the groups",
+        ),
         (
             "SELECT (SELECT w.temp FROM weather AS w WHERE w.origin = a.origin) AS t FROM flights AS a EMIT CHANGES",
             "several rows",

@@ -53,6 +53,10 @@ QUERIES = {
         "SELECT flight, place, n FROM flights CROSS JOIN UNNEST(array(origin, dest)) WITH ORDINALITY AS t(place, n)",
         "SELECT flight, origin, 1 FROM flights UNION ALL SELECT flight, dest, 2 FROM flights",
     ),
+    "any of an array": (
+        "SELECT flight, n FROM (SELECT flight, size(filter(array(origin, dest), x -> x > 'F')) AS n FROM flights WHERE exists(array(tail, dest), x -> x = 'N1')) WHERE n > 1",
+        "SELECT flight, n FROM (SELECT flight, len(list_filter([origin, dest], lambda x: x > 'F')) AS n FROM flights WHERE tail = 'N1') WHERE n > 1",
+    ),
     "lists in an order": (
         """SELECT origin, LISTAGG(tail, '+') WITHIN GROUP (ORDER BY tail) AS tails, STRING_AGG(DISTINCT dest, ',' ORDER BY dest DESC) AS dests,
                   ARRAY_AGG(delay ORDER BY delay DESC)[0] AS worst FROM flights GROUP BY origin EMIT CHANGES""",

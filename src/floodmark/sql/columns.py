@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
@@ -173,9 +174,16 @@ class Columns:
         )
 
     def grouped(
-        self, node: exp.Select, relation: Relation, items: list[Item], emits: Emits, *, distinct: bool
+        self,
+        node: exp.Select,
+        relation: Relation,
+        items: list[Item],
+        emits: Emits,
+        *,
+        distinct: bool,
+        renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> Relation:
-        """The columns of SELECT over groups; ``distinct``: the columns beside the window's bounds are the keys."""
+        """The columns of SELECT over groups; ``distinct``: the columns beside the window's bounds are the keys; ``renamed``: column of the rows -> the key it is."""
         star = next((value for _, value in items if "star" in value.meta), None)
         if star is not None:
             raise unsayable(
@@ -184,7 +192,7 @@ class Columns:
                 "* beside GROUP BY or DISTINCT",
                 "Name the columns: keys, bounds of the window, aggregates.",
             )
-        grouping = Grouping(self.text, node, relation, items)
+        grouping = Grouping(self.text, node, relation, items, renamed)
         if distinct:
             grouping.keys = [value for _, value in items if not is_bound(value, relation)]
         grouped = grouping.grouped(emits[0], self.options, emits[1])
@@ -213,17 +221,20 @@ class Columns:
         if columns != [(name, itself(name)) for name in stream.schema.names]:
             stream = stream.select(on_error=self.options.on_error, **dict(columns))
         if node is self.tree and not self.options.ttl:
-            self._check_identity(node, stream)
+            lacking = _lacking(stream)
+            names = {own: name for own in lacking for name, text in columns if text == itself(own)}
+            if not renamed and names and not set(names.values()) & set(relation.stream.schema.names):
+                return self.grouped(node, relation, items, emits, distinct=distinct, renamed=names)
+            self._check_identity(node, lacking)
         return Relation(stream=stream, names=names_of(columns, grouped.bounds), spans=grouped.spans)
 
-    def _check_identity(self, node: exp.Select, result: Stream[Any]) -> None:
-        """Refuse a result that is revised and holds a part of the columns that identify its rows.
+    def _check_identity(self, node: exp.Select, lacking: tuple[str, ...]) -> None:
+        """Refuse a result that is revised and lacks columns that identify its rows.
 
         Raises:
             DefinitionError: DEFINITION-399.
         """
-        step, handed = steps.handed_on(result.step)
-        if step is not None and step.revises and handed and (lacking := step.lacking(handed)):
+        if lacking:
             missing = ", ".join(lacking)
             fix = f"Select {missing} too, by that name: the table of last values has a row for each of them."
             expected = "the columns that identify a result, which a later row may replace"
@@ -254,6 +265,12 @@ class Columns:
             keyed = stream.key_by(*stream.schema.names)
             return replace(projected, stream=keyed.deduplicate(self.options.within))
         return replace(projected, stream=stream.distinct())
+
+
+def _lacking(result: Stream[Any]) -> tuple[str, ...]:
+    """The columns that identify a row of a result and that it lacks; none for a result that is not revised, or that has none of these."""
+    step, handed = steps.handed_on(result.step)
+    return step.lacking(handed) if step is not None and step.revises and handed else ()
 
 
 def _starred(names: list[Name]) -> Iterator[Item]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
@@ -98,10 +99,18 @@ class Grouping:
         select: the SELECT.
         relation: its rows, behind WHERE.
         items: its columns.
+        renamed: column of the rows -> the name that it has as a key, by which SELECT has it.
     """
 
-    def __init__(self, text: Text, select: exp.Select, relation: Relation, items: list[Item]) -> None:
-        self.text, self.select, self.items = text, select, items
+    def __init__(
+        self,
+        text: Text,
+        select: exp.Select,
+        relation: Relation,
+        items: list[Item],
+        renamed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.text, self.select, self.items, self.renamed = text, select, items, renamed
         group = select.args.get("group")
         self._check(group)
         self.relation, self.keys, self.sets = relation, list[exp.Expr](), list[list[Keys]]()
@@ -270,7 +279,7 @@ class Grouping:
         if isinstance(node, exp.Column):
             located = relation.find(self.text, node)
             if located is not None and located[0].column and itself(located[0].column) == rendered:
-                return located[0].column
+                return self.renamed.get(located[0].column, located[0].column)
         alias = next(
             (name for name, value in self.items if SPAN in value.meta and self._same(value, rendered, relation)), ""
         )

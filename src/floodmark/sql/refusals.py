@@ -139,6 +139,10 @@ def check_clauses(text: Text, node: exp.Expr) -> None:
             name, (name.upper().strip("_").replace("_", " "), "Take it out, or write the operator in Python.")
         )
         raise unsayable(text, value if isinstance(value, exp.Expr) else node, what, fix)
+    distinct = node.args.get("distinct")
+    if isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None:
+        fix = "Take the first row of each key: SELECT k, x FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY y) = 1."
+        raise unsayable(text, distinct.args["on"], "DISTINCT ON", fix)
     with_ = node.args.get("with_")
     if with_ is not None and with_.args.get("recursive"):
         fix = "Write a process function in Python for what refers to itself."

@@ -27,6 +27,10 @@ OR_EMPTY = "or empty"
 """Entry in the meta of a column: a count or an array that is 0 or empty where it is null."""
 
 
+IS_THERE = "is there"
+"""Entry in the meta of a column: a count of rows, of which there are some, or none where the entry is false; where it is null there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
     """A column as a statement names it.
@@ -215,6 +219,8 @@ class Relation:
                 fix = "Aggregate over the window: GROUP BY window_start, window_end; or join two windows."
                 got = f"'{name.name}' of a window that is not aggregated"
                 raise DefinitionError(text.at(node), "a column of the rows", got, fix, code="DEFINITION-384")
+            if IS_THERE in node.meta:
+                return f"(coalesce({name.text}, 0L) {'>' if node.meta[IS_THERE] else '='} 0L)"
             if OR_EMPTY in node.meta:
                 return or_empty(name.text, self.stream.schema.types[name.column])
             if last is node.parts[0] and name.text == itself(last.name) and not _in_needless_quotes(last, name.text):

@@ -22,7 +22,8 @@ from floodmark.sql.grouping import Grouping
 from floodmark.sql.joining.constants import single_row
 from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.lateral import with_lateral
-from floodmark.sql.joining.subqueries import with_aggregates
+from floodmark.sql.joining.marks import named_columns
+from floodmark.sql.joining.subqueries import with_aggregates, with_first_rows
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over.computed import numbered, overs
@@ -150,7 +151,8 @@ class Statement:
         limited = node is self.tree and self.tail.limit is not None
         node = node.copy() if self.options.functions else node  # calls in it become columns
         if CHANGES in {emit, self.emit}:
-            node = with_aggregates(self.text, with_lateral(self.text, node))
+            node = with_lateral(self.text, with_first_rows(named_columns(self.text, node)))
+            node = with_aggregates(self.text, node)
         relation, items, changes = self._behind_where(node, tables, emit)
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None

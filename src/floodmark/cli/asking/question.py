@@ -94,7 +94,7 @@ class Question:
 
         tables = self._tables()
         if differs(self.read[1]):
-            return self._bounded(self._operator_of(head), tail)
+            return self._of_operator(head, tail)
         if self._has_extremes_of_floats(tables) or may_overflow(self.read[1], tables, self.sail):
             selections(tables)  # an operator would advise on itself
             rows = self._checked(head, tail)
@@ -121,6 +121,16 @@ class Question:
                 if failure.code != "EXECUTION-080" or not tail:
                     raise
         return None
+
+    def _of_operator(self, head: str, tail: str) -> pa.Table:
+        """The rows of an operator, of a statement that the engine's plan answers otherwise than SQL."""
+        try:
+            return self._bounded(self._operator_of(head), tail)
+        except ExecutionError as failure:
+            if failure.code != "EXECUTION-080" or not tail:
+                raise
+            fix = "Select the column that the rows are sorted by, too."
+            raise ExecutionError(failure.where, failure.expected, failure.got, fix, code=failure.code) from None
 
     def _operator_of(self, head: str) -> Operator:
         """The operator of a statement, whose results may change; raises its first refusal."""

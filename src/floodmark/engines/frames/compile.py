@@ -59,9 +59,10 @@ def compiled(
             return inputs[step.input]
         case steps.Filter() if steps.quarantines(step):
             rows = attempted(parents[0], attempts(step), rendering=rendering)
-            return filtered(rows, made(rows, 0)).select(*step.schema.names, *_stamps(rows))
+            return filtered(rows, made(rows, 0), above=_has_lambda(step)).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
-            return filtered(parents[0], rendering(step.condition, step.parent.schema))
+            condition = rendering(step.condition, step.parent.schema)
+            return filtered(parents[0], condition, above=_has_lambda(step))
         case steps.Expect():
             return expected(parents[0], step, rendering)
         case steps.Project():
@@ -165,7 +166,14 @@ def without_filtered(rows: DataFrame) -> DataFrame:
     return rows.filter(f"`_kind` < {FILTERED}") if on_sail(rows) else rows
 
 
-def filtered(rows: DataFrame, condition: str) -> DataFrame:
+def _has_lambda(step: steps.Step) -> bool:
+    """Whether a filter, or a column before it, is computed by a function of a function, such as ``exists(tags, x -> x = 'a')``."""
+    filters = [each for each in steps.walk(step) if isinstance(each, (steps.Filter, steps.Project))]
+    texts = [[s.condition] if isinstance(s, steps.Filter) else [text for _, text in s.columns] for s in filters]
+    return any("->" in text for own in texts for text in own)
+
+
+def filtered(rows: DataFrame, condition: str, *, above: bool = False) -> DataFrame:
     """The rows for which a condition is true, and all markers.
 
     On Sail the other rows are marked as ``FILTERED`` instead, until ``without_filtered``, so that the guard of each expression leaves them
@@ -174,9 +182,11 @@ def filtered(rows: DataFrame, condition: str) -> DataFrame:
     Args:
         rows: stamped.
         condition: SQL text for the session.
+        above: Sail leaves the filter above the reading of files. Within that it does not find the columns of a function of a function.
     """
     if not on_sail(rows):
         return rows.filter(guarded(condition, "true"))
+    condition = f"rand() < 2 AND ({condition})" if above else condition
     kind = guarded(f"CASE WHEN ({condition}) THEN `_kind` ELSE CAST({FILTERED} AS int) END", "`_kind`")
     return with_columns(rows, {"_kind": kind})
 

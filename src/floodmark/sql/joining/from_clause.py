@@ -14,7 +14,7 @@ from floodmark.sql.joining.constants import Constants, values_of
 from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
 from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
-from floodmark.sql.joining.marks import with_marks
+from floodmark.sql.joining.marks import with_marked_columns, with_marks
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import outer_columns, subquery_joins
 from floodmark.sql.measures import is_aggregate
@@ -62,6 +62,7 @@ class FromClause:
             source, joins = joins[0].this, [turned, *joins[1:]]
         relation = self._table(source, tables)
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
+        read = [column for part in read for column in (outer_columns(part) if part.find(exp.Query) else [part])]
         read += [*rows_of_rows, *node.meta.get(ORDERED, ())]
         compared = [part for part in conditions if joins and emit == CHANGES and part.find(exp.Query) is not None]
         conditions = [part for part in conditions if part not in compared]
@@ -136,6 +137,8 @@ class FromClause:
         if relation.ranked is None:
             table = partial(self._table, tables=tables, joined=True)
             relation, conditions = with_marks(self.text, relation, conditions, read, table, self.options)
+            if relation.windowed is None:
+                relation = with_marked_columns(self.text, relation, node, [*read, *conditions], table, self.options)
         inner, conditions = subquery_joins(self.text, conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []

@@ -12,11 +12,19 @@ from floodmark.spec.expressions import itself
 from floodmark.spec.windowing.aggregates import count
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import is_correlated, other_columns, query_of, table_of, unwrapped
+from floodmark.sql.joining.subqueries import (
+    is_correlated,
+    is_exists,
+    other_columns,
+    outer_columns,
+    query_of,
+    table_of,
+    unwrapped,
+)
 from floodmark.sql.options import Options
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import Name, Relation
-from floodmark.sql.text import Text, new_name
+from floodmark.sql.text import Text, derived_name, new_name
 
 Rows = Callable[[exp.Expr], Relation]
 """A subquery with an alias -> its rows."""
@@ -55,12 +63,38 @@ def with_marks(
     return relation, held
 
 
+def named_columns(text: Text, node: exp.Select) -> exp.Select:
+    """(SELECT) -> a copy in which columns with IN (SELECT ...) have names; the SELECT itself without such columns."""
+    if not any(next(_of(part), None) is not None for part in node.expressions):
+        return node
+    node = node.copy()
+    for part in node.expressions:
+        if not isinstance(part, exp.Alias) and next(_of(part), None) is not None:
+            part.replace(exp.alias_(part.copy(), derived_name(text.of(part)), quoted=True))
+    return node
+
+
+def with_marked_columns(
+    text: Text, relation: Relation, node: exp.Select, read: Sequence[exp.Expr], rows: Rows, options: Options
+) -> Relation:
+    """The rows with a column for each IN (SELECT ...) in the columns of a SELECT, which then read these. Arguments as of ``with_marks``."""
+    for number, part in enumerate([inner for item in node.expressions for inner in _of(item)]):
+        mark = _Mark(text, part, f"subquery_of_column_{number}")
+        relation = mark.joined(relation, rows, [*read, *outer_columns(part)], options)
+        relation = mark.column(relation)
+    return relation
+
+
 def _within(condition: exp.Expr) -> Iterator[exp.In]:
     """Each IN (SELECT ...) in a condition that is not the condition itself."""
     node, _ = unwrapped(condition)
-    if isinstance(node, exp.Exists):
-        return
-    inner = [node.this] if isinstance(node, exp.In) and node.args.get("query") is not None else [node]
+    if not is_exists(node):
+        yield from _of(node.this if isinstance(node, exp.In) and node.args.get("query") is not None else node)
+
+
+def _of(node: exp.Expr) -> Iterator[exp.In]:
+    """Each IN (SELECT ...) of an expression."""
+    inner = [node]
     while inner:
         part = inner.pop(0)
         if isinstance(part, exp.In) and part.args.get("query") is not None:

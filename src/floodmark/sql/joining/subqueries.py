@@ -2,6 +2,7 @@
 
 ``x IN (SELECT ...)`` and ``EXISTS (SELECT ...)`` in WHERE are semi-joins, with NOT they are anti-joins. A subquery that is one aggregate,
 ``(SELECT MAX(b.x) FROM b WHERE b.k = a.k)``, is a left join with the aggregate of each key; without a row COUNT is 0, and COLLECT_LIST an empty array.
+EXISTS within an expression is a count that is not 0.
 Source: Kim 1982, "On Optimizing an SQL-like Nested Query", types A and JA.
 """
 
@@ -18,7 +19,7 @@ from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.reading.spellings import Composed
 from floodmark.sql.refusals import check_clauses, unsayable
-from floodmark.sql.relation import OR_EMPTY
+from floodmark.sql.relation import IS_THERE, OR_EMPTY
 from floodmark.sql.text import Text
 
 _NEVER_NULL = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.ArrayAgg, exp.ArrayUniqueAgg)
@@ -79,10 +80,20 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
         if is_correlated(query):
             return SubqueryJoin(_of_rows(text, query, kind), values, _columns(text, query, len(values)))
         return SubqueryJoin(exp.Join(this=table_of(query, alias), kind=kind, side="LEFT"), values)
-    if isinstance(node, exp.Exists):
-        query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-        return SubqueryJoin(_of_rows(text, query, kind), ())
+    if is_exists(node):
+        return SubqueryJoin(_of_rows(text, _inside(node), kind), ())
     return None
+
+
+def is_exists(node: exp.Expr) -> bool:
+    """Whether a node is EXISTS (SELECT ...), and not ``exists`` of an array."""
+    return isinstance(node, exp.Exists) and isinstance(node.this, exp.Query)
+
+
+def _inside(node: exp.Expr) -> exp.Expr:
+    """The SELECT in parentheses of a subquery or of EXISTS."""
+    inner: exp.Expr = node.this
+    return inner.this if isinstance(inner, exp.Subquery) else inner
 
 
 def unwrapped(condition: exp.Expr) -> tuple[exp.Expr, bool]:
@@ -165,51 +176,125 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     return exp.Join(this=table, kind=kind, side="LEFT", on=where.this if where is not None else None)
 
 
+def with_first_rows(node: exp.Select) -> exp.Select:
+    """(SELECT) -> the SELECT in which subqueries of one first row, ``(SELECT x FROM b WHERE b.k = a.k ORDER BY y LIMIT 1)``, are columns of LATERAL (SELECT ...)."""
+    if not any(map(_is_first, _scalar(node))):
+        return node
+    node = node.copy()
+    joins = list(node.args.get("joins") or [])
+    for number, subquery in enumerate([each for each in _scalar(node) if _is_first(each)]):
+        alias = f"first_{number}"
+        column = exp.column("value", table=alias)
+        column.meta[SPAN] = subquery.meta[SPAN]
+        subquery.replace(column)
+        query = subquery.this
+        query.set("expressions", [exp.alias_(query.expressions[0].unalias(), "value")])
+        named = exp.TableAlias(this=exp.to_identifier(alias))
+        joins.append(exp.Join(this=exp.Lateral(this=subquery, alias=named), side="LEFT", on=exp.true()))
+    node.set("joins", joins)
+    return node
+
+
+def _is_first(subquery: exp.Subquery) -> bool:
+    """Whether a subquery has one column of one row by ORDER BY x LIMIT 1."""
+    query = subquery.this
+    limit = None if subquery.find_ancestor(exp.Having) else query.args.get("limit")
+    one = limit is not None and getattr(limit, "expression", None) == exp.Literal.number(1)
+    return one and query.args.get("order") is not None and len(query.expressions) == 1 and not query.args.get("offset")
+
+
 def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
     """(SELECT) -> the SELECT in which subqueries of one aggregate in its columns and in WHERE are columns of further joins.
 
     Raises:
         DefinitionError: DEFINITION-382, a subquery of another form.
     """
-    if not any(True for _ in _scalar(node)):
+    if not any(True for _ in (*_scalar(node), *_exists(node))):
         return node
     node = node.copy()
     joins = list(node.args.get("joins") or [])
-    for number, subquery in enumerate(list(_scalar(node))):
+    for number, subquery in enumerate([*_scalar(node), *_exists(node)]):
         alias = f"aggregate_{number}"
-        query, pairs = _uncorrelated(text, subquery.this)
+        there, replaced = isinstance(subquery, exp.Exists), _with_place(subquery)
+        query = _counted(_inside(subquery), replaced) if there else subquery.this
+        query, pairs = _uncorrelated(text, query)
         keys = [exp.alias_(inner, f"key_{place}") for place, (inner, _) in enumerate(pairs)]
         value = query.expressions[0].unalias()
         query.set("expressions", [*keys, exp.alias_(value, "value")])
         if pairs:
             query.set("group", exp.Group(expressions=[inner.copy() for inner, _ in pairs]))
         table = table_of(query, alias)
-        table.meta.update(subquery.meta)
+        table.meta.update(replaced.meta)
         equal = [
             exp.EQ(this=outer, expression=exp.column(f"key_{n}", table=alias)) for n, (_, outer) in enumerate(pairs)
         ]
         joins.append(exp.Join(this=table, side="LEFT", on=exp.and_(*equal, copy=False) if equal else None))
         column = exp.column("value", table=alias)
-        column.meta[SPAN] = subquery.meta[SPAN]
-        if is_never_null(value):
+        column.meta[SPAN] = replaced.meta[SPAN]
+        if there:
+            column.meta[IS_THERE] = replaced is subquery
+        elif is_never_null(value):
             column.meta[OR_EMPTY] = True
-        subquery.replace(column)
+        replaced.replace(_of_group(text, column, replaced, pairs))
     node.set("joins", joins)
     return node
 
 
+def _of_group(text: Text, column: exp.Column, subquery: exp.Expr, pairs: Sequence[object]) -> exp.Expr:
+    """The value of a subquery where it stands: in HAVING that of the group, whose rows all have it beside them."""
+    if not isinstance(subquery.find_ancestor(exp.Having, exp.Select), exp.Having):
+        return column
+    if pairs:
+        fix = "Write it around the groups: SELECT * FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) AS g WHERE n > (SELECT ... WHERE b.k = g.k)."
+        raise unsayable(text, subquery, "a subquery in HAVING that reads a column of the statement around it", fix)
+    whole = exp.Max(this=column)
+    whole.meta[SPAN] = column.meta[SPAN]
+    return whole
+
+
 def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:
-    """The subqueries that stand for a value in the columns of a SELECT and in its WHERE."""
-    where = node.args.get("where")
-    for part in [*node.expressions, *([where.this] if where is not None else [])]:
+    """The subqueries that stand for a value in the columns of a SELECT, in its WHERE and in its HAVING."""
+    clauses = [node.args[name].this for name in ("where", "having") if node.args.get(name) is not None]
+    for part in [*node.expressions, *clauses]:
         for inner in part.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Exists))):
             if isinstance(inner, exp.Subquery) and not isinstance(inner.parent, (exp.In, exp.Exists, exp.Any, exp.All)):
                 yield inner
 
 
+def _exists(node: exp.Select) -> Iterator[exp.Exists]:
+    """EXISTS (SELECT ...) in the columns of a SELECT, and in the conditions of its WHERE that are more than that."""
+    where = node.args.get("where")
+    conditions = [
+        part for part in conjuncts(where.this if where is not None else None) if not is_exists(unwrapped(part)[0])
+    ]
+    for part in [*node.expressions, *conditions]:
+        for inner in part.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Exists))):
+            if is_exists(inner):
+                yield inner
+
+
+def _counted(query: exp.Expr, whole: exp.Expr) -> exp.Expr:
+    """The number of rows of a SELECT in EXISTS, where neither its columns nor their order matter. It has the place of the whole."""
+    if isinstance(query, exp.Select):
+        count = exp.Count(this=exp.Star())
+        count.meta[SPAN] = whole.meta[SPAN]
+        query.set("expressions", [count])
+        for name in ("order", "limit", "distinct"):
+            query.set(name, None)
+    return query
+
+
+def _with_place(node: exp.Expr) -> exp.Expr:
+    """A subquery, or the NOT around it where the two have one place in the text."""
+    return node.parent if SPAN not in node.meta and isinstance(node.parent, exp.Not) else node
+
+
 def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[exp.Expr, exp.Expr]]]:
     """A subquery of one aggregate without its equalities with columns of the statement around it, and these: inner side, outer side."""
-    fix = "Write one aggregate without GROUP BY, which has one value: (SELECT MAX(b.x) FROM b WHERE b.k = a.k); or write a join."
+    fix = (
+        "Write one aggregate without GROUP BY, which has one value: (SELECT MAX(b.x) FROM b WHERE b.k = a.k); or the first row: "
+        "(SELECT b.x FROM b WHERE b.k = a.k ORDER BY b.y LIMIT 1); or write a join."
+    )
     several = not isinstance(query, exp.Select) or any(
         query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "with_")
     )
