@@ -39,6 +39,10 @@ SCALARS = {
     "there within a condition": "SELECT a.flight FROM flights AS a WHERE a.delay > 60 OR NOT EXISTS (SELECT 1 FROM flights AS b WHERE b.tail = a.tail AND b.delay > 30)",
     "there in an aggregate": "SELECT a.dest, COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM weather AS w WHERE w.delay = a.flight)) AS n FROM flights AS a GROUP BY a.dest",
     "among others or not": "SELECT flight, delay IN (SELECT delay FROM weather) AS x, tail NOT IN (SELECT tail FROM flights WHERE delay > 40) AS y, CASE WHEN origin IN (SELECT origin FROM weather WHERE temp > 35) THEN 1 ELSE 0 END AS z FROM flights",
+    "first rows in FROM": "SELECT t.tail, t.total, a.flight FROM (SELECT tail, SUM(delay) AS total FROM flights {where} GROUP BY tail ORDER BY total DESC NULLS LAST, tail NULLS LAST LIMIT 2) AS t JOIN flights AS a ON a.tail = t.tail",
+    "second rows in WITH": "WITH later AS (SELECT flight, tail FROM flights {where} ORDER BY delay DESC NULLS LAST, flight LIMIT 5 OFFSET 2) SELECT flight FROM weather AS w, later WHERE later.tail = 'N1' AND w.delay = 1",
+    "WITH of a table's own name": "WITH flights AS (SELECT * FROM flights {where}), weather AS (SELECT origin FROM flights) SELECT COUNT(*) AS n, MAX(weather.origin) AS o FROM flights JOIN weather ON weather.origin = flights.origin",
+    "in EXISTS": "SELECT w.observed FROM weather AS w WHERE NOT EXISTS (SELECT 1 FROM flights AS a WHERE a.origin = w.origin AND a.delay > (SELECT AVG(delay) FROM flights) AND a.tail NOT IN (SELECT tail FROM flights WHERE delay < 0))",
     "beside IN": "SELECT flight, delay * (SELECT MAX(delay) FROM weather) AS p FROM flights WHERE origin IN (SELECT origin FROM weather WHERE temp > 30)",
 }
 

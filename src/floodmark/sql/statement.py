@@ -38,9 +38,24 @@ from floodmark.sql.text import Text
 
 def tables_of(tree: exp.Expr) -> list[exp.Table]:
     """The tables that a statement reads, which are no names of its WITH; each once."""
-    inner = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    tables = [t for t in tree.find_all(exp.Table) if t.name.lower() not in inner and not t.find_ancestor(exp.Hint)]
+    tables = [t for t in tree.find_all(exp.Table) if not _is_of_with(t) and not t.find_ancestor(exp.Hint)]
     return list({table.name: table for table in sorted(tables, key=_position)}.values())
+
+
+def _is_of_with(table: exp.Table) -> bool:
+    """Whether a table is a name of a WITH around it: within a part of WITH itself the earlier parts have names, and the part's own is another table's."""
+    node: exp.Expr = table
+    part: exp.Expr | None = None
+    while node.parent is not None:
+        part = node if isinstance(node, exp.CTE) else part
+        with_ = node.parent.args.get("with_")
+        for named in with_.expressions if with_ is not None else ():
+            if node is with_ and named is part:
+                break
+            if named.alias.lower() == table.name.lower():
+                return True
+        node = node.parent
+    return False
 
 
 def _position(table: exp.Table) -> int:
@@ -117,6 +132,10 @@ class Statement:
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
         """The rows of a SELECT, or of several by UNION, INTERSECT or EXCEPT."""
         check_statement(self.text, node)
+        tail = self.tail if node is self.tree else Tail()
+        if node is not self.tree and self.emit == CHANGES and node.args.get("limit") is not None:
+            node = node.copy()
+            tail = taken(node)
         check_clauses(self.text, node)
         if isinstance(node, exp.Subquery):
             return self.query(node.this, tables)
@@ -127,7 +146,7 @@ class Statement:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, tables)
         assert isinstance(node, exp.Select)
-        return self._select(node, tables)
+        return self._select(node, tables, tail)
 
     def _set_operation(self, node: exp.SetOperation, tables: Tables) -> Relation:
         own, around = str(node.meta.get("emit", "")), self.emit
@@ -141,9 +160,11 @@ class Statement:
             raise unsayable(self.text, node.expression, "EMIT CHANGES of rows that do not change", "Leave it out.")
         return result
 
-    def _select(self, node: exp.Select, tables: Tables) -> Relation:
-        emit, tail = str(node.meta.get("emit", "")), self.tail if node is self.tree else Tail()
+    def _select(self, node: exp.Select, tables: Tables, tail: Tail) -> Relation:
+        """The rows of a SELECT; with a tail the first of them, which in a subquery are those so far."""
+        emit = str(node.meta.get("emit", ""))
         before, result = self._selected(node, tables, emit)
+        emit = emit if node is self.tree else self.emit
         return tail.over(self.text, result, before, emit, self.options) if tail else result
 
     def _selected(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, Relation]:

@@ -79,6 +79,8 @@ class Question:
         try:
             operator = self._operator(head)
         except FloodmarkError as refusal:
+            if refusal.code == "DEFINITION-384":  # numbers of all rows of a window, which later rows would change
+                return self._bounded(self._changing(head, refusal), tail)
             if refusal.code not in _OVER_ALL_ROWS:
                 raise
             return self._over_all(head, tail)
@@ -152,7 +154,7 @@ class Question:
         kinds = (parse(kind) for table in tables.values() for kind in table.schema.types.values())
         return self.read[1].find(exp.Max, exp.Min) is not None and any(kind.is_floating for kind in kinds)
 
-    def _changing(self, head: str, failure: ExecutionError) -> Operator:
+    def _changing(self, head: str, failure: FloodmarkError) -> Operator:
         """The operator of a statement that may say EMIT CHANGES; raises its refusal, or the failure of the engine where that says more."""
         refusal: FloodmarkError = failure
         part: FloodmarkError | None = None

@@ -173,7 +173,16 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     check_clauses(text, query)
     where = query.args.get("where")
     table = query.args["from_"].this
-    return exp.Join(this=table, kind=kind, side="LEFT", on=where.this if where is not None else None)
+    conditions = list(conjuncts(where.this if where is not None else None))
+    within = [part for part in conditions if part.find(exp.Query) and not is_outer(part, {table.alias_or_name.lower()})]
+    if within:  # a subquery in a subquery is one of its table's rows
+        rows = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
+        rows.set("where", exp.Where(this=exp.and_(*within, copy=False)))
+        rows.meta.update(query.meta)
+        table = table_of(rows, table.alias_or_name)
+    left = [part for part in conditions if part not in within]
+    on = where.this if where is not None and not within else exp.and_(*left, copy=False) if left else None
+    return exp.Join(this=table, kind=kind, side="LEFT", on=on)
 
 
 def with_first_rows(node: exp.Select) -> exp.Select:

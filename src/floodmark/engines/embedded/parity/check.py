@@ -165,8 +165,14 @@ class _Sql:
     inexact: str
 
 
-_OF_INTERVALS = re.compile(r"(=|<>|!=|<=|>=|<|>|between)\(interval")
-"""Begins a comparison of lengths of time."""
+_FORMS = {
+    r"(=|<>|!=|<=|>=|<|>|between)\(interval": "Compare the times themselves: a > b + INTERVAL '2' HOUR in place of a - b > INTERVAL '2' HOUR.",
+    r"\bround\((double|float)": "FLOOR(x * 100 + 0.5) / 100 is x to two digits, a half upwards.",
+    r"\barray_contains\(": "exists(tags, x -> x = 'a') says whether an array has a value.",
+    r"\bnvl2\(": "NVL2(x, a, b) is CASE WHEN x IS NOT NULL THEN a ELSE b END.",
+    r"\bto_timestamp\(string": "CAST(x AS timestamp) reads a text as a time.",
+}
+"""Pattern of a refusal -> the form in which the engine computes it."""
 
 
 @lru_cache(maxsize=4096)
@@ -206,7 +212,8 @@ def _why(exact: str, plain: str, *, compared: bool) -> str:
 
 def _refused(where: str, got: str, command: str) -> CapabilityError:
     fix = f"Run it on Spark: {command}. docs/parity.md lists what the embedded engine computes."
-    if _OF_INTERVALS.match(got):
-        fix = f"Compare the times themselves: a > b + INTERVAL '2' HOUR in place of a - b > INTERVAL '2' HOUR. Or {fix[0].lower()}{fix[1:]}"
+    form = next((form for pattern, form in _FORMS.items() if re.search(pattern, got)), "")
+    if form:
+        fix = f"{form} Or {fix[0].lower()}{fix[1:]}"
     expected = "expressions the embedded engine computes as Spark does"
     return CapabilityError(where, expected, got, fix, code="CAPABILITY-031")
