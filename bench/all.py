@@ -24,6 +24,8 @@ PROGRAMS: dict[str, tuple[str, int]] = {
     "load-intervals": ("load.py --rates 10000 --seconds 10 --intervals 50~ms,1~second,5~seconds", 3),
     "contenders": ("contenders.py --rows 500000 --campaigns 100", 6),
     "relational": ("relational.py --records 1000000 --orders 2000000", 3),
+    "direct": ("relational.py --records 100000 --orders 500000 --direct 5", 2),
+    "interval_join": ("interval_join.py --rows 100000 --keys 100 --commits 5", 3),
     "growth": ("growth.py --scale 0.25 --only rows,keys,commits", 4),
     "intervals": ("growth.py --scale 0.25 --only intervals --spark", 5),
     "variants": ("variants.py --rows 250000 --campaigns 100,10000,1000000", 2),

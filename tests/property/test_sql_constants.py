@@ -158,7 +158,7 @@ REFUSED = {
     "SELECT flight FROM flights ORDER BY scheduled DESC": "DEFINITION-382",
     "SELECT flight FROM flights LIMIT 3": "DEFINITION-382",
     "SELECT flight FROM flights ORDER BY flight LIMIT 0 EMIT CHANGES": "DEFINITION-382",
-    "SELECT origin FROM (SELECT origin FROM flights ORDER BY flight LIMIT 3) EMIT CHANGES": "DEFINITION-382",
+    "SELECT origin FROM (SELECT origin FROM flights ORDER BY flight LIMIT 3)": "DEFINITION-382",
 }  # fmt: skip
 
 

@@ -149,6 +149,10 @@ def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
             "origin string, got origin bigint",
         ),
         ("SELECT flight FROM flights WHERE delay > (SELECT AVG(delay) FROM flights)", "EMIT CHANGES"),
+        (
+            "SELECT (SELECT MAX(delay) FROM flights) AS m, (SELECT COUNT(*) FROM weather) AS n EMIT CHANGES",
+            "CROSS JOIN (SELECT COUNT(*)",
+        ),
         ("SELECT DISTINCT ON (origin) origin, flight FROM flights EMIT CHANGES", "QUALIFY ROW_NUMBER()"),
         (
             "SELECT origin, COUNT(*) AS n FROM flights AS a GROUP BY origin HAVING COUNT(*) > (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) EMIT CHANGES",

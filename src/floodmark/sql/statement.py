@@ -50,7 +50,7 @@ def _is_of_with(table: exp.Table) -> bool:
         part = node if isinstance(node, exp.CTE) else part
         with_ = node.parent.args.get("with_")
         for named in with_.expressions if with_ is not None else ():
-            if node is with_ and named is part:
+            if node is with_ and named is part and not with_.args.get("recursive"):
                 break
             if named.alias.lower() == table.name.lower():
                 return True

@@ -208,8 +208,10 @@ def _is_first(subquery: exp.Subquery) -> bool:
     """Whether a subquery has one column of one row by ORDER BY x LIMIT 1."""
     query = subquery.this
     limit = None if subquery.find_ancestor(exp.Having) else query.args.get("limit")
-    one = limit is not None and getattr(limit, "expression", None) == exp.Literal.number(1)
-    return one and query.args.get("order") is not None and len(query.expressions) == 1 and not query.args.get("offset")
+    first = limit is not None and getattr(limit, "expression", None) == exp.Literal.number(1)
+    return (
+        first and query.args.get("order") is not None and len(query.expressions) == 1 and not query.args.get("offset")
+    )
 
 
 def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
@@ -220,6 +222,9 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
     """
     if not any(True for _ in (*_scalar(node), *_exists(node))):
         return node
+    if node.args.get("from_") is None:
+        fix = "Join them: SELECT a.most, b.n FROM (SELECT MAX(x) AS most FROM t) AS a CROSS JOIN (SELECT COUNT(*) AS n FROM u) AS b."
+        raise unsayable(text, node, "subqueries of a SELECT without FROM", fix)
     node = node.copy()
     joins = list(node.args.get("joins") or [])
     for number, subquery in enumerate([*_scalar(node), *_exists(node)]):
