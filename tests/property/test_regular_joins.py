@@ -33,7 +33,8 @@ from hypothesis import given
 import floodmark as fm
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.kernels.functions import sides
+from floodmark.semantics.kernels.functions import regular, sides
+from floodmark.semantics.kernels.functions.sides import JoinForm
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import RETRACTION, ROW
 
@@ -214,6 +215,24 @@ def test_a_row_undoes_a_retraction_before_it_whose_zero_has_another_sign(kind: s
         return {row: times for row, times in out.items() if times}, pickle.dumps(run.savepoint())
 
     assert stored(0.0) == stored(-0.0)
+
+
+class Unsearched(dict[Any, Any]):
+    """A part whose rows are not looked through."""
+
+    def items(self) -> Any:
+        raise AssertionError
+
+
+@pytest.mark.feature("J6")
+def test_a_row_without_a_zero_is_looked_up_and_not_searched_for() -> None:
+    form = JoinForm(operator_of("left", ("k",), "", None).stages[0])  # type: ignore[arg-type]  # a keyed process
+    for values in ((1, math.nan, 0, None), (1, 0.5, 0, None)):
+        item = form.item(values, 7)
+        assert regular._owed(Unsearched({item: None}), item, values) is item
+    for zero in (0.0, -0.0, [1.0, -0.0]):
+        with pytest.raises(AssertionError):
+            regular._owed(Unsearched(), form.item((1, zero), 7), (1, zero))
 
 
 class Listed(fm.Contract):

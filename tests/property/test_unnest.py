@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from pydantic import BaseModel
 from sql_tables import TABLES, entries_of, flights, oracle, plain
 
 from floodmark import Contract, EventTime, sql_operator
@@ -65,6 +66,13 @@ def test_rows_of_a_row_are_duckdbs(case: str, seed: int) -> None:
     assert prove(written, entries, cuts=1, seed=seed).seed is None
 
 
+class Pair(BaseModel):
+    """A value of several columns."""
+
+    a: int
+    b: str
+
+
 class Held(Contract):
     """A row with several values in one."""
 
@@ -72,12 +80,13 @@ class Held(Contract):
     n: int
     tags: list[str] | None = None
     counts: dict[str, int] | None = None
+    pairs: list[Pair] | None = None
 
 
-HELD = [
-    {"n": 1, "tags": ["a", None, "b"], "counts": {"x": 1, "y": 2}},
-    {"n": 2, "tags": [], "counts": {}},
-    {"n": 3, "tags": None, "counts": None},
+HELD: list[dict[str, Any]] = [
+    {"n": 1, "tags": ["a", None, "b"], "counts": {"x": 1, "y": 2}, "pairs": [{"a": 1, "b": "x"}]},
+    {"n": 2, "tags": [], "counts": {}, "pairs": []},
+    {"n": 3, "tags": None, "counts": None, "pairs": None},
 ]
 ROWS = {
     "SELECT n, tag FROM held CROSS JOIN UNNEST(tags) AS t(tag)": [(1, None), (1, "a"), (1, "b")],
@@ -90,6 +99,17 @@ ROWS = {
     ],
     "SELECT n, word, times FROM held, UNNEST(counts) AS c(word, times)": [(1, "x", 1), (1, "y", 2)],
     "SELECT n, tag FROM held LATERAL VIEW OUTER explode(tags) t AS tag WHERE n > 1": [(2, None), (3, None)],
+    "SELECT n, tag FROM held LATERAL VIEW explode_outer(tags) t AS tag WHERE n > 1": [(2, None), (3, None)],
+    "SELECT n, k, tag FROM held LATERAL VIEW posexplode_outer(tags) t AS k, tag WHERE n > 1": [
+        (2, None, None),
+        (3, None, None),
+    ],
+    "SELECT n, a, b FROM held LATERAL VIEW inline_outer(pairs) t AS a, b": [
+        (1, 1, "x"),
+        (2, None, None),
+        (3, None, None),
+    ],
+    "SELECT n, a, b FROM held LATERAL VIEW inline(pairs) t AS a, b": [(1, 1, "x")],
 }
 
 

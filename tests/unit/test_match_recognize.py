@@ -321,9 +321,25 @@ def test_aggregates_over_different_values() -> None:
         "mean": "AVG(DISTINCT price)",
         "low": "MIN(DISTINCT price)",
         "all": "FINAL COUNT(DISTINCT price)",
+        "signs": "COUNT(DISTINCT -price)",
+        "halves": "COUNT(DISTINCT (price + 1) DIV 2)",
     }
     rows = results([5, 7, 5, 5, 9, 7], pattern="A+", define={"A": "COUNT(DISTINCT A.price) < 3"}, measures=measures)
-    assert [tuple(row[name] for name in measures) for row in rows] == [(2, 12, 6.0, 5, 2), (2, 16, 8.0, 7, 2)]
+    assert [tuple(row[name] for name in measures) for row in rows] == [
+        (2, 12, 6.0, 5, 2, 2, 2),
+        (2, 16, 8.0, 7, 2, 2, 2),
+    ]
+
+
+def test_a_pattern_over_different_values_has_another_version_than_where_all_were_counted() -> None:
+    def settings(measure: str, condition: str) -> Any:
+        made = recognised(pattern="A+", define={"A": condition}, measures={"n": measure})
+        return made.stages[0].function.function.canonical()["settings"]
+
+    for measure, condition in (("COUNT(DISTINCT price)", "price > 1"), ("1", "SUM(DISTINCT A.price) < 3")):
+        texts = [text for text in (measure, condition) if "DISTINCT" in text]
+        assert settings(measure, condition)["distinct"] == texts
+    assert "distinct" not in settings("MIN(DISTINCT price)", "COUNT(A.price) < 3")
 
 
 GOOD: dict[str, Any] = {"pattern": "A B", "define": {"B": "price > 1"}, "measures": {"n": "COUNT(*)"}}

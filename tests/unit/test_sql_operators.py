@@ -530,8 +530,37 @@ def test_the_time_of_a_match_is_an_event_time_where_its_last_row_decides_it() ->
     sql = """SELECT window_start, COUNT(*) AS n FROM TUMBLE((SELECT * FROM flights MATCH_RECOGNIZE (PARTITION BY origin ORDER BY scheduled
              MEASURES MATCH_ROWTIME() AS at, B.delay AS delay PATTERN (A (B)) DEFINE B AS delay > PREV(delay))), at, '1 hour') GROUP BY window_start"""
     assert [type(stage).__name__ for stage in stated(sql).stages] == ["KeyedProcess", "WindowAggregate"]
-    for old, new in (("(A (B))", "(A+ B)"), ("(A (B))", "(A B$)"), ("PREV(", "NEXT(")):
+    unmatched = "AS more ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN"  # rows without a match have null for it
+    refused = (("(A (B))", "(A+ B)"), ("(A (B))", "(A B$)"), ("PREV(", "NEXT("), ("AS delay PATTERN", unmatched))
+    for old, new in refused:
         assert "DEFINITION-387" in refusal(sql.replace(old, new)), (old, new)
+
+
+PAIR = """SELECT * FROM flights MATCH_RECOGNIZE (PARTITION BY origin ORDER BY scheduled
+          MEASURES {} AS f, B.delay AS delay PATTERN (A B) DEFINE B AS {})"""
+VERSIONS = {
+    ("A.delay", "delay  >  PREV( delay )\n  AND  true"): "o@52040260",
+    ("A.delay  +   1L", "delay > 5 AND dest = 'a  b'"): "o@49a5bb77",
+    ("A.delay", "TRUE AND (  B.delay\t> 3 )"): "o@9187eb4b",
+}
+"""(measure, condition) -> the version that operators have which run."""
+
+
+@pytest.mark.parametrize(("measure", "condition"), VERSIONS)
+def test_the_version_of_a_pattern_is_of_its_texts_as_they_are_written(measure: str, condition: str) -> None:
+    assert stated(PAIR.format(measure, condition), "o").version == VERSIONS[measure, condition]
+
+
+def test_comments_in_a_pattern_are_read_over() -> None:
+    plain = stated(PAIR.format("A.delay + 1", "delay > PREV(delay)"))
+    assert stated(PAIR.format("A.delay /* minutes */ + 1", "delay > -- more\n PREV(delay)")) == plain
+
+
+@pytest.mark.parametrize("constant", ["'MATCH_ROWTIME()'", "'it\\'s MATCH_ROWTIME()'", '"MATCH_ROWTIME()"'])
+def test_a_text_that_names_the_time_of_a_match_stays_as_it_is(constant: str) -> None:
+    found = stated(PAIR.format(f"CASE WHEN A.scheduled < MATCH_ROWTIME() THEN {constant} END", "delay > 5")).stages[0]
+    ((name, term),) = found.function.function.measures[:1]
+    assert (name, term.text) == ("f", f"CASE WHEN A.scheduled < FINAL LAST(scheduled) THEN {constant} END")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from floodmark.spec.keyed.top import By
 from floodmark.spec.patterns.conditions import Text, leaves
 from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.skip import Skip
-from floodmark.spec.patterns.terms import Term, refers, term
+from floodmark.spec.patterns.terms import DISTINCT, Term, refers, term
 from floodmark.spec.rows.kinds import Kind
 from floodmark.spec.values.schema import Schema
 
@@ -111,9 +111,11 @@ class PatternMatching(Matching):
         settings: dict[str, object] = {"pattern": self.pattern.canonical(), "skip": self.skip.canonical()}
         settings |= {"sequence": [by.text for by in self.ordering]} if self.ordering else {}
         settings["outputs"] = {name: selected.canonical() for name, selected in self.outputs.items()}
+        measures = (measure for selected in self.outputs.values() for _, measure in selected.measures)
+        terms = [*self.conditions.values(), *measures]
         return {
             "name": "pattern",
-            "settings": settings | engine_only(self.conditions.values()),
+            "settings": settings | engine_only(self.conditions.values()) | over_different_values(terms),
             "states": self.layout(),
         }
 
@@ -153,6 +155,18 @@ def own_condition(text: str, schema: Schema, where: str) -> OwnRow:
     """
     check(text, schema, where, boolean=True)
     return OwnRow(text, f"{MASK}{digest(text)[:12]}", own_row(text, schema, where))
+
+
+def over_different_values(terms: Iterable[OwnRow | Term]) -> dict[str, object]:
+    """The expressions of which DISTINCT changes a value, as an entry of a canonical form: releases that read it over had another value."""
+    plain = {f"{name}{DISTINCT}" for name in ("min", "max")}
+    texts = {
+        term.text
+        for term in terms
+        if isinstance(term, Term)
+        and any(of.function.endswith(DISTINCT) and of.function not in plain for of in term.references)
+    }
+    return {"distinct": sorted(texts)} if texts else {}
 
 
 def engine_only(conditions: Iterable[OwnRow | Term]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.spec.keyed.top import By
-from floodmark.spec.patterns.matching import Matching, OwnRow, engine_only, own_condition
+from floodmark.spec.patterns.matching import Matching, OwnRow, engine_only, over_different_values, own_condition
 from floodmark.spec.patterns.navigation import over_own_row, row_term
 from floodmark.spec.patterns.syntax import Part, identifier, labels, row_pattern
 from floodmark.spec.patterns.terms import Term
@@ -87,6 +87,7 @@ class RowMatching(Matching):
         settings |= {"sequence": [by.text for by in self.ordering]} if self.ordering else {}
         settings |= {"within": self.within} if self.within is not None else {}
         settings |= engine_only(condition for _, condition in self.define)
+        settings |= over_different_values(part for _, part in (*self.define, *self.measures))
         return {"name": "row_pattern", "settings": settings, "states": self.layout()}
 
 

@@ -97,7 +97,7 @@ def over_distinct(text: str) -> str:
     pieces, position = [], 0
     for name, parenthesis, word, value in zip(read, read[1:], read[2:], read[3:], strict=False):
         called = name.kind == "word" and parenthesis.text == "("
-        if called and word.word == "DISTINCT" and value.kind != "operator":
+        if called and word.word == "DISTINCT" and (value.kind != "operator" or value.text in {"-", "+", "~", "("}):
             pieces.append(f"{text[position : name.end]}{DISTINCT}(")
             position = word.end
     return "".join(pieces) + text[position:]

@@ -172,13 +172,14 @@ class _Reader:
         return elements
 
     def _text(self, tokens: Sequence[Token]) -> str:
-        """The text of some tokens, a space where something stands between two of them."""
+        """The text of some tokens as it is written, with a space in place of comments and of words that are read over."""
         parts, before = [], tokens[0].start if tokens else 0
         for token in as_values(tokens, expression=True):
             if (
                 token.start >= before
             ):  # of a number with a suffix sqlglot makes several tokens, all of them at one place
-                parts.append(" " if token.start > before else "")
+                between = self.parser.sql[before : token.start]
+                parts.append(" " if between.strip() else between)  # versions are of texts: white space is left as it is
                 parts.append(text_of(token, self.parser.sql))
                 before = token.end + 1
         return "".join(parts).strip()

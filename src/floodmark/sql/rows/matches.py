@@ -19,6 +19,8 @@ from floodmark.sql.text import Text
 from floodmark.sql.windows import is_clock, length
 
 _ROWTIME = re.compile(r"(?i)\bmatch_rowtime\s*\(\s*([^()\s]*)\s*\)")
+_CONSTANT = re.compile(r"""((?i:r)'[^']*'|(?i:r)"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""", re.DOTALL)
+"""Texts and quoted names, in which no call stands."""
 _NEXT = re.compile(r"(?i)\bnext\s*\(")
 
 
@@ -49,6 +51,7 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
         raise unsayable(text, node, f"{CLAUSE} with lateness", fix)
     stream: Stream[Any] = relation.stream.match_recognize(partition_by=partition, **clause)
     decided = is_row_by_row(row_pattern(node.args["pattern"], text.at(node)))
+    decided &= not re.search(r"(?i)\bunmatched\b", node.args.get("rows") or "")  # these rows have no match, and null
     decided &= not any(_NEXT.search(part) for _, part in (*define, *measures))
     times = {name for name, measure in measures if decided and _ROWTIME.fullmatch(measure)}
     names = (
@@ -59,7 +62,8 @@ def matches(text: Text, node: RowPattern, relation: Relation, alias: str, option
 
 def _timed(text: Text, node: RowPattern, relation: Relation, measure: str) -> str:
     """A measure with the event time of the match's last row in place of ``MATCH_ROWTIME()``."""
-    call = _ROWTIME.search(measure)
+    parts = _CONSTANT.split(measure)
+    call = next(filter(None, map(_ROWTIME.search, parts[::2])), None)
     if call is None:
         return measure
     times = [name for name in relation.names if name.time and name.column]
@@ -73,7 +77,8 @@ def _timed(text: Text, node: RowPattern, relation: Relation, measure: str) -> st
             else "Let the table have a column that is its event time."
         )
         raise DefinitionError(text.at(node), "the event time in MATCH_ROWTIME()", call[0], fix, code="DEFINITION-387")
-    return _ROWTIME.sub(f"FINAL LAST({itself(time.column)})", measure)
+    parts[::2] = [_ROWTIME.sub(f"FINAL LAST({itself(time.column)})", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _order(text: Text, node: RowPattern, relation: Relation) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from floodmark.sql.text import Text, new_name
 from floodmark.sql.windows import function_name, row_bounds
 
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline)
+_INLINE_OUTER = "INLINE_OUTER"
 _LONGEST = (1 << 31) - 1
 
 
@@ -45,6 +46,9 @@ def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     """The rows of a relation, each once for each element of an UNNEST or of a LATERAL VIEW."""
     view = isinstance(node, exp.Lateral)
     generator = node.this if view else _generator(node)
+    outer = isinstance(generator, (exp.ExplodeOuter, exp.PosexplodeOuter))
+    if isinstance(generator, exp.Anonymous) and function_name(generator) == _INLINE_OUTER:
+        outer, generator = True, exp.Inline(this=generator.expressions[0])
     if isinstance(generator, exp.Anonymous):
         return _of_function(text, node, generator.expressions[0], relation, options)
     if isinstance(generator, exp.Explode):
@@ -71,7 +75,7 @@ def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     for name in written:
         names.append(new_name(name, [*taken, *names]))
     ordinal = new_name(position, [*taken, *names]) if position else ""
-    outer = bool(node.args.get("outer")) or str(node.args.get("side") or "").upper() == "LEFT"
+    outer |= bool(node.args.get("outer")) or str(node.args.get("side") or "").upper() == "LEFT"
     stream = stream.unnest(rendered, *names, position=ordinal, outer=outer, on_error=options.on_error)
     if ordinal and isinstance(generator, exp.Posexplode):  # counts from 0, WITH ORDINALITY from 1
         before: dict[str, Any] = {ordinal: f"{itself(ordinal)} - 1"}

@@ -257,8 +257,15 @@ class RegularJoinKernel(NetKernel):
 
 def _owed(part: Part, item: Item, values: Values) -> Item:
     """The retraction that a row undoes which comes behind it: one of the same time and of equal values, whose zeros may have another sign."""
+    if not _has_zero(item[0]):
+        return item
     owed = (other for other, row in part.items() if row.times < 0 and other[1] == item[1])
     return next((other for other in owed if is_same(part[other].values, values)), item)
+
+
+def _has_zero(value: Any) -> bool:
+    """Whether a value that can be compared is a zero of floating point or has one in it."""
+    return any(map(_has_zero, value)) if isinstance(value, tuple) else isinstance(value, float) and not value
 
 
 def _earlier(part: Part, item: Item, values: Values) -> Item:
