@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from sql_tables import TABLES, entries_of, flights, oracle, plain, weather
 
 from floodmark import sql_operator
+from floodmark.cli.asking.differences import differs
 from floodmark.core.errors import DefinitionError
+from floodmark.sql.text import parsed
 from floodmark.testing.proof import bounded, prove
 
 SIDES = [
@@ -59,6 +61,8 @@ BEHIND_JOINS = [
 ]
 """Conditions of WHERE over two joined tables."""
 COLUMNS_IN = [("origin", "dest"), ("tail", "delay"), ("flight", "delay"), ("flight", "origin")]
+TEXTS = frozenset({"origin", "dest", "tail"})
+"""Columns that are compared with others of these alone."""
 
 
 @st.composite
@@ -126,13 +130,47 @@ def test_subqueries_behind_a_join_answer_as_duckdb_does_in_both_modes(
 def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
     own: tuple[str, str], others: tuple[str, str], negated: str, seed: int
 ) -> None:
-    if {own, others} & {COLUMNS_IN[0], COLUMNS_IN[3]}:
-        others = own  # texts with texts
+    if [name in TEXTS for name in own] != [name in TEXTS for name in others]:
+        others = own
     columns = ", ".join(others)
     check(
         f"SELECT a.flight FROM flights AS a WHERE (a.{own[0]}, a.{own[1]}) {negated}IN (SELECT {columns} FROM flights WHERE dest <> 'BOS' AND delay > 20)",
         seed,
     )
+
+
+@pytest.mark.feature("Q3", "J6")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT *, (SELECT MAX(temp) FROM weather) AS x, EXISTS (SELECT 1 FROM weather AS w WHERE w.origin = a.origin) AS y, delay IN (SELECT delay FROM weather) AS z, (SELECT dest FROM flights ORDER BY flight LIMIT 1) AS d FROM flights AS a WHERE delay > (SELECT MIN(delay) FROM flights) AND (flight IN (SELECT delay FROM weather) OR flight > 3)",
+        "SELECT DISTINCT * FROM flights WHERE delay > (SELECT AVG(delay) FROM flights)",
+        "SELECT a.flight, (SELECT b.dest FROM flights AS b WHERE b.tail = a.tail ORDER BY 1 LIMIT 1) AS d, (SELECT -b.flight AS delay FROM flights AS b WHERE b.tail = a.tail ORDER BY delay DESC, b.flight LIMIT 1) AS e, (SELECT 5 FROM flights AS b WHERE b.tail = a.tail ORDER BY 1 LIMIT 1) AS f FROM flights AS a",
+        "SELECT a.flight, l.d, l.f FROM flights AS a, LATERAL (SELECT b.dest AS d, -b.flight AS f FROM flights AS b WHERE b.tail = a.tail ORDER BY d, 2 DESC LIMIT 2) AS l",
+        "SELECT a.flight, (SELECT b.delay FROM (SELECT flight AS value, delay, tail FROM flights) AS b WHERE b.tail = a.tail ORDER BY value LIMIT 1) AS d FROM flights AS a",
+        "SELECT a.flight, a.dest AS d, b.dest AS e FROM flights AS a JOIN flights AS b ON a.tail = b.tail WHERE a.delay > 30 OR b.dest IN (SELECT dest FROM flights WHERE delay < 10)",
+        "SELECT a.flight FROM flights AS a WHERE EXISTS (SELECT 1 FROM flights AS c WHERE delay > 50 AND c.tail = a.tail) AND a.flight NOT IN (SELECT delay FROM weather AS w WHERE delay > 0 AND w.origin = a.origin)",
+        "SELECT * FROM flights WHERE EXISTS (SELECT 1 FROM flights WHERE delay > 50 AND flights.tail = 'N1')",
+        "SELECT origin, COUNT(*) AS n, (SELECT MAX(delay) FROM flights) AS m, SUM(delay) > (SELECT AVG(delay) FROM flights) AS x, EXISTS (SELECT 1 FROM weather WHERE temp > 30) AS y, (SELECT dest FROM flights ORDER BY flight LIMIT 1) AS z FROM flights GROUP BY origin HAVING COUNT(*) < (SELECT flight FROM flights ORDER BY flight DESC LIMIT 1)",
+        "SELECT (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) AS m, COUNT(*) AS n, (SELECT COUNT(*) FROM weather) AS k FROM flights AS a GROUP BY m",
+        "SELECT a.flight, b.flight AS g FROM flights AS a JOIN flights AS b ON a.tail = b.tail WHERE (a.origin, b.origin) IN (SELECT origin, origin FROM weather) AND (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) IN (SELECT delay FROM flights)",
+    ],
+)
+def test_subqueries_beside_others_answer_as_duckdb_does_in_both_modes(sql: str) -> None:
+    check(sql, 3)
+
+
+@pytest.mark.parametrize(
+    ("sql", "several"),
+    [
+        ("(a, b) IN (SELECT c, d FROM u) AND x > 1", False),
+        ("(a, b) NOT IN (SELECT c, d FROM u)", True),
+        ("((a, b) IN (SELECT c, d FROM u)) = false", True),
+        ("(a, b) IN (SELECT c, d FROM u) OR x > 1", True),
+    ],
+)
+def test_the_engines_plan_answers_in_of_several_columns_where_null_is_as_false(sql: str, several: bool) -> None:
+    assert differs(parsed(f"SELECT a FROM t WHERE {sql}", "statement")[1]) is several
 
 
 @pytest.mark.parametrize(
@@ -173,6 +211,33 @@ def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
         (
             "SELECT origin, ARRAY_AGG(dest ORDER BY flight) AS dests FROM flights GROUP BY origin EMIT CHANGES",
             "MIN_BY(x, y)",
+        ),
+        (
+            "SELECT flight FROM flights WHERE EXISTS (SELECT COUNT(*) FROM weather) EMIT CHANGES",
+            "so that EXISTS is true",
+        ),
+        (
+            "SELECT EXISTS (SELECT MAX(w.temp) FROM weather AS w WHERE w.delay = a.delay) AS x FROM flights AS a EMIT CHANGES",
+            "so that EXISTS is true",
+        ),
+        ("SELECT EXISTS (SELECT 1 FROM weather LIMIT 0) AS x FROM flights EMIT CHANGES", "several rows"),
+        ("SELECT tail, COUNT(*) AS m, (SELECT COUNT(*)) AS n FROM flights GROUP BY tail EMIT CHANGES", "without FROM"),
+        ("SELECT tail FROM flights GROUP BY tail HAVING 2 > (SELECT ABS(SUM(1))) EMIT CHANGES", "without FROM"),
+        (
+            "SELECT (SELECT b.dest FROM flights AS b ORDER BY 2 LIMIT 1) AS d FROM flights AS a EMIT CHANGES",
+            "the number of no column",
+        ),
+        (
+            "SELECT (SELECT -b.flight AS delay FROM flights AS b ORDER BY -delay LIMIT 1) AS d FROM flights AS a EMIT CHANGES",
+            "an alias in an expression",
+        ),
+        (
+            "SELECT origin FROM flights GROUP BY origin HAVING COUNT(*) IN (SELECT delay FROM weather) EMIT CHANGES",
+            "around the groups",
+        ),
+        (
+            "SELECT origin, origin IN (SELECT origin FROM weather) AS x FROM flights GROUP BY origin EMIT CHANGES",
+            "got 'origin IN (SELECT origin FROM weather)'",
         ),
         (
             "SELECT (SELECT COUNT(*) + 1 FROM weather AS w WHERE w.delay = a.delay) AS t FROM flights AS a EMIT CHANGES",

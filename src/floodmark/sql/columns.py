@@ -21,14 +21,14 @@ from floodmark.sql.over.computed import over_relation
 from floodmark.sql.over.results import Changing
 from floodmark.sql.ranking import ranked_of, selected
 from floodmark.sql.refusals import check_clauses, check_expression, unsayable
-from floodmark.sql.relation import BOUNDS, WINDOW_TIME, Item, Name, Relation
+from floodmark.sql.relation import BOUNDS, MADE, WINDOW_TIME, Item, Name, Relation
 from floodmark.sql.text import Text, derived_name, new_name
 from floodmark.sql.windows import bound_of, is_clock
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """Signs that names of columns of Parquet files do not have, as of Spark and Delta."""
 _MADE = "()"
-"""Ends the names of the groups' columns in ``Layers``, which no text of a statement has."""
+"""Ends the names of columns that stand for a part of the statement, such as IN (SELECT ...), which no text of a statement has."""
 Emits = tuple[str, str]
 """What EMIT of a SELECT says, and that of the whole statement."""
 
@@ -54,6 +54,11 @@ class Columns:
                 left_out = self._left_out(value)
                 table = value.table if isinstance(value, exp.Column) else ""
                 names = [name for name in relation.names if not table or name.table == table]
+                names = [
+                    name
+                    for name in names
+                    if name.table not in node.meta.get(MADE, ()) and not name.name.endswith(_MADE)
+                ]
                 if not names:
                     fix = f"{closest(table, relation.tables)}Tables here: {', '.join(relation.tables)}."
                     raise DefinitionError(

@@ -64,8 +64,9 @@ class Grouped:
         if isinstance(node, exp.Column):
             located = self.before.find(self.text, node)
             if located is not None:
-                got = f"'{node.name}', which is neither in GROUP BY nor in an aggregate"
-                fix = f"Add {node.name} to GROUP BY, or take MAX({node.name}) or FIRST({node.name})."
+                name = node.name if any("start" in part.meta for part in node.parts) else self.text.of(node)
+                got = f"'{name}', which is neither in GROUP BY nor in an aggregate"
+                fix = f"Add {name} to GROUP BY, or take MAX({name}) or FIRST({name})."
                 raise DefinitionError(self.text.at(node), "a column of the group", got, fix, code="DEFINITION-391")
         return None
 

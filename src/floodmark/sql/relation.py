@@ -27,6 +27,8 @@ OR_EMPTY = "or empty"
 """Entry in the meta of a column: a count or an array that is 0 or empty where it is null."""
 
 
+MADE = "made tables"
+"""Entry in the meta of a SELECT: the aliases of the tables that its subqueries became, whose columns ``*`` leaves out."""
 IS_THERE = "is there"
 """Entry in the meta of a column: a count of rows, of which there are some, or none where the entry is false; where it is null there is none."""
 

@@ -172,7 +172,7 @@ class Statement:
         limited = node is self.tree and self.tail.limit is not None
         node = node.copy() if self.options.functions else node  # calls in it become columns
         if CHANGES in {emit, self.emit}:
-            node = with_lateral(self.text, with_first_rows(named_columns(self.text, node)))
+            node = with_lateral(self.text, with_first_rows(self.text, named_columns(self.text, node)))
             node = with_aggregates(self.text, node)
         relation, items, changes = self._behind_where(node, tables, emit)
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))

@@ -8,16 +8,17 @@ from floodmark.sql.reading.spellings import Composed
 
 
 def differs(tree: exp.Expr) -> bool:
-    """Whether a statement has NOT IN of several columns, in which the engine takes nulls for unequal, or a list of values in an order, which it leaves out."""
-    return any(map(_is_negated, tree.find_all(exp.In))) or any(
+    """Whether a statement has IN of several columns that is more than a condition of WHERE, in which the engine takes nulls for unequal, or a list of values in an order, which it leaves out."""
+    return any(map(_reads_nulls, tree.find_all(exp.In))) or any(
         "sort_array" in node.args["form"] for node in tree.find_all(Composed)
     )
 
 
-def _is_negated(node: exp.In) -> bool:
-    """Whether an IN (SELECT ...) of several columns stands behind NOT, or in an expression, which may negate it."""
-    return (
-        isinstance(node.this, exp.Tuple)
-        and node.args.get("query") is not None
-        and node.find_ancestor(exp.Not) is not None
-    )
+def _reads_nulls(node: exp.In) -> bool:
+    """Whether an IN (SELECT ...) of several columns stands behind NOT or in an expression, for which null is another value than false."""
+    if not isinstance(node.this, exp.Tuple) or node.args.get("query") is None:
+        return False
+    around = node.parent
+    while isinstance(around, (exp.And, exp.Paren)):
+        around = around.parent
+    return not isinstance(around, exp.Where)

@@ -16,7 +16,7 @@ from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import with_marked_columns, with_marks
 from floodmark.sql.joining.regular import RegularJoiner
-from floodmark.sql.joining.subqueries import outer_columns, subquery_joins
+from floodmark.sql.joining.subqueries import outer_columns, subquery_joins, with_inner_tables
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.reading.row_pattern import RowPattern
@@ -142,14 +142,18 @@ class FromClause:
         inner, conditions = subquery_joins(self.text, conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []
-        for subquery in inner:
-            right = self._table(subquery.node.this, tables, joined=True)
+        rights = [self._table(subquery.node.this, tables, joined=True) for subquery in inner]
+        rights = [with_inner_tables(each, right, relation.tables) for each, right in zip(inner, rights, strict=True)]
+        for number, (subquery, right) in enumerate(zip(inner, rights, strict=True)):
+            behind = list(zip(inner, rights, strict=True))[number + 1 :]
+            later = [column for each, table in behind for column in each.outer_columns(table)]
             if subquery.compared and not subquery.columns:  # its column is in no other expression
-                right = replace(
-                    right, names=tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
-                )
+                names = tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
+                right = replace(right, names=names)  # noqa: PLW2901 - under other names
             settings = {"compared": subquery.compared, "columns": subquery.columns}
-            joiner = RegularJoiner(self.text, subquery.node, relation, right, [], [*read, *conditions], **settings)
+            joiner = RegularJoiner(
+                self.text, subquery.node, relation, right, [], [*read, *conditions, *later], **settings
+            )
             relation, _ = joiner.joined(self.options)
         return relation, conditions
 

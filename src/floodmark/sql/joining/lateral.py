@@ -13,10 +13,10 @@ from sqlglot import exp
 
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
-from floodmark.sql.joining.subqueries import check_without_rows, is_never_null, is_outer, table_of
+from floodmark.sql.joining.subqueries import check_without_rows, is_never_null, is_outer, table_of, with_order
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import unsayable
-from floodmark.sql.relation import Relation, or_empty
+from floodmark.sql.relation import MADE, Relation, or_empty
 from floodmark.sql.text import Text, span_of
 
 _KEY = "of_row"
@@ -35,8 +35,14 @@ def with_lateral(text: Text, node: exp.Select) -> exp.Select:
         return node
     node = node.copy()
     star = next((part for part in node.expressions if part.is_star), None)
-    if star is not None:
+    written = [
+        join for join in node.args["joins"] if _is_lateral(join) and join.this.alias not in node.meta.get(MADE, ())
+    ]
+    if star is not None and written:
         raise unsayable(text, star, "* beside LATERAL (SELECT ...)", "Name the columns.")
+    for join in written:
+        if isinstance(join.this.this.this, exp.Select):
+            with_order(text, join.this.this.this)
     for join in node.args["joins"]:
         if _is_lateral(join):
             _Lateral(text, join).join()

@@ -58,7 +58,9 @@ def with_marks(
         held[at] = condition.copy()
         for number, node in enumerate(list(_within(held[at]))):
             mark = _Mark(text, node, f"subquery_{at}_{number}")
-            relation = mark.joined(relation, rows, [*read, *held], options)
+            relation = mark.joined(
+                relation, rows, [*read, *(column for part in held for column in outer_columns(part))], options
+            )
             relation = mark.column(relation)
     return relation, held
 

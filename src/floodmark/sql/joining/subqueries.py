@@ -8,7 +8,7 @@ Source: Kim 1982, "On Optimizing an SQL-like Nested Query", types A and JA.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -19,8 +19,8 @@ from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.reading.spellings import Composed
 from floodmark.sql.refusals import check_clauses, unsayable
-from floodmark.sql.relation import IS_THERE, OR_EMPTY
-from floodmark.sql.text import Text
+from floodmark.sql.relation import IS_THERE, MADE, OR_EMPTY, Relation
+from floodmark.sql.text import Text, begin_of, new_name
 
 _NEVER_NULL = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.ArrayAgg, exp.ArrayUniqueAgg)
 """Aggregates that are 0 or an empty array over no rows; others are null."""
@@ -40,6 +40,9 @@ _NULL_OF_NULL = (
 """Parts of an expression that is null where an aggregate in it is."""
 
 
+_AROUND = "SELECT * FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) AS g WHERE"
+
+
 @dataclass(frozen=True, slots=True)
 class SubqueryJoin:
     """A condition of WHERE that is a join.
@@ -53,6 +56,15 @@ class SubqueryJoin:
     node: exp.Join
     compared: tuple[exp.Expr, ...]
     columns: tuple[exp.Expr, ...] = ()
+
+    def outer_columns(self, right: Relation) -> Iterator[exp.Column]:
+        """(the join's table) -> the columns that it reads of the rows before it."""
+        on = self.node.args.get("on")
+        own = {table.lower() for table in right.tables}
+        for part in [*self.compared, *([on] if on is not None else [])]:
+            for column in part.walk(prune=lambda each: isinstance(each, exp.Query)):
+                if isinstance(column, exp.Column) and column.parts[0].name.lower() not in own:
+                    yield column
 
 
 def subquery_joins(text: Text, conditions: Sequence[exp.Expr]) -> tuple[list[SubqueryJoin], list[exp.Expr]]:
@@ -79,10 +91,47 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
         values = compared_of(node)
         if is_correlated(query):
             return SubqueryJoin(_of_rows(text, query, kind), values, _columns(text, query, len(values)))
-        return SubqueryJoin(exp.Join(this=table_of(query, alias), kind=kind, side="LEFT"), values)
+        return SubqueryJoin(
+            exp.Join(this=table_of(_with_different_names(query), alias), kind=kind, side="LEFT"), values
+        )
     if is_exists(node):
         return SubqueryJoin(_of_rows(text, _inside(node), kind), ())
     return None
+
+
+def _with_different_names(query: exp.Expr) -> exp.Expr:
+    """The SELECT of IN, whose columns are compared by their order, with another name for a column of the name of an earlier one."""
+    if not isinstance(query, exp.Select):
+        return query
+    names = [item.output_name for item in query.expressions]
+    if len(set(names)) == len(names) or "" in names:
+        return query
+    query = query.copy()
+    for number, item in enumerate(list(query.expressions)):
+        if names[number] in names[:number]:
+            names[number] = new_name(names[number], names)
+            item.replace(exp.alias_(item.unalias().copy(), names[number]))
+    return query
+
+
+def with_inner_tables(subquery: SubqueryJoin, right: Relation, taken: Sequence[str]) -> Relation:
+    """(a join, its table, aliases of the tables around it) -> the table, whose columns the join names by its alias, as the tables around it may have some of that name.
+
+    A table around it may have its alias too; then it gets another one.
+    """
+    columns, own = {name.name.lower() for name in right.names}, [name.table for name in right.names][:1]
+    before = own[0] if own else ""
+    alias = new_name("rows_of_subquery", taken) if before.lower() in {name.lower() for name in taken} else before
+    on = subquery.node.args.get("on")
+    for part in [*subquery.columns, *([on] if on is not None else [])]:
+        for column in part.walk(prune=lambda each: isinstance(each, exp.Query)):
+            if not isinstance(column, exp.Column):
+                continue
+            if len(column.parts) == 1 and column.name.lower() in columns:
+                column.set("table", exp.to_identifier(alias, quoted=True))
+            elif len(column.parts) > 1 and column.parts[0].name.lower() == before.lower():
+                column.parts[0].set("this", alias)
+    return right if alias == before else right.renamed(alias)
 
 
 def is_exists(node: exp.Expr) -> bool:
@@ -164,6 +213,8 @@ def _around(node: exp.Expr, top: exp.Expr) -> Iterator[exp.Expr]:
 
 def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     """The join with the rows of a subquery, whose WHERE may name columns of the statement around it."""
+    if isinstance(query, exp.Select):
+        _check_rows(text, query)
     plain = isinstance(query, exp.Select) and not any(
         query.args.get(name) for name in ("group", "having", "joins", "distinct", "with_", "qualify", "limit")
     )
@@ -185,8 +236,12 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
     return exp.Join(this=table, kind=kind, side="LEFT", on=on)
 
 
-def with_first_rows(node: exp.Select) -> exp.Select:
-    """(SELECT) -> the SELECT in which subqueries of one first row, ``(SELECT x FROM b WHERE b.k = a.k ORDER BY y LIMIT 1)``, are columns of LATERAL (SELECT ...)."""
+def with_first_rows(text: Text, node: exp.Select) -> exp.Select:
+    """(SELECT) -> the SELECT in which subqueries of one first row, ``(SELECT x FROM b WHERE b.k = a.k ORDER BY y LIMIT 1)``, are columns of LATERAL (SELECT ...).
+
+    Raises:
+        DefinitionError: DEFINITION-382, an order by what is no column, or a subquery beside groups that reads columns of the statement around it.
+    """
     if not any(map(_is_first, _scalar(node))):
         return node
     node = node.copy()
@@ -195,19 +250,50 @@ def with_first_rows(node: exp.Select) -> exp.Select:
         alias = f"first_{number}"
         column = exp.column("value", table=alias)
         column.meta[SPAN] = subquery.meta[SPAN]
-        subquery.replace(column)
         query = subquery.this
+        with_order(text, query)
+        subquery.replace(_of_group(text, column, subquery, node, correlated=is_correlated(query)))
         query.set("expressions", [exp.alias_(query.expressions[0].unalias(), "value")])
         named = exp.TableAlias(this=exp.to_identifier(alias))
         joins.append(exp.Join(this=exp.Lateral(this=subquery, alias=named), side="LEFT", on=exp.true()))
+        node.meta[MADE] = (*node.meta.get(MADE, ()), alias)
     node.set("joins", joins)
     return node
+
+
+def with_order(text: Text, query: exp.Select) -> None:
+    """Write the columns of SELECT in place of their numbers and aliases in the ORDER BY of a SELECT.
+
+    Raises:
+        DefinitionError: DEFINITION-382, a number of no column, or an alias in an expression, which some read as the column of the table.
+    """
+    values = [item.unalias() for item in query.expressions]
+    aliases = {item.output_name.lower(): value for item, value in zip(query.expressions, values, strict=True)}
+    order = query.args.get("order")
+    for part in order.expressions if order is not None else ():
+        node = part.this
+        if isinstance(node, exp.Literal) and node.is_int:
+            if not 1 <= int(node.this) <= len(values) or any(item.is_star for item in query.expressions):
+                what = f"ORDER BY {node.this}, which is the number of no column that the subquery names"
+                raise unsayable(text, begin_of(query), what, "Write the expression in ORDER BY.")
+            part.set("this", values[int(node.this) - 1].copy())
+        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
+            part.set("this", aliases[node.name.lower()].copy())
+        elif any(_is_other(column, aliases) for column in node.find_all(exp.Column)):
+            fix = "Write the expression that the alias stands for, or give it another name than a column of the table has."
+            raise unsayable(text, node, "an alias in an expression of ORDER BY", fix)
+
+
+def _is_other(column: exp.Column, aliases: Mapping[str, exp.Expr]) -> bool:
+    """Whether a column has the name of an alias that stands for something else."""
+    value = None if column.table else aliases.get(column.name.lower())
+    return value is not None and not (isinstance(value, exp.Column) and value.name.lower() == column.name.lower())
 
 
 def _is_first(subquery: exp.Subquery) -> bool:
     """Whether a subquery has one column of one row by ORDER BY x LIMIT 1."""
     query = subquery.this
-    limit = None if subquery.find_ancestor(exp.Having) else query.args.get("limit")
+    limit = query.args.get("limit")
     first = limit is not None and getattr(limit, "expression", None) == exp.Literal.number(1)
     return (
         first and query.args.get("order") is not None and len(query.expressions) == 1 and not query.args.get("offset")
@@ -220,6 +306,7 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
     Raises:
         DefinitionError: DEFINITION-382, a subquery of another form.
     """
+    _check_having(text, node)
     if not any(True for _ in (*_scalar(node), *_exists(node))):
         return node
     if node.args.get("from_") is None:
@@ -230,7 +317,7 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
     for number, subquery in enumerate([*_scalar(node), *_exists(node)]):
         alias = f"aggregate_{number}"
         there, replaced = isinstance(subquery, exp.Exists), _with_place(subquery)
-        query = _counted(_inside(subquery), replaced) if there else subquery.this
+        query = _counted(text, _inside(subquery), replaced) if there else subquery.this
         query, pairs = _uncorrelated(text, query)
         keys = [exp.alias_(inner, f"key_{place}") for place, (inner, _) in enumerate(pairs)]
         value = query.expressions[0].unalias()
@@ -249,21 +336,59 @@ def with_aggregates(text: Text, node: exp.Select) -> exp.Select:
             column.meta[IS_THERE] = replaced is subquery
         elif is_never_null(value):
             column.meta[OR_EMPTY] = True
-        replaced.replace(_of_group(text, column, replaced, pairs))
+        replaced.replace(_of_group(text, column, replaced, node, correlated=bool(pairs)))
+        node.meta[MADE] = (*node.meta.get(MADE, ()), alias)
     node.set("joins", joins)
     return node
 
 
-def _of_group(text: Text, column: exp.Column, subquery: exp.Expr, pairs: Sequence[object]) -> exp.Expr:
-    """The value of a subquery where it stands: in HAVING that of the group, whose rows all have it beside them."""
-    if not isinstance(subquery.find_ancestor(exp.Having, exp.Select), exp.Having):
+def _check_having(text: Text, node: exp.Select) -> None:
+    """Refuse IN (SELECT ...) and EXISTS (SELECT ...) in HAVING."""
+    having = node.args.get("having")
+    parts = having.this.walk(prune=lambda each: isinstance(each, exp.Query)) if having is not None else ()
+    for part in parts:
+        what = "EXISTS" if is_exists(part) else "IN" if isinstance(part, exp.In) and part.args.get("query") else ""
+        if what:
+            fix = f"Write it around the groups: {_AROUND} {'n IN (SELECT ...)' if what == 'IN' else 'EXISTS (SELECT ...)'}."
+            raise unsayable(text, begin_of(part), f"{what} (SELECT ...) in HAVING", fix)
+
+
+def _of_group(text: Text, column: exp.Column, subquery: exp.Expr, node: exp.Select, *, correlated: bool) -> exp.Expr:
+    """The value of a subquery where it stands: in HAVING and in a column beside GROUP BY that of the group, whose rows all have it beside them."""
+    if not _is_of_group(subquery, node):
         return column
-    if pairs:
-        fix = "Write it around the groups: SELECT * FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) AS g WHERE n > (SELECT ... WHERE b.k = g.k)."
-        raise unsayable(text, subquery, "a subquery in HAVING that reads a column of the statement around it", fix)
+    if correlated:
+        fix = f"Write it around the groups: {_AROUND} n > (SELECT ... WHERE b.k = g.k)."
+        what = "a subquery beside GROUP BY or in HAVING that reads a column of the statement around it"
+        raise unsayable(text, subquery, what, fix)
     whole = exp.Max(this=column)
     whole.meta[SPAN] = column.meta[SPAN]
     return whole
+
+
+def _is_of_group(subquery: exp.Expr, node: exp.Select) -> bool:
+    """Whether a subquery is read once for each group: in HAVING, or in a column beside groups that is no key and in no aggregate."""
+    item = subquery
+    while item.parent is not node and not isinstance(item, exp.Having):
+        assert item.parent is not None
+        item = item.parent
+        if is_aggregate(item) or isinstance(item, exp.Window):
+            return False
+    group = node.args.get("group")
+    if isinstance(item, exp.Having) or item.arg_key != "expressions":
+        return isinstance(item, exp.Having)
+    if group is None:
+        return node.args.get("having") is not None or any(map(_has_aggregate, node.expressions))
+    if group.args.get("all"):
+        return _has_aggregate(item)
+    number = exp.Literal.number(node.expressions.index(item) + 1)
+    named = {column.name for column in group.find_all(exp.Column) if not column.table}
+    return number not in group.find_all(exp.Literal) and item.alias not in named - {""}
+
+
+def _has_aggregate(item: exp.Expr) -> bool:
+    """Whether an expression reads an aggregate over groups."""
+    return any(map(is_aggregate, item.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Window)))))
 
 
 def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:
@@ -271,7 +396,8 @@ def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:
     clauses = [node.args[name].this for name in ("where", "having") if node.args.get(name) is not None]
     for part in [*node.expressions, *clauses]:
         for inner in part.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Exists))):
-            if isinstance(inner, exp.Subquery) and not isinstance(inner.parent, (exp.In, exp.Exists, exp.Any, exp.All)):
+            compared = inner.arg_key == "query" or isinstance(inner.parent, (exp.Exists, exp.Any, exp.All))
+            if isinstance(inner, exp.Subquery) and not compared:
                 yield inner
 
 
@@ -287,14 +413,29 @@ def _exists(node: exp.Select) -> Iterator[exp.Exists]:
                 yield inner
 
 
-def _counted(query: exp.Expr, whole: exp.Expr) -> exp.Expr:
+def _check_rows(text: Text, query: exp.Expr) -> None:
+    """Refuse a SELECT in EXISTS that has other rows than its table: one by an aggregate, several or none by a function that makes rows."""
+    if not isinstance(query, exp.Select) or query.args.get("group") is not None:
+        return
+    if any(map(_has_aggregate, query.expressions)):
+        fix = "Compare its value, (SELECT COUNT(*) FROM t WHERE ...) > 0; or select a constant, EXISTS (SELECT 1 FROM t WHERE ...)."
+        raise unsayable(text, query, "an aggregate in EXISTS, which is one row, so that EXISTS is true", fix)
+    if any(item.find(exp.Explode, exp.Posexplode, exp.Unnest, exp.Inline) for item in query.expressions):
+        raise unsayable(text, query, "a function in EXISTS that makes several rows of one", "Write it in FROM.")
+
+
+def _counted(text: Text, query: exp.Expr, whole: exp.Expr) -> exp.Expr:
     """The number of rows of a SELECT in EXISTS, where neither its columns nor their order matter. It has the place of the whole."""
+    _check_rows(text, query)
     if isinstance(query, exp.Select):
         count = exp.Count(this=exp.Star())
         count.meta[SPAN] = whole.meta[SPAN]
         query.set("expressions", [count])
-        for name in ("order", "limit", "distinct"):
+        for name in ("order", "distinct"):
             query.set(name, None)
+        first = getattr(query.args.get("limit"), "expression", None)
+        if isinstance(first, exp.Literal) and first.is_int and int(first.this) > 0:
+            query.set("limit", None)
     return query
 
 
@@ -309,6 +450,13 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
         "Write one aggregate without GROUP BY, which has one value: (SELECT MAX(b.x) FROM b WHERE b.k = a.k); or the first row: "
         "(SELECT b.x FROM b WHERE b.k = a.k ORDER BY b.y LIMIT 1); or write a join."
     )
+    if isinstance(query, exp.Select) and query.args.get("from_") is None:
+        raise unsayable(
+            text,
+            query,
+            "a subquery without FROM that is more than one value",
+            "Read a table in it; an aggregate of one row is its value.",
+        )
     several = not isinstance(query, exp.Select) or any(
         query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "with_")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
@@ -57,6 +58,26 @@ _BEFORE = {
 }
 """Tokens behind which a parenthesis is a value."""
 
+_AGGREGATES = frozenset(
+    {
+        *(name for kind in exp.ALL_FUNCTIONS if issubclass(kind, exp.AggFunc) for name in kind.sql_names()),
+        *("ANY", "BOOL_AND", "BOOL_OR", "COLLECT_LIST", "COLLECT_SET", "EVERY", "FIRST", "LAST", "LISTAGG", "MEAN"),
+        *(
+            "MAX_BY",
+            "MIN_BY",
+            "PERCENTILE",
+            "PERCENTILE_APPROX",
+            "SOME",
+            "STD",
+            "STRING_AGG",
+            "TOP_N",
+            "VAR_POP",
+            "VAR_SAMP",
+        ),
+    }
+)
+"""Names of aggregates."""
+
 
 def as_values(tokens: Sequence[Token], *, expression: bool = False) -> list[Token]:
     """The tokens without the SELECT of subqueries that are one value.
@@ -72,7 +93,7 @@ def as_values(tokens: Sequence[Token], *, expression: bool = False) -> list[Toke
             continue
         following = [each.token_type for each in tokens[index + 1 : index + 3]]
         if token.token_type == TokenType.EXISTS and following == [TokenType.L_PAREN, TokenType.SELECT]:
-            behind = _end(tokens, index + 2)
+            behind = _end(tokens, index + 2, rows=True)
             if behind:
                 end = tokens[behind - 1].end
                 read.append(Token(TokenType.TRUE, "true", token.line, token.col, start=token.start, end=end))
@@ -113,14 +134,29 @@ def _is_alone(tokens: Sequence[Token], select: int) -> bool:
     return end > 0 and not (within and end < len(tokens) and tokens[end].token_type in _SETS)
 
 
-def _end(tokens: Sequence[Token], select: int) -> int:
-    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more."""
-    depth = 0
+def _end(tokens: Sequence[Token], select: int, *, rows: bool = False) -> int:
+    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more, or an aggregate, unless ``rows`` alone matter."""
+    depth, selects = 0, list[int]()
     for index in range(select + 1, len(tokens)):
         kind = tokens[index].token_type
+        if kind == TokenType.SELECT and depth:
+            selects.append(depth)
+        if kind in _CLOSED and selects and selects[-1] == depth:
+            selects.pop()
+        if not rows and not selects and _is_of_rows(tokens, index):
+            return 0
         if kind in _CLOSED and depth == 0:
             return index + 1 if index > select + 1 else 0
         if depth == 0 and kind in _NO_VALUE and not (kind == TokenType.STAR and index > select + 1):
             return 0
         depth += (kind in _OPEN) - (kind in _CLOSED)
     return 0
+
+
+def _is_of_rows(tokens: Sequence[Token], index: int) -> bool:
+    """Whether an aggregate or an OVER begins at a token, which belong to the rows of their own SELECT."""
+    if tokens[index].token_type == TokenType.OVER:
+        return True
+    following = [each.token_type for each in tokens[index + 1 : index + 3]]
+    called = following[:1] == [TokenType.L_PAREN] and following[1:] != [TokenType.SELECT]
+    return called and tokens[index].text.upper() in _AGGREGATES
