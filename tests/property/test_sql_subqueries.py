@@ -236,6 +236,11 @@ def test_the_engines_plan_answers_in_of_several_columns_where_null_is_as_false(s
             "around the groups",
         ),
         (
+            "SELECT origin, ARRAY_AGG(tail ORDER BY tail) OVER (PARTITION BY origin) AS x FROM flights EMIT CHANGES",
+            "SORT_ARRAY(ARRAY_AGG(x) OVER",
+        ),
+        ("SELECT flight FROM flights WHERE EXISTS (SELECT 1 FROM weather LIMIT 0) EMIT CHANGES", "got EXISTS, of more"),
+        (
             "SELECT origin, origin IN (SELECT origin FROM weather) AS x FROM flights GROUP BY origin EMIT CHANGES",
             "got 'origin IN (SELECT origin FROM weather)'",
         ),

@@ -198,7 +198,12 @@ class _Measure:
 
     def _argument(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Order):
-            raise _unknown(self.text, node, "values in the order of other columns")
+            over = node.find_ancestor(exp.Window) is not None
+            raise _unknown(
+                self.text,
+                node,
+                f"values in {'an' if over else 'the'} order {'with OVER' if over else 'of other columns'}",
+            )
         if any(is_aggregate(part) for part in node.walk()):
             raise _unknown(self.text, node, "an aggregate in an aggregate")
         return self.relation.scalar(self.text, node)
@@ -211,6 +216,8 @@ def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
             "Order by the values themselves, LISTAGG(x, ',') WITHIN GROUP (ORDER BY x); without ORDER BY they come as their rows do. The value at the least y is "
             "MIN_BY(x, y), at the greatest MAX_BY(x, y)."
         )
+    if isinstance(node, exp.Order) and node.find_ancestor(exp.Window) is not None:
+        fix = "Sort the array: SORT_ARRAY(ARRAY_AGG(x) OVER (...)), with false as second argument from the greatest on."
     if isinstance(node, (exp.Corr, exp.CovarPop, exp.CovarSamp)):
         fix = (
             "It is said by others, over rows in which neither is null: COVAR_POP(x, y) is AVG(x * y) - AVG(x) * AVG(y), and CORR(x, y) that divided by "

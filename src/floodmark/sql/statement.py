@@ -23,7 +23,7 @@ from floodmark.sql.joining.constants import single_row
 from floodmark.sql.joining.from_clause import FromClause, Tables
 from floodmark.sql.joining.lateral import with_lateral
 from floodmark.sql.joining.marks import named_columns
-from floodmark.sql.joining.subqueries import with_aggregates, with_first_rows
+from floodmark.sql.joining.scalars import with_aggregates, with_first_rows
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over.computed import numbered, overs

@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
-from floodmark.sql.joining.subqueries import check_without_rows, is_never_null, is_outer, table_of, with_order
+from floodmark.sql.joining.scalars import check_without_rows, is_never_null, with_order
+from floodmark.sql.joining.subqueries import is_outer, table_of
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import MADE, Relation, or_empty
