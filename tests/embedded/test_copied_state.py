@@ -66,6 +66,14 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[Copies]:
     made.may_end.set()
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage collector runs: what a cycle holds stays."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def until(ask: Callable[[], Any]) -> None:
     """Wait until an answer is true."""
     end = time.monotonic() + SECONDS
@@ -106,7 +114,7 @@ def test_a_question_waits_for_the_copy_that_it_needs_alone(
 
 @pytest.mark.feature("U1")
 def test_answers_tell_why_no_newer_copy_was_made_and_old_copies_go(
-    sail: Sail, lake: Lake, tmp_path: Path, copies: Copies
+    sail: Sail, lake: Lake, tmp_path: Path, copies: Copies, uncollected: None
 ) -> None:
     rows, lines = rows_of(90, 8), list[str]()
     landed(lake, rows[:30])
@@ -131,8 +139,94 @@ def test_answers_tell_why_no_newer_copy_was_made_and_old_copies_go(
             assert_equal(ask, rows[: begin + 30])
             until(lambda: not files._pending)
         assert len(lines) == 2
-        gc.collect()
-        assert len([*(tmp_path / "copies" / "states").iterdir()]) == 1
+        until(lambda: len([*(tmp_path / "copies" / "states").iterdir()]) == 1)
+
+
+def test_questions_at_a_service_that_ends_are_refused_at_once(
+    sail: Sail, lake: Lake, tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(lake, rows_of(30, 8))
+    run_unbounded(sail, remembered, lake, until_caught_up=True)
+    monkeypatch.setattr(state_files, "_WAIT_SECONDS", 10.0 * SECONDS)
+    with service(lake, tmp_path) as ask, ThreadPoolExecutor(1) as threads:
+        of, files = ask.service.states["remembered"], ask.service._files
+        copies.may_end.clear()
+        files._threads.submit(copies.may_end.wait, SECONDS)
+        queued = threads.submit(files.committed, of, None)
+        until(lambda: files._pending)
+        files.close()
+        for ask_again in (lambda: queued.result(SECONDS), lambda: files.committed(of, None)):
+            with pytest.raises(NotReady, match="a service that ends") as refused:
+                ask_again()
+            assert refused.value.code == "SERVE-032"
+        assert not files._pending
+        copies.may_end.set()
+
+
+def test_a_failure_that_nobody_asked_for_is_forgotten(
+    sail: Sail, lake: Lake, tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(30, 8)
+    landed(lake, rows)
+    run_unbounded(sail, remembered, lake, until_caught_up=True)
+    with service(lake, tmp_path) as ask:
+        of, files = ask.service.states["remembered"], ask.service._files
+        copies.failure = "no space"
+        with monkeypatch.context() as hasty:
+            hasty.setattr(state_files, "_WAIT_SECONDS", 0.0)
+            copies.may_end.clear()
+            with pytest.raises(NotReady):
+                files.committed(of, None)
+            copies.may_end.set()
+        until(lambda: [one for one in files._pending.values() if one.failed])
+        copies.failure = ""
+        monkeypatch.setattr(state_files, "_FAILED_SECONDS", -1.0)
+        assert_equal(ask, rows)
+
+
+def test_a_reader_that_is_closed_while_its_process_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, calls = spark_reader.SparkReader(), list[str]()
+
+    class Process:
+        """A process that has been started, and cannot be ended before."""
+
+        def start(self) -> None:
+            calls.append("start")
+
+        def terminate(self) -> None:
+            assert calls
+            calls.append("terminate")
+
+        def join(self) -> None:
+            calls.append("join")
+
+    class End:
+        """An end of a pipe to it."""
+
+        def send(self, order: object) -> None:
+            raise AssertionError(order)
+
+        def close(self) -> None: ...
+
+    class Context:
+        """Where it is made, while the reader is closed."""
+
+        def Pipe(self, **_: object) -> tuple[End, End]:  # noqa: N802 - as a context has it
+            return End(), End()
+
+        def Process(self, **_: object) -> Process:  # noqa: N802 - as a context has it
+            closing.start()
+            until(lambda: reader._closed)
+            return Process()
+
+    closing = threading.Thread(target=reader.close)
+    monkeypatch.setattr(spark_reader, "get_context", lambda _: Context())
+    with pytest.raises(UnreadableError, match="a service that ends"):
+        reader.start()
+    closing.join(SECONDS)
+    assert not closing.is_alive()
+    assert (calls[0], calls[-1]) == ("start", "join")
+    assert "terminate" in calls
 
 
 def test_a_folder_that_could_not_be_filled_goes(

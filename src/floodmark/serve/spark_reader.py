@@ -25,6 +25,8 @@ _IDLE_SECONDS = 600.0
 """Seconds without a question after which the process ends: Java takes memory."""
 _BEHIND = 5
 """How much later than others the process gets its turns: it takes what answering leaves."""
+_ENDS = "a service that ends"
+"""What is there instead of an answer after ``close``."""
 _TRIES = 2
 """A process that has ended since the last question is replaced once."""
 
@@ -99,8 +101,9 @@ class SparkReader:
     def close(self) -> None:
         """End the process, if there is one; a read that is at work ends with an error."""
         self._closed = True
-        if self._process is not None:
-            self._process.terminate()
+        process = self._process
+        if process is not None:
+            process.terminate()
         with self._lock:
             self._end()
 
@@ -119,14 +122,18 @@ class SparkReader:
 
     def _asked(self, order: Order | None) -> Answer:
         if self._closed:
-            return UnreadableError("a service that ends", "state")
+            return UnreadableError(_ENDS, "state")
         if self._connection is None or self._process is None or not self._process.is_alive():
             self._end()
             context = get_context("spawn")
             self._connection, its = context.Pipe(duplex=True)
-            self._process = context.Process(target=_main, args=(its, dict(self.settings)), daemon=True)
-            self._process.start()
+            process = context.Process(target=_main, args=(its, dict(self.settings)), daemon=True)
+            process.start()
             its.close()
+            self._process = process
+            if self._closed:  # since it was looked at above: the process was not there yet to be ended
+                self._end()
+                return UnreadableError(_ENDS, "state")
         self._connection.send(order)
         answer: Answer = self._connection.recv()
         return answer

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,8 @@ _WAIT_SECONDS = 5.0
 """Seconds for which a question waits for a copy of Spark's state."""
 _UNASKED = 4
 """Finished copies that are held for the question that was told to come again."""
+_FAILED_SECONDS = 60.0
+"""Seconds for which a failure is held for the question that was told to come again; a later one orders a new copy."""
 _SHARE = 5
 """A copy of Spark's state is made again after so many times what the last one took."""
 
@@ -56,12 +58,18 @@ class _Copied:
     took: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
-    """A copy of Spark's state that is being made, and when it was ordered, s of the monotonic clock."""
+    """A copy of Spark's state that is being made, and when it was ordered and has failed, s of the monotonic clock."""
 
     copy: Future[CommittedState]
     since: float
+    failed: float | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it failed so long ago that it is tried again."""
+        return self.failed is not None and time.monotonic() - self.failed > _FAILED_SECONDS
 
 
 @dataclass(slots=True)
@@ -196,13 +204,13 @@ class StateFiles:
             self._ordered(origin, make, ended)
         return last.state
 
-    def _ended(self, of: Stateful, origin: str, pending: _Pending) -> None:
+    def _ended(self, of: Stateful, origin: str, copy: Future[CommittedState]) -> None:
         """Forget a copy that has ended, as what it made is the last one now; answers of an earlier one tell why it failed, or else the next question."""
         last = self._copied.get(of.name)
-        failure = None if pending.copy.cancelled() else pending.copy.exception()
+        failure = None if copy.cancelled() else copy.exception()
         if failure is not None and (last is None or last.state.origin != origin):
             return
-        self._forget(origin, pending)
+        self._forget(origin, copy)
         if failure is not None and last is not None:
             if not last.state.failure:
                 self.say(f"state of '{of.name}': not copied anew: {described(failure)}")
@@ -213,7 +221,7 @@ class StateFiles:
         of: Stateful,
         name: str,
         make: Callable[[], CommittedState],
-        ended: Callable[[_Pending], None] | None = None,
+        ended: Callable[[Future[CommittedState]], None] | None = None,
     ) -> CommittedState:
         """A copy, if it is made within some seconds of the first question; otherwise a later one gets it.
 
@@ -224,36 +232,62 @@ class StateFiles:
             ended: called once it is made, or has failed.
 
         Raises:
-            NotReady: SERVE-032, it takes longer.
+            NotReady: SERVE-032, it takes longer, or the service ends.
         """
+        where, expected = f"state of '{of.name}'", "a copy of Spark's state"
         pending = self._ordered(name, make, ended)
-        wait([pending.copy], max(0.0, pending.since + _WAIT_SECONDS - time.monotonic()))
-        if not pending.copy.done():
+        try:
+            pending.copy.exception(max(0.0, pending.since + _WAIT_SECONDS - time.monotonic()))
+        except CancelledError:
+            fix = "Ask again once the service has been started again."
+            raise NotReady(where, expected, "a service that ends", fix, code="SERVE-032") from None
+        except TimeoutError:
             fix = "Ask again in some seconds: it is copied meanwhile."
-            expected, got = "a copy of Spark's state", "one that is being made"
-            raise NotReady(f"state of '{of.name}'", expected, got, fix, code="SERVE-032")
-        self._forget(name, pending)
+            raise NotReady(where, expected, "one that is being made", fix, code="SERVE-032") from None
+        self._forget(name, pending.copy)
         return pending.copy.result()
 
     def _ordered(
-        self, name: str, make: Callable[[], CommittedState], ended: Callable[[_Pending], None] | None = None
+        self,
+        name: str,
+        make: Callable[[], CommittedState],
+        ended: Callable[[Future[CommittedState]], None] | None = None,
     ) -> _Pending:
-        """The copy of a name: one that is being made, one that was made and not asked for since, or a new one, which may end with a call."""
+        """The copy of a name: one that is being made, one that was made and not asked for since, or a new one, which may end with a call.
+
+        A service that ends makes none: the copy is a cancelled one.
+        """
         with self._lock:
             pending = self._pending.get(name)
-            if pending is not None:
+            if pending is not None and not pending.is_stale:
                 return pending
             done = [other for other, one in self._pending.items() if one.copy.done()]
             for other in done[: max(0, len(done) - _UNASKED)]:
                 del self._pending[other]
-            pending = self._pending[name] = _Pending(self._threads.submit(make), time.monotonic())
+            try:
+                copy = self._threads.submit(make)
+            except RuntimeError:
+                copy = Future()
+                copy.cancel()
+                return _Pending(copy, time.monotonic())
+            pending = self._pending[name] = _Pending(copy, time.monotonic())
+        copy.add_done_callback(partial(self._noted, name))
         if ended is not None:
-            pending.copy.add_done_callback(lambda _: ended(pending))
+            copy.add_done_callback(ended)
         return pending
 
-    def _forget(self, name: str, pending: _Pending) -> None:
+    def _noted(self, name: str, copy: Future[CommittedState]) -> None:
+        """Note when a copy has failed. Like each call at its end it takes the copy, as one that held it would be a cycle with it."""
+        failed = not copy.cancelled() and copy.exception() is not None
         with self._lock:
-            if self._pending.get(name) is pending:
+            pending = self._pending.get(name)
+            if failed and pending is not None and pending.copy is copy:
+                pending.failed = time.monotonic()
+
+    def _forget(self, name: str, copy: Future[CommittedState]) -> None:
+        with self._lock:
+            pending = self._pending.get(name)
+            if pending is not None and pending.copy is copy:
                 del self._pending[name]
 
     def _copy(self, of: Stateful, origin: str, deployed: Deployed, batch: int) -> CommittedState:
