@@ -154,6 +154,11 @@ def test_several_columns_are_compared_by_in_as_duckdb_does_in_both_modes(
         "SELECT origin, COUNT(*) AS n, (SELECT MAX(delay) FROM flights) AS m, SUM(delay) > (SELECT AVG(delay) FROM flights) AS x, EXISTS (SELECT 1 FROM weather WHERE temp > 30) AS y, (SELECT dest FROM flights ORDER BY flight LIMIT 1) AS z FROM flights GROUP BY origin HAVING COUNT(*) < (SELECT flight FROM flights ORDER BY flight DESC LIMIT 1)",
         "SELECT (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) AS m, COUNT(*) AS n, (SELECT COUNT(*) FROM weather) AS k FROM flights AS a GROUP BY m",
         "SELECT a.flight, b.flight AS g FROM flights AS a JOIN flights AS b ON a.tail = b.tail WHERE (a.origin, b.origin) IN (SELECT origin, origin FROM weather) AND (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) IN (SELECT delay FROM flights)",
+        "SELECT tail, (SELECT SUM(ABS(delay)) + 1) AS s FROM flights GROUP BY tail HAVING (SELECT MAX(delay)) > 3",
+        "SELECT (SELECT MAX(delay)) AS m FROM flights",
+        "SELECT flight, (SELECT MAX(temp) FROM weather WHERE temp > 3 AND (delay > 2 OR temp > 30)) AS m FROM flights WHERE delay > 3 OR EXISTS (SELECT 1 FROM weather WHERE temp > 3 AND delay > 2)",
+        "SELECT a.flight, l.n FROM flights AS a, LATERAL (SELECT COUNT(*) AS n FROM weather AS w WHERE w.origin = a.origin AND w.temp > 3 AND w.delay > 2) AS l",
+        "SELECT delay % 2 AS k, (SELECT MAX(temp) FROM weather) AS m, COUNT(*) AS n FROM flights GROUP BY delay % 2",
     ],
 )
 def test_subqueries_beside_others_answer_as_duckdb_does_in_both_modes(sql: str) -> None:
@@ -166,7 +171,11 @@ def test_subqueries_beside_others_answer_as_duckdb_does_in_both_modes(sql: str) 
         ("(a, b) IN (SELECT c, d FROM u) AND x > 1", False),
         ("(a, b) NOT IN (SELECT c, d FROM u)", True),
         ("((a, b) IN (SELECT c, d FROM u)) = false", True),
-        ("(a, b) IN (SELECT c, d FROM u) OR x > 1", True),
+        ("(a, b) IN (SELECT c, d FROM u) OR x > 1", False),
+        ("((a, b) IN (SELECT c, d FROM u) OR x > 1) IS NULL", True),
+        ("x > 1 GROUP BY a, b HAVING (a, b) IN (SELECT c, d FROM u)", False),
+        ("x > 1 QUALIFY (a, b) IN (SELECT c, d FROM u)", False),
+        ("a IN (SELECT c FROM u JOIN v ON (u.a, v.b) IN (SELECT c, d FROM w))", False),
     ],
 )
 def test_the_engines_plan_answers_in_of_several_columns_where_null_is_as_false(sql: str, several: bool) -> None:
@@ -221,6 +230,12 @@ def test_the_engines_plan_answers_in_of_several_columns_where_null_is_as_false(s
             "so that EXISTS is true",
         ),
         ("SELECT EXISTS (SELECT 1 FROM weather LIMIT 0) AS x FROM flights EMIT CHANGES", "several rows"),
+        ("SELECT flight FROM flights WHERE EXISTS (SELECT explode(array(delay))) EMIT CHANGES", "several rows of one"),
+        (
+            "SELECT a.flight FROM flights AS a WHERE a.flight IN (SELECT COUNT(*) FROM weather AS w WHERE w.origin = a.origin) EMIT CHANGES",
+            "x = (SELECT COUNT(*)",
+        ),
+        ("SELECT (SELECT SUM((SELECT MAX(temp) FROM weather))) AS s FROM flights EMIT CHANGES", "without FROM"),
         ("SELECT tail, COUNT(*) AS m, (SELECT COUNT(*)) AS n FROM flights GROUP BY tail EMIT CHANGES", "without FROM"),
         ("SELECT tail FROM flights GROUP BY tail HAVING 2 > (SELECT ABS(SUM(1))) EMIT CHANGES", "without FROM"),
         (
@@ -254,3 +269,15 @@ def test_what_cannot_be_said_is_refused_with_the_form_that_can(sql: str, message
     with pytest.raises(DefinitionError, match="DEFINITION-") as refused:
         sql_operator("together", sql, inputs=TABLES)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "version"),
+    [
+        ("delay > 3 OR flight IN (SELECT delay FROM flights WHERE dest = 'BOS')", "4f48a25d"),
+        ("tail = 'N1' OR flight IN (SELECT delay FROM weather WHERE origin = 'EWR')", "408b06fd"),
+    ],
+)
+def test_rows_beside_a_subquery_have_the_columns_that_their_version_is_of(where: str, version: str) -> None:
+    operator = sql_operator("o", f"SELECT flight FROM flights WHERE {where} EMIT CHANGES", inputs=TABLES)
+    assert operator.version == f"o@{version}"

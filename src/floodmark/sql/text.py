@@ -63,6 +63,10 @@ class Text:
             node, _CONSTANTS
         ):  # an argument alone, whose place sqlglot does not write down
             return node.sql(FloodmarkDialect)
+        if SPAN not in node.meta and isinstance(node, exp.And):  # made of conditions that stand apart in the text
+            return f"{self.of(node.left, replacement)} AND {self.of(node.right, replacement)}"
+        if SPAN not in node.meta and isinstance(node, exp.Paren):
+            return f"({self.of(node.this, replacement)})"
         begin, end = node.meta[SPAN]
         replaced = sorted(self._replaced(node, replacement))
         parts: list[str] = []

@@ -8,7 +8,7 @@ from floodmark.sql.reading.spellings import Composed
 
 
 def differs(tree: exp.Expr) -> bool:
-    """Whether a statement has IN of several columns that is more than a condition of WHERE, in which the engine takes nulls for unequal, or a list of values in an order, which it leaves out."""
+    """Whether a statement has IN of several columns that is more than a condition of WHERE, ON, HAVING or QUALIFY, in which the engine takes nulls for unequal, or a list of values in an order, which it leaves out."""
     return any(map(_reads_nulls, tree.find_all(exp.In))) or any(
         "sort_array" in node.args["form"] for node in tree.find_all(Composed)
     )
@@ -19,6 +19,6 @@ def _reads_nulls(node: exp.In) -> bool:
     if not isinstance(node.this, exp.Tuple) or node.args.get("query") is None:
         return False
     around = node.parent
-    while isinstance(around, (exp.And, exp.Paren)):
+    while isinstance(around, (exp.And, exp.Or, exp.Paren)):
         around = around.parent
-    return not isinstance(around, exp.Where)
+    return not isinstance(around, (exp.Where, exp.Having, exp.Qualify, exp.Join))

@@ -59,10 +59,21 @@ def with_marks(
         for number, node in enumerate(list(_within(held[at]))):
             mark = _Mark(text, node, f"subquery_{at}_{number}")
             relation = mark.joined(
-                relation, rows, [*read, *(column for part in held for column in outer_columns(part))], options
+                relation, rows, [*read, *(column for part in held for column in _read_in(part, relation))], options
             )
             relation = mark.column(relation)
     return relation, held
+
+
+def _read_in(condition: exp.Expr, relation: Relation) -> Iterator[exp.Column]:
+    """The columns of a condition that the rows keep: those of the statement around its subqueries, and, as versions are of the columns too, those inside whose name one column of the rows has."""
+    outer = list(outer_columns(condition))
+    known = {id(column) for column in outer}
+    yield from outer
+    for column in condition.find_all(exp.Column):
+        named = [name for name in relation.names if column.table.lower() in {"", name.table.lower()}]
+        if id(column) not in known and [name.name.lower() for name in named].count(column.name.lower()) == 1:
+            yield column
 
 
 def named_columns(text: Text, node: exp.Select) -> exp.Select:

@@ -197,7 +197,7 @@ def _is_of_group(subquery: exp.Expr, node: exp.Select) -> bool:
         return has_aggregate(item)
     number = exp.Literal.number(node.expressions.index(item) + 1)
     named = {column.name for column in group.find_all(exp.Column) if not column.table}
-    return number not in group.find_all(exp.Literal) and item.alias not in named - {""}
+    return number not in group.expressions and item.alias not in named - {""}
 
 
 def _scalar(node: exp.Select) -> Iterator[exp.Subquery]:

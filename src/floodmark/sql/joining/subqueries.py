@@ -66,6 +66,7 @@ def _join(text: Text, condition: exp.Expr, alias: str) -> SubqueryJoin | None:
         query = query_of(node)
         values = compared_of(node)
         if is_correlated(query):
+            _check_value(text, query)
             return SubqueryJoin(_of_rows(text, query, kind), values, _columns(text, query, len(values)))
         return SubqueryJoin(
             exp.Join(this=table_of(_with_different_names(query), alias), kind=kind, side="LEFT"), values
@@ -216,6 +217,13 @@ def _of_rows(text: Text, query: exp.Expr, kind: str) -> exp.Join:
 def has_aggregate(item: exp.Expr) -> bool:
     """Whether an expression reads an aggregate over groups."""
     return any(map(is_aggregate, item.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Window)))))
+
+
+def _check_value(text: Text, query: exp.Expr) -> None:
+    """Refuse an aggregate in IN (SELECT ...) that reads columns of the statement around it: it is one value of each row."""
+    if isinstance(query, exp.Select) and query.args.get("group") is None and any(map(has_aggregate, query.expressions)):
+        fix = "Compare its value: x = (SELECT COUNT(*) FROM t WHERE t.k = outer.k), or <> in place of NOT IN."
+        raise unsayable(text, query, "an aggregate of each row in IN (SELECT ...)", fix)
 
 
 def check_rows(text: Text, query: exp.Expr) -> None:

@@ -77,6 +77,8 @@ _AGGREGATES = frozenset(
     }
 )
 """Names of aggregates."""
+_ROWS = frozenset({"EXPLODE", "EXPLODE_OUTER", "POSEXPLODE", "POSEXPLODE_OUTER", "INLINE", "INLINE_OUTER", "UNNEST"})
+"""Names of functions that make rows."""
 
 
 def as_values(tokens: Sequence[Token], *, expression: bool = False) -> list[Token]:
@@ -135,7 +137,10 @@ def _is_alone(tokens: Sequence[Token], select: int) -> bool:
 
 
 def _end(tokens: Sequence[Token], select: int, *, rows: bool = False) -> int:
-    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more, or an aggregate, unless ``rows`` alone matter."""
+    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more, or an aggregate of its own.
+
+    With ``rows`` alone its number of rows matters: an aggregate is one, a function that makes rows is not.
+    """
     depth, selects = 0, list[int]()
     for index in range(select + 1, len(tokens)):
         kind = tokens[index].token_type
@@ -143,7 +148,7 @@ def _end(tokens: Sequence[Token], select: int, *, rows: bool = False) -> int:
             selects.append(depth)
         if kind in _CLOSED and selects and selects[-1] == depth:
             selects.pop()
-        if not rows and not selects and _is_of_rows(tokens, index):
+        if not selects and (_makes_rows(tokens, index) if rows else _is_of_rows(tokens, index)):
             return 0
         if kind in _CLOSED and depth == 0:
             return index + 1 if index > select + 1 else 0
@@ -159,4 +164,28 @@ def _is_of_rows(tokens: Sequence[Token], index: int) -> bool:
         return True
     following = [each.token_type for each in tokens[index + 1 : index + 3]]
     called = following[:1] == [TokenType.L_PAREN] and following[1:] != [TokenType.SELECT]
-    return called and tokens[index].text.upper() in _AGGREGATES
+    return called and tokens[index].text.upper() in _AGGREGATES and not _names_column(tokens, index + 1)
+
+
+def _makes_rows(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a function begins at a token that makes several rows of one, or none."""
+    called = [each.token_type for each in tokens[index + 1 : index + 2]] == [TokenType.L_PAREN]
+    return called and tokens[index].text.upper() in _ROWS
+
+
+def _names_column(tokens: Sequence[Token], opening: int) -> bool:
+    """Whether the arguments in a parenthesis name a column; without FROM it is one of the statement around the SELECT, whose aggregate it is then."""
+    depth, selects = 0, list[int]()
+    for index in range(opening, len(tokens)):
+        kind = tokens[index].token_type
+        depth += (kind in _OPEN) - (kind in _CLOSED)
+        if depth == 0:
+            return False
+        while selects and selects[-1] > depth:
+            selects.pop()
+        if kind == TokenType.SELECT:
+            selects.append(depth)
+        called = index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
+        if not selects and not called and kind in {TokenType.VAR, TokenType.IDENTIFIER}:
+            return True
+    return False
