@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import micro_batch
 
+from floodmark.core.handlers import defer
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
@@ -38,7 +39,7 @@ TRIGGER = 0.02
 def stream(lake: Lake) -> None:
     """Follow the input until SIGINT, and say when each micro-batch is committed and how many rows it has read."""
     stop, sail = threading.Event(), Sail()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, lambda *_: defer(stop.set))
     run_unbounded(
         sail,
         micro_batch.one,

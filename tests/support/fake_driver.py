@@ -12,6 +12,7 @@ from contextlib import suppress
 from floodmark.control.state.store import Store
 from floodmark.control.state.tables import DRIVERS
 from floodmark.core.errors import SetupError
+from floodmark.core.handlers import defer
 
 
 def main(url: str, number: str, what: str) -> int:
@@ -20,7 +21,7 @@ def main(url: str, number: str, what: str) -> int:
     if what in {"crashes", store.driver(int(number)).version}:
         store.end(int(number), "crashed", "EXECUTION-004 something is missing")
         return 1
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: defer(stop.set))
     store.update(int(number), state="running", batch=7, heartbeat_at=time.time())
     if what == "writes" and store.driver(int(number)).epoch == 0:
         with store.transaction() as connection:

@@ -21,6 +21,7 @@ from lifecycle_process import TOTALS, WIDER
 
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.handlers import defer
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
 from floodmark.lake.folder.locks import exclusive
@@ -142,7 +143,7 @@ def main(url: str, number: str, *_: str) -> int:
     driver = store.driver(int(number))
     if driver.ended_at is not None:
         return 1
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: defer(stop.set))
     deployment = store.deployment(driver.stream)
     assert deployment is not None
 

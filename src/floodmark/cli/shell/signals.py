@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from floodmark.cli.shell.console import Console
+from floodmark.core.handlers import defer
 
 
 @contextmanager
@@ -24,13 +25,20 @@ def stopping(console: Console, boundary: str) -> Iterator[threading.Event]:
     Raises:
         KeyboardInterrupt: at a second signal.
     """
-    stop = threading.Event()
+    stop, signalled = threading.Event(), False
 
     def handle(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
+        nonlocal signalled
+        if signalled:
             raise KeyboardInterrupt
-        stop.set()
-        console.note(f"{signal.Signals(number).name}: stopping after {boundary}; once more aborts")
+        signalled = True
+        defer(lambda: tell(number))
+
+    def tell(number: int) -> None:
+        try:
+            console.note(f"{signal.Signals(number).name}: stopping after {boundary}; once more aborts")
+        finally:
+            stop.set()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -17,6 +17,7 @@ from floodmark.control.processes.running import BEAT_SECONDS, Running, beat, log
 from floodmark.control.state.records import Deployment
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.handlers import defer
 from floodmark.spec.workspace import Workspace
 
 
@@ -52,7 +53,7 @@ def main(number: str, packages: str) -> int:
 
 def _stop_at(stop: threading.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: defer(stop.set))
 
 
 def _end_overdue(stream: Running) -> None:
