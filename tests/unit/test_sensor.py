@@ -126,7 +126,7 @@ def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monk
     monkeypatch.setattr(Manifest, "parse", counted)
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions(LIST, made[:2])
-        listing.update_list(instance, lake)
+        listing.update_list(instance, lake, savepoints.names(lake))
         assert {listing.id_of(key) for key in instance.get_dynamic_partitions(LIST)} == set(made)
     assert len(read) == 1
 
@@ -135,7 +135,7 @@ def test_new_savepoints_stand_first_in_the_list(tmp_path: Path, monkeypatch: pyt
     lake = make(tmp_path / "lake")
 
     def listed() -> list[str]:
-        listing.update_list(instance, lake)
+        listing.update_list(instance, lake, savepoints.names(lake))
         return list(instance.get_dynamic_partitions(LIST))
 
     def made(number: int) -> str:

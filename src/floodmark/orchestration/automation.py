@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from floodmark.core.time import NEVER, describe, span
+from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing, MicroBatch
@@ -22,7 +23,7 @@ from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.health import reports
 from floodmark.orchestration.jobs import Streams, jobs, operator_names
-from floodmark.orchestration.listing import KEY, update_list
+from floodmark.orchestration.listing import KEY, materializations, update_list
 from floodmark.orchestration.listing import reports as savepoint_reports
 from floodmark.orchestration.metadata import reported_seconds
 from floodmark.orchestration.session import StepWorkspace
@@ -34,8 +35,8 @@ _UNCHECKED, _HEALTH = " unchecked", " health"
 """Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
 _SAVEPOINTS = " savepoints"
 """Key of the sensor's cursor under which the newest event of a savepoint is that was looked at."""
-_PAGE, _NEWEST = 500, 10
-"""Materializations that are read at once: of asset partitions, and of an asset without partitions."""
+_NEWEST = 10
+"""Materializations that are read of an asset without partitions."""
 _GROUP = "streams"
 """Of the asset of savepoints."""
 _PACE = " pace"
@@ -156,8 +157,9 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         known = json.loads(context.cursor or "{}")
         unchecked = known.setdefault(_UNCHECKED, {})
         lake, pause = streams.location.lake, reported_seconds(workspace)
-        update_list(context.instance, lake)
-        events, requests = savepoint_reports(context.instance, lake, known.setdefault(_SAVEPOINTS, {}))
+        there = savepoints.names(lake)
+        update_list(context.instance, lake, there)
+        events, requests = savepoint_reports(context.instance, lake, there, known.setdefault(_SAVEPOINTS, {}))
         requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
         for landed in workspace.source_assets:
@@ -210,14 +212,9 @@ def unreported(
 def _written(instance: dg.DagsterInstance, key: dg.AssetKey, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """What tells apart the materializations by streams that Dagster has: of some partitions, or the newest ones of an asset without partitions."""
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=parts or None)
-    cursor, left = None, True
-    while left:
-        page = instance.fetch_materializations(wanted, limit=_PAGE if parts else _NEWEST, cursor=cursor)
-        cursor, left = page.cursor, page.has_more and bool(parts)
-        for record in page.records:
-            event = record.asset_materialization
-            if event is not None and "by" in event.metadata and event.metadata["by"].value == "the stream":
-                yield _identity(event)
+    for _, event in materializations(instance, wanted, most=None if parts else _NEWEST):
+        if "by" in event.metadata and event.metadata["by"].value == "the stream":
+            yield _identity(event)
 
 
 def _identity(event: dg.AssetMaterialization) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 from floodmark.lake.results import frozen
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
 from floodmark.orchestration.config import check_wait, config_of, request_of
@@ -297,8 +298,6 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="upgrade_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
-
         with failing():
             name = tagged(context, operator_of(context, config, "upgrade"))
         asset = streams.location.workspace.asset(name)
@@ -326,7 +325,6 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
     @dg.op(name="roll_back_streams")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.streams.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
-        from floodmark.lake.restore import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         lake, request = streams.location.lake, request_of(RollbackRequest, config)
         with failing():
@@ -455,7 +453,7 @@ def _upgraded(
 
 def _listed(context: dg.OpExecutionContext, lake: Lake, made: Iterable["Savepoint"]) -> None:
     """Bring the list of savepoints up to date, so that the job rollback has those just made. The sensor reports them."""
-    update_list(context.instance, lake)
+    update_list(context.instance, lake, savepoints.names(lake))
     for savepoint in made:
         context.log.info(
             f"savepoint {savepoint.manifest.id}: {savepoint.manifest.version} at micro-batch {savepoint.manifest.batch}"

@@ -28,21 +28,26 @@ KEY = dg.AssetKey("savepoints")
 """The asset that reports savepoints."""
 _FEW = 300
 """Most listed savepoints that are listed anew so that a new one stands first."""
-_NOTE = 80
-"""Most characters of a note in the list of savepoints."""
 _PAGE = 500
 """Events that are read at once."""
+_NOTE = 80
+"""Most characters of a note in the list of savepoints."""
 _MADE, _DELETED = "savepoint", "deleted"
 """Metadata of an event: the id of the savepoint that it reports, and the ids of those that it reports as deleted."""
 
 
-def update_list(instance: dg.DagsterInstance, lake: Lake) -> None:
+def update_list(instance: dg.DagsterInstance, lake: Lake, there: set[str]) -> None:
     """Bring the list of savepoints to what the lake has: new ones first, as Dagster shows partitions in the order in which they were added.
 
     A list of more than ``_FEW`` savepoints only grows at its end. Savepoints that cannot be read are not listed.
+
+    Args:
+        instance: where the list is.
+        lake: of the savepoints.
+        there: names of its savepoints.
     """
     name = str(SAVEPOINTS.name)
-    keys, there = {id_of(key): key for key in instance.get_dynamic_partitions(name)}, savepoints.names(lake)
+    keys = {id_of(key): key for key in instance.get_dynamic_partitions(name)}
     stay = [key for made, key in keys.items() if made in there]
     added = [key_of(savepoint) for savepoint in reversed(_readable(lake, there - keys.keys()))]
     removed = [key for made, key in keys.items() if made not in there]
@@ -54,21 +59,25 @@ def update_list(instance: dg.DagsterInstance, lake: Lake) -> None:
         instance.add_dynamic_partitions(name, added)
 
 
-def reports(instance: dg.DagsterInstance, lake: Lake, known: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def reports(
+    instance: dg.DagsterInstance, lake: Lake, there: set[str], known: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
     """(materializations of savepoints that are new, and of the deletion of others; requests that write down what is reported then).
 
     Args:
         instance: where events and names are.
         lake: of the savepoints.
+        there: names of its savepoints.
         known: what the cursor has: ``after``, the newest event that the names are known to include. Is updated.
     """
     name = str(REPORTED.name)
-    there, names = savepoints.names(lake), set(instance.get_dynamic_partitions(name))
+    names = set(instance.get_dynamic_partitions(name))
     if there == names:
         return [], []
     reported = set(names)
-    for storage_id, about in _events(instance, known.get("after")):
-        known["after"] = storage_id
+    newer = dg.AssetRecordsFilter(asset_key=KEY, after_storage_id=known.get("after"))
+    for storage_id, event in materializations(instance, newer, ascending=True):
+        known["after"], about = storage_id, event.metadata
         reported |= {str(about[_MADE].value)} if _MADE in about else set()
         reported -= set(str(about[_DELETED].value).split(", ")) if _DELETED in about else set()
     new, gone = _readable(lake, there - reported), sorted(reported - there)
@@ -87,15 +96,24 @@ def reports(instance: dg.DagsterInstance, lake: Lake, known: dict[str, Any]) -> 
     return events, requests
 
 
-def _events(instance: dg.DagsterInstance, after: int | None) -> Iterator[tuple[int, Any]]:
-    """(storage id, metadata) of each materialization of ``KEY`` whose storage id is greater, oldest first."""
-    wanted, cursor, left = dg.AssetRecordsFilter(asset_key=KEY, after_storage_id=after), None, True
+def materializations(
+    instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, *, most: int | None = None, ascending: bool = False
+) -> Iterator[tuple[int, dg.AssetMaterialization]]:
+    """(storage id, event) of each materialization that a filter lets through; the newest first, unless they are ``ascending``.
+
+    Args:
+        instance: where they are.
+        wanted: the filter.
+        most: number of events that are read at most, fewer than a page has; None: all.
+        ascending: whether the oldest comes first.
+    """
+    cursor, left = None, True
     while left:
-        page = instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor, ascending=True)
-        cursor, left = page.cursor, page.has_more
+        page = instance.fetch_materializations(wanted, limit=most or _PAGE, cursor=cursor, ascending=ascending)
+        cursor, left = page.cursor, page.has_more and most is None
         for record in page.records:
             if record.asset_materialization is not None:
-                yield record.storage_id, record.asset_materialization.metadata
+                yield record.storage_id, record.asset_materialization
 
 
 def id_of(key: str) -> str:
