@@ -305,6 +305,7 @@ REFUSED = {
     "SELECT SUM(delay) OVER (ORDER BY flight GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS q FROM flights EMIT CHANGES": "GROUPS as a frame",
     "SELECT f.flight, t.n FROM flights AS f,\n LATERAL (SELECT COUNT(*) AS n FROM weather AS w WHERE w.origin = f.origin) AS t": "line 2, column .*LATERAL, a SELECT for each row, of results that do not change. Write a join",
     "SELECT f.flight FROM flights AS f, LATERAL (SELECT COUNT(*) AS n FROM weather AS w WHERE w.temp > f.delay) AS t EMIT CHANGES": "column 90: .*another condition with the rows before in LATERAL",
+    "SELECT f.flight FROM flights AS f, LATERAL (SELECT COUNT(*) AS n FROM weather AS w WHERE f.delay + w.temp = 45) AS t EMIT CHANGES": "another condition with the rows before in LATERAL",
     "SELECT f.flight FROM flights AS f, LATERAL (SELECT DISTINCT w.temp FROM weather AS w WHERE w.origin = f.origin) AS t EMIT CHANGES": "LATERAL of another SELECT",
     "SELECT f.flight FROM flights AS f, LATERAL (SELECT w.temp FROM weather AS w WHERE w.origin = f.origin LIMIT 3) AS t EMIT CHANGES": "ORDER BY or LIMIT in another LATERAL",
     "SELECT * FROM flights AS f, LATERAL (SELECT MAX(w.temp) AS m FROM weather AS w WHERE w.origin = f.origin) AS t EMIT CHANGES": "beside LATERAL .*Name the columns",

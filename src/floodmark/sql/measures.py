@@ -16,6 +16,7 @@ from floodmark.spec.expressions import known_type
 from floodmark.spec.windowing import aggregates
 from floodmark.spec.windowing.aggregates import Builtin
 from floodmark.sql.dialect import SPAN
+from floodmark.sql.reading.spellings import NAMED_AGGREGATES
 from floodmark.sql.relation import Relation
 from floodmark.sql.text import Text
 from floodmark.sql.windows import function_name
@@ -80,12 +81,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
-    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in {
-        "TOP_N",
-        "MEAN",
-        "EVERY",
-        "SOME",
-    }:
+    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in NAMED_AGGREGATES:
         return True
     return function_name(node).lower() in _OWN.get()
 

@@ -278,18 +278,18 @@ class Question:
         from floodmark.sql.statement import tables_of
 
         known = self._known()
-        names = {name.lower(): name for name in known}
+        tables = _in_any_case(known)
         text, tree = self.read
         check_query(text, tree)
         read: dict[str, Table] = {}
         for table in tables_of(tree):
-            if table.name.lower() not in names or table.args.get("db") is not None:
+            if table.name.lower() not in tables or table.args.get("db") is not None:
                 fix = f"{closest(table.name, known)}Tables: {', '.join(known)}."
                 where, name = text.at(table), ".".join(part.name for part in table.parts)
                 raise DefinitionError(
                     where, "a source or an operator's output", f"'{name}'", fix, code="DEFINITION-394"
                 )
-            read[table.name] = known[names[table.name.lower()]]
+            read[table.name] = tables[table.name.lower()]
         return read
 
     def _check_quotes(self) -> None:
@@ -297,9 +297,9 @@ class Question:
         from floodmark.sql.refusals import check_quotes
         from floodmark.sql.statement import tables_of
 
-        known = self._known()
+        tables = _in_any_case(self._known())
         text, tree = self.read
-        read = [known[name] for table in tables_of(tree) for name in known if name.lower() == table.name.lower()]
+        read = [tables[table.name.lower()] for table in tables_of(tree) if table.name.lower() in tables]
         check_quotes(text, [column for table in read for column in table.schema.types])
 
     def _known(self) -> dict[str, Table]:
@@ -317,6 +317,11 @@ class Question:
                 if last is not None:
                     known[last.table] = known[output.table]
         return known
+
+
+def _in_any_case(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Name, lower case -> table: a statement may write names in any case."""
+    return {name.lower(): table for name, table in tables.items()}
 
 
 def _ended(text: str) -> str:

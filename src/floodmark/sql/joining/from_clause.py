@@ -134,19 +134,17 @@ class FromClause:
         self, node: exp.Select, relation: Relation, tables: Tables, conditions: list[exp.Expr], read: list[exp.Expr]
     ) -> tuple[Relation, list[exp.Expr]]:
         """The rows joined with those of subqueries in WHERE, and the conditions that are still to be filtered by."""
+        table = partial(self._table, tables=tables, joined=True)
         if relation.ranked is None:
-            table = partial(self._table, tables=tables, joined=True)
             relation, conditions = with_marks(self.text, relation, conditions, read, table, self.options)
             if relation.windowed is None:
                 relation = with_marked_columns(self.text, relation, node, [*read, *conditions], table, self.options)
         inner, conditions = subquery_joins(self.text, conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []
-        rights = [self._table(subquery.node.this, tables, joined=True) for subquery in inner]
-        rights = [with_inner_tables(each, right, relation.tables) for each, right in zip(inner, rights, strict=True)]
-        for number, (subquery, right) in enumerate(zip(inner, rights, strict=True)):
-            behind = list(zip(inner, rights, strict=True))[number + 1 :]
-            later = [column for each, table in behind for column in each.outer_columns(table)]
+        pairs = [(each, with_inner_tables(each, table(each.node.this), relation.tables)) for each in inner]
+        for number, (subquery, right) in enumerate(pairs):
+            later = [column for each, rows in pairs[number + 1 :] for column in each.outer_columns(rows)]
             if subquery.compared and not subquery.columns:  # its column is in no other expression
                 names = tuple(replace(name, name=f"{name.table}_{name.name}") for name in right.names)
                 right = replace(right, names=names)  # noqa: PLW2901 - under other names

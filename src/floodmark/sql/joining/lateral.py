@@ -14,7 +14,7 @@ from sqlglot import exp
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.joining.scalars import check_without_rows, is_never_null, with_order
-from floodmark.sql.joining.subqueries import is_outer, table_of
+from floodmark.sql.joining.subqueries import equality, is_outer, table_of, tables_within
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.refusals import unsayable
 from floodmark.sql.relation import MADE, Relation, or_empty
@@ -105,8 +105,7 @@ class _Lateral:
         """Take the conditions with the rows before out of WHERE."""
         if query.args.get("from_") is None:
             raise unsayable(self.text, query, "LATERAL (SELECT ...) without FROM", "Write the expression in SELECT.")
-        sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
-        inner = {source.alias_or_name.lower() for source in sources}
+        inner = tables_within(query)
         where, own = query.args.get("where"), list[exp.Expr]()
         aggregated = query.args.get("group") is not None or query.args.get("limit") is not None
         aggregated = aggregated or any(is_aggregate(part) for item in query.expressions for part in item.walk())
@@ -114,11 +113,8 @@ class _Lateral:
             if not is_outer(condition, inner):
                 own.append(condition)
                 continue
-            sides = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
-            of_query = [side for side in sides if not is_outer(side, inner)]
-            of_rows = [side for side in sides if _only_outer(side, inner)]
-            if len(of_query) == 1 and len(of_rows) == 1:
-                self.on.append(exp.EQ(this=of_rows[0], expression=self._compared(of_query[0], alias)))
+            if pair := equality(condition, inner):
+                self.on.append(exp.EQ(this=pair[1], expression=self._compared(pair[0], alias)))
             elif aggregated:
                 fix = "Write equalities alone where aggregates or first rows are of each row: b.k = a.k; other conditions are those of a join."
                 raise unsayable(self.text, condition, "another condition with the rows before in LATERAL", fix)
@@ -168,8 +164,3 @@ def without_nulls(relation: Relation, join: exp.Join, right: Relation) -> Relati
         if (name.table, name.name) in own
     }
     return replace(relation, stream=relation.stream.with_columns(**values)) if values else relation
-
-
-def _only_outer(node: exp.Expr, inner: set[str]) -> bool:
-    """Whether all columns of an expression are of tables that the SELECT does not read."""
-    return all(column.table.lower() not in {*inner, ""} for column in node.find_all(exp.Column))

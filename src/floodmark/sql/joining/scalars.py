@@ -15,12 +15,14 @@ from floodmark.sql.dialect import SPAN
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.joining.subqueries import (
     check_rows,
+    equality,
     has_aggregate,
     inside,
     is_correlated,
     is_exists,
     is_outer,
     table_of,
+    tables_within,
     unwrapped,
 )
 from floodmark.sql.measures import is_aggregate
@@ -262,8 +264,7 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
         raise unsayable(text, query, "a subquery that may have several rows or columns", fix)
     assert isinstance(query, exp.Select)
     check_without_rows(text, query.expressions[0].unalias())
-    sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
-    inner = {source.alias_or_name.lower() for source in sources}
+    inner = tables_within(query)
     pairs: list[tuple[exp.Expr, exp.Expr]] = []
     left: list[exp.Expr] = []
     where = query.args.get("where")
@@ -271,17 +272,11 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
         if not is_outer(condition, inner):
             left.append(condition)
             continue
-        sides = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
-        own = [side for side in sides if not is_outer(side, inner)]
-        others = [
-            side
-            for side in sides
-            if all(column.table.lower() not in {*inner, ""} for column in side.find_all(exp.Column))
-        ]
-        if len(own) != 1 or len(others) != 1 or own[0] is others[0]:
+        pair = equality(condition, inner)
+        if pair is None:
             fix = "Write equalities alone, each of one side with the other: b.k = a.k AND b.day = a.day; with other conditions write a join."
             raise unsayable(text, condition, "another condition with the statement around a subquery", fix)
-        pairs.append((own[0], others[0]))
+        pairs.append(pair)
     query.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
     return query, pairs
 

@@ -240,3 +240,24 @@ def check_rows(text: Text, query: exp.Expr) -> None:
 def is_outer(node: exp.Expr, inner: set[str]) -> bool:
     """Whether a part of a subquery names a table that the subquery does not read."""
     return any(column.table and column.table.lower() not in inner for column in node.find_all(exp.Column))
+
+
+def tables_within(query: exp.Select) -> set[str]:
+    """The names, lower case, by which a SELECT reads its tables."""
+    sources = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
+    return {source.alias_or_name.lower() for source in sources}
+
+
+def equality(condition: exp.Expr, inner: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
+    """(side of the subquery, side of the statement around it) of an equality of these two; None for another condition.
+
+    Args:
+        condition: of the subquery's WHERE.
+        inner: names of the tables that it reads.
+    """
+    sides = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
+    own = [side for side in sides if not is_outer(side, inner)]
+    outer = [
+        side for side in sides if all(column.table.lower() not in {*inner, ""} for column in side.find_all(exp.Column))
+    ]
+    return (own[0], outer[0]) if len(own) == len(outer) == 1 and own[0] is not outer[0] else None

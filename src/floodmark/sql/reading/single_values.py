@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from floodmark.sql.reading.spellings import NAMED_AGGREGATES
+
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSED = {TokenType.R_PAREN, TokenType.R_BRACKET}
 _NO_VALUE = {
@@ -61,19 +63,8 @@ _BEFORE = {
 _AGGREGATES = frozenset(
     {
         *(name for kind in exp.ALL_FUNCTIONS if issubclass(kind, exp.AggFunc) for name in kind.sql_names()),
-        *("ANY", "BOOL_AND", "BOOL_OR", "COLLECT_LIST", "COLLECT_SET", "EVERY", "FIRST", "LAST", "LISTAGG", "MEAN"),
-        *(
-            "MAX_BY",
-            "MIN_BY",
-            "PERCENTILE",
-            "PERCENTILE_APPROX",
-            "SOME",
-            "STD",
-            "STRING_AGG",
-            "TOP_N",
-            "VAR_POP",
-            "VAR_SAMP",
-        ),
+        *NAMED_AGGREGATES,
+        *("ANY", "COLLECT_LIST", "COLLECT_SET", "LISTAGG", "PERCENTILE", "PERCENTILE_APPROX", "STD", "STRING_AGG"),
     }
 )
 """Names of aggregates."""

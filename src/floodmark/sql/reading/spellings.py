@@ -29,6 +29,8 @@ class Composed(exp.Expression):
 
 COMPOSED = (exp.GroupConcat, exp.Variance, exp.VariancePop, exp.StddevPop)
 """Aggregates that are made of others; of OVER they stay as they are."""
+NAMED_AGGREGATES = frozenset({"TOP_N", "MEAN", "EVERY", "SOME"})
+"""Names of aggregates that sqlglot reads as any function."""
 _SPREAD = "CASE WHEN {1} = 1 THEN CAST(0 AS double) ELSE {0} * {0} * ({1} - 1) / {1} END"
 
 
