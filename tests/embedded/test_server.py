@@ -16,6 +16,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from grpc import _common
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import SetupError
@@ -23,6 +25,7 @@ from floodmark.engines.embedded.sail import child
 from floodmark.engines.embedded.sail import server as of_server
 from floodmark.engines.embedded.sail import session as of_session
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost, on_sail, shared
+from floodmark.engines.frames.messages import text_of
 
 
 def _one(sail: Sail) -> tuple[int, int]:
@@ -59,6 +62,44 @@ def test_a_server_that_is_killed_costs_its_work_a_retry_and_nothing_else():
         assert _one(sail)[0] == 3
     finally:
         sail.close()
+
+
+@pytest.mark.parametrize("call", ["schema", "toArrow"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_an_answer_that_its_client_cannot_read_costs_a_retry(monkeypatch, call: str, times: int):
+    """Of a single answer, and of a stream of them; the third loss in a row is an error that says what was lost."""
+    sail, lost, read = Sail(400), [], _common.deserialize
+
+    def asked(connection: Connection) -> object:
+        frame = connection.spark.sql("SELECT 1 AS x")
+        monkeypatch.setattr(_common, "deserialize", garbled)
+        rows = frame.schema.names if call == "schema" else frame.toArrow()["x"].to_pylist()
+        assert len(lost) == times
+        return rows
+
+    def garbled(message: bytes, deserializer: object) -> object:
+        if len(lost) == times:
+            return read(message, deserializer)
+        lost.append(message)
+        monkeypatch.setattr(_common, "deserialize", read)  # of the pieces that the client asks for after it
+        return None
+
+    try:
+        if times < 3:
+            assert on_sail(sail, asked) == (["x"] if call == "schema" else [1])
+        else:
+            with pytest.raises(ServerLost, match="an answer that gRPC could not read while it was used"):
+                on_sail(sail, asked)
+        assert sail.started == 1
+    finally:
+        sail.close()
+
+
+def test_what_grpc_says_is_told_by_its_details():
+    error = PySparkException(
+        '<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.INTERNAL\n\tdetails = "no answer"\n\tdebug_error_string = "None"\n>'
+    )
+    assert text_of(error) == "no answer (gRPC INTERNAL)"
 
 
 @pytest.mark.parametrize("listens", [False, True])

@@ -131,7 +131,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
                 except ServerLost as error:
                     if attempt == _ATTEMPTS:
                         raise
-                    say(f"once more, with another server: {error.got}")
+                    say(f"once more: {error.got}")
                 finally:
                     scratch.remove()
             raise AssertionError

@@ -31,12 +31,14 @@ _TRIES = 3
 """Servers that may die, one after the other, before a piece of work fails."""
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 _SECONDS_TO_SEE = 2
+_UNREADABLE = "Exception deserializing response!"
+"""What gRPC's client says where it cannot read an answer."""
 _AHEAD = 0.8
 """Share of a server's limits at which the next server is started."""
 
 
 class ServerLost(ExecutionError):  # noqa: N818 - errors of floodmark are named after what is wrong
-    """The server has died while it was used: the work has to be done again."""
+    """The server has died while it was used, or an answer of it was lost on the way: the work has to be done again."""
 
     @staticmethod
     def of(error: ExecutionError) -> ServerLost:
@@ -74,7 +76,7 @@ class Connection:
 
     @contextmanager
     def lost(self, when: str) -> Iterator[None]:
-        """A context that turns errors of the client into ``ServerLost`` if the server has ended.
+        """A context that turns errors of the client into ``ServerLost`` if the server has ended, or if the client could not read an answer.
 
         Args:
             when: such as "while it was used".
@@ -82,6 +84,10 @@ class Connection:
         try:
             yield
         except (PySparkException, RpcError, OSError) as error:
+            if _UNREADABLE in str(error):
+                where, fix = "server of the embedded engine", "Nothing is lost or there twice; run it again."
+                got = f"an answer that gRPC could not read {when}"
+                raise ServerLost(where, "one that answers", got, fix, code="EXECUTION-070") from error
             if not self.gone(error):
                 raise
             raise ServerLost.of(self.server.lost(when)) from error
@@ -142,7 +148,7 @@ class Sail:
         """Lend a connection for a piece of work, such as one micro-batch. Its server is not ended during the loan.
 
         Raises:
-            ServerLost: EXECUTION-070, the server has died meanwhile. Another call starts another server.
+            ServerLost: EXECUTION-070, the server has died meanwhile, and another call starts another server; or an answer could not be read.
             ExecutionError: EXECUTION-072, the run was cancelled.
         """
         if self._cancelled:
@@ -262,10 +268,10 @@ class Sail:
 
 
 def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
-    """Do a piece of work on Sail; the work is retried if its server dies meanwhile.
+    """Do a piece of work on Sail; the work is retried if its server dies meanwhile, or if an answer of it cannot be read.
 
     Raises:
-        ServerLost: EXECUTION-070, the server has died at each try.
+        ServerLost: EXECUTION-070, the server has died, or its answer was lost, at each try.
     """
     for tries in range(_TRIES, 0, -1):
         try:
