@@ -185,7 +185,7 @@ def test_of_two_processes_of_one_stream_one_goes(sail: Sail, s3: Server, s3_prox
     def run() -> None:
         try:
             run_unbounded(
-                sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: together.wait(20)
+                sail, PLAIN, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: together.wait(300)
             )
         except LifecycleError as error:
             refused.append(error.code)

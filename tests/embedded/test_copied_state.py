@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from floodmark.engines.embedded.sail.session import Sail
 
-SECONDS = 30
+SECONDS = 120
 
 
 class Copies:
@@ -97,17 +97,17 @@ def test_a_question_waits_for_the_copy_that_it_needs_alone(
         copies.begun.clear()
         waiting = [threads.submit(answers.state, of, saved[1]) for _ in range(3)]
         assert copies.begun.wait(SECONDS)
-        assert threads.submit(answers.state, of, saved[0]).result(2) is first
+        assert threads.submit(answers.state, of, saved[0]).result(SECONDS) is first
         copies.may_end.set()
         assert len({id(one.result(SECONDS)) for one in waiting}) == 1
         copies.may_end.clear()
         answers._made.clear()
-        monkeypatch.setattr(state_files, "_WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(state_files, "_WAIT_SECONDS", 3.0)
         begun = time.monotonic()
-        for _ in range(10):
+        for _ in range(20):
             with pytest.raises(NotReady):
                 answers.state(of, saved[1])
-        assert time.monotonic() - begun < 2, "the seconds are those of the first question"
+        assert time.monotonic() - begun < 30, "the seconds are those of the first question"
         copies.may_end.set()
         assert_equal(ask, rows, saved[1])
 

@@ -34,7 +34,7 @@ class Service:
     def __enter__(self) -> Self:
         started = threading.Event()
         threading.Thread(target=self._serve, args=(started,), daemon=True).start()
-        assert started.wait(10)
+        assert started.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,12 +19,12 @@ def test_the_answer_stays_until_the_last_thread_has_imported(monkeypatch: pytest
     def beside() -> None:
         with importable():
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=beside)
     with importable():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
     assert sys.modules[client._ASKED].should_test_connect is True
     leave.set()
     thread.join()
