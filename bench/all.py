@@ -2,18 +2,23 @@
 
     python bench/all.py [NAME]...
 
-Each is a program of this folder, which checks its answers and ends with an error if one is wrong. What it says is printed; minutes of each, and those that have failed or were cut
-at their limit, stand at the end. The pictures of ``docs/benchmarks.md`` are drawn anew from what was measured (``bench/plots.py``).
+Each is a program of this folder, which checks its answers and ends with an error if one is wrong. What it says is printed; minutes of each by the clock and by processors, and those that
+have failed or were cut at their limit, stand at the end. Numbers and pictures are below ``build/bench``: those of the pages, which were measured at larger sizes, stay as they are.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from measurements import FOLDER_VARIABLE
+
 HERE = Path(__file__).resolve().parent
+MADE = HERE.parent / "build" / "bench"
 PROGRAMS: dict[str, tuple[str, int]] = {
     "run": (
         "run.py --rows 1000000 --keys 100 --micro-batches 8 --held 10000 --only ysb,bounded,small,windows,keyed",
@@ -33,7 +38,7 @@ PROGRAMS: dict[str, tuple[str, int]] = {
     "steady": ("steady.py 500", 2),
     "previews": ("previews.py --runs 5", 3),
     "week": ("week.py --days 0.1 --every 60 --partitions 2000", 3),
-    "plots": ("plots.py", 1),
+    "plots": ("plots.py build/bench/images", 1),
 }
 """Name -> its program with arguments, a tilde for a blank inside one, and most minutes."""
 MOST = 40
@@ -50,19 +55,30 @@ def main() -> None:
         text, minutes = PROGRAMS[name]
         program, *arguments = (word.replace("~", " ") for word in text.split())
         print(f"== {name}: python bench/{text.replace('~', ' ')}", flush=True)
-        began = time.monotonic()
+        began, before = time.monotonic(), processors()
         seconds = max(1.0, min(minutes * 60, end - began))
         try:
             ended = subprocess.run(
-                [sys.executable, str(HERE / program), *arguments], cwd=HERE.parent, timeout=seconds, check=False
+                [sys.executable, str(HERE / program), *arguments],
+                cwd=HERE.parent,
+                env=os.environ | {FOLDER_VARIABLE: str(MADE / "results")},
+                timeout=seconds,
+                check=False,
             )
             verdict = "" if not ended.returncode else f", ended with {ended.returncode}"
         except subprocess.TimeoutExpired:
             verdict = f", cut after {seconds / 60:.1f} minutes"
         failed = failed or bool(verdict)
-        lines.append(f"{name}: {(time.monotonic() - began) / 60:.1f} min{verdict}")
+        clock, spent = (time.monotonic() - began) / 60, (processors() - before) / 60
+        lines.append(f"{name}: {clock:.1f} min, {spent:.1f} of processors{verdict}")
     print("\n".join(lines))
     sys.exit(failed)
+
+
+def processors() -> float:
+    """Processor seconds of the programs that have ended, and of all that they have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What the scripts of this folder have measured, as JSON: ``bench/results/NAME.json``, from which pages and pictures are made."""
+"""What the scripts of this folder have measured, as JSON: ``bench/results/NAME.json``, from which pages and pictures are made; or elsewhere, as ``BENCH_RESULTS`` says."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent / "results"
+FOLDER_VARIABLE = "BENCH_RESULTS"
+FOLDER = Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).resolve().parent / "results")
 
 
 def keep(name: str, rows: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
@@ -21,7 +23,7 @@ def keep(name: str, rows: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
         rows: JSON values.
         by: columns that tell rows apart.
     """
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     kept = {tuple(row.get(column) for column in by): row for row in [*read(name), *rows]}
     text = ",\n".join(f" {json.dumps(row)}" for row in kept.values())
     (FOLDER / f"{name}.json").write_text(f"[\n{text}\n]\n")

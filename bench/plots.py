@@ -2,7 +2,7 @@
 
     python bench/plots.py [FOLDER]
 
-They are written into ``docs/images``, or into FOLDER. A picture whose measurement is missing is left as it is.
+They are written into ``docs/images``, or into FOLDER, which is made. A picture whose measurement is missing is left as it is.
 """
 
 from __future__ import annotations
@@ -191,6 +191,7 @@ PICTURES = {"latency": latency, "growth": growth, "checkpoints": checkpoints, "c
 
 def main() -> None:
     folder = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         picture = draw()
         if picture is None:

@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import backfill
+import measurements
 import psutil
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ MORE = ("first_query_seconds", "p99_batch_seconds")
 """What only some systems say."""
 STEADY = ("steady_cpu_seconds", "steady_cpu_java", "steady_cpu_workers", "steady_cpu_driver")
 """CPU seconds per steady micro-batch, and of them those of Java, of Python workers and of the driver."""
-RESULTS = HERE / "results.json"
+RESULTS = measurements.FOLDER.parent / "results.json"
 
 Row = dict[str, Any]
 
@@ -231,6 +232,7 @@ class Results:
 
         before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
         rows = list(({what(row): row for row in before} | {what(row): row for row in self.rows}).values())
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
     def _print(self, cells: Any) -> None:

@@ -252,6 +252,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     return found
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[object]:
+    """A test that is to run blocks of pages (tests/docs/blocks.toml) has run them once it has passed."""
+    import console_pages
+    import page_runs
+
+    test = item.nodeid.partition("[")[0]
+    console_pages.RAN.clear()
+    result = yield
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    assert page_runs.unrun(page_runs.claims_of(test), given) == [], "tests/docs/blocks.toml says that this test runs it"
+    return result
+
+
 def _has_java() -> bool:
     spark = sys.modules.get("pyspark.core.context")
     return spark is not None and spark.SparkContext._gateway is not None

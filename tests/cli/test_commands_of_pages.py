@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from console_pages import Reader
+from console_pages import Reader, ran
 from forked_verbs import PROGRAM
 from page_programs import pieces
 from recipes import variables
@@ -76,6 +76,7 @@ def shell(script: str, folder: Path, more: Mapping[str, str] = {}, given: str = 
         timeout=240,
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}"
+    ran(script)
     return done.stdout
 
 
@@ -108,6 +109,7 @@ def on_a_terminal(command: str, folder: Path, until: str) -> str:
         process.wait()
         os.close(ours)
     assert process.returncode == 0, shown.decode()
+    ran(command)
     return shown.decode()
 
 
@@ -120,7 +122,7 @@ def shop(tmp_path: Path) -> Path:
 
 def test_a_lake_in_a_bucket(shop: Path, s3: object, s3_proxy: Proxy) -> None:
     bucket = s3.bucket()  # type: ignore[attr-defined]  # the server of the fixture
-    script = commands("buckets", holds="FLOODMARK_LAKE")
+    script = shown_script = commands("buckets", holds="FLOODMARK_LAKE")
     for shown, here in (
         ("=eu-central-1", f"={os.environ['AWS_REGION']}"),
         ("KEY_ID=...", "KEY_ID=key"),
@@ -131,6 +133,7 @@ def test_a_lake_in_a_bucket(shop: Path, s3: object, s3_proxy: Proxy) -> None:
         script = script.replace(shown, here)
     reached = {name: os.environ[name] for name in os.environ if name.startswith("AWS_")}
     printed = shell(script, shop, reached)
+    ran(shown_script)
     assert f"lake {bucket}/lake (dev)" in printed
     assert re.search(r"unbounded: .*hourly_sales \d+ rows", printed)
     assert not (shop / "lake").exists()
@@ -150,8 +153,8 @@ def test_a_stream_of_the_cluster_in_a_debugger(tmp_path: Path) -> None:
     (saved,) = savepoints.savepoints(Lake(str(shared / "lake")), "streaks")
     (shared / "departures" / "2.csv").write_text(DEPARTURES.replace("T09", "T19"))
     shell("floodmark land departures --engine embedded", work, here)
-    script = commands("clusters", "console", "floodmark fork streaks").replace("$ ", "")
-    script = script.replace("/exchange", str(exchange)).replace("SAVEPOINT", saved.id)
+    shown = commands("clusters", "console", "floodmark fork streaks").replace("$ ", "")
+    script = shown.replace("/exchange", str(exchange)).replace("SAVEPOINT", saved.id)
     *before, debugged = script.strip().splitlines()
     shell("\n".join(before), work, here)
     line = next(
@@ -161,11 +164,13 @@ def test_a_stream_of_the_cluster_in_a_debugger(tmp_path: Path) -> None:
     )
     asked = f"b operators/departures.py:{line}\nc\np ('counted', self.length.get(0))\ncl 1\nc\nq\n"
     assert "('counted', 2)" in shell(debugged, work, here, asked)
+    ran(shown)
     assert "3" in shell("floodmark sql 'SELECT max(length) AS longest FROM streaks' --lake laptop", work, here)
 
 
 def test_a_workflow_of_a_pull_request(shop: Path) -> None:
-    workflow = yaml.safe_load(commands("rollouts", "yaml"))
+    text = commands("rollouts", "yaml")
+    workflow = yaml.safe_load(text)
     (step,) = [one["run"] for one in workflow["jobs"]["plan"]["steps"] if "floodmark plan" in one.get("run", "")]
     here = {"FLOODMARK_LAKE": str(shop / "lake"), "FLOODMARK_ENGINE": "embedded"}
     stream = "floodmark land orders\nfloodmark run hourly_sales --unbounded --until-caught-up"
@@ -182,6 +187,7 @@ def test_a_workflow_of_a_pull_request(shop: Path) -> None:
     shell(step, shop, here)
     assert "hourly_sales" in (shop / "plan.md").read_text()
     assert "✅" in (shop / "plan.md").read_text()
+    ran(text)
 
 
 def test_streams_in_the_terminal(shop: Path) -> None:
@@ -252,6 +258,7 @@ def test_a_delivery(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_a_proof_on_rows_that_have_landed(shop: Path) -> None:
     (prove,) = [text for text in pieces(ROOT / "docs" / "testing.md", "bash") if "floodmark prove" in text]
+    ran(prove)
     for shown, here in (
         ("hourly_departures", "hourly_sales"),
         ("2013-03-01", "2025-03-01"),

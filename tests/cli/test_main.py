@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from console_pages import ran
+from page_programs import pieces
 
 from .conftest import Verb
 
+CLUSTERS = Path(__file__).parents[2] / "docs" / "clusters.md"
 NOT_A_WORKSPACE = """\
 DEFINITION-080 folder {folder}
   expected: a pyproject.toml with [tool.floodmark] here or in a folder above
@@ -147,7 +150,10 @@ def test_package_writes_an_archive_and_says_how_to_use_it(
     monkeypatch.setattr(environment, "_OWN", ("click",))
     project = shop / "pyproject.toml"
     project.write_text(project.read_text("utf-8").replace('dependencies = ["floodmark"]', "dependencies = []"), "utf-8")
-    result = verb("package", "packages.tar.gz", "--with", "filelock")
-    assert f'("spark.archives", "{shop}/packages.tar.gz#environment")' in result.stdout
+    shown, _ = pieces(CLUSTERS, "console")
+    _, *words = shown.removeprefix("$ ").split()
+    result = verb(*words, "--with", "filelock")
+    assert f'("spark.archives", "{shop}/environment.tar.gz#environment")' in result.stdout
     assert "2 packages" in result.stdout
-    assert (shop / "packages.tar.gz").stat().st_size > 0
+    assert (shop / "environment.tar.gz").stat().st_size > 0
+    ran(shown)

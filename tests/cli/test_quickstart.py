@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from console_pages import ran
 from deltalake import DeltaTable
 
 from .conftest import Verb
@@ -54,6 +55,7 @@ def test_every_command_of_the_page_does_what_the_page_says(
         result = verb(*(str(own) if part == OWN else part for part in arguments))
         assert result.exit_code == 0, f"{command}\n{result.stderr}"
         said[command] = result.stdout
+        ran(command)
         if arguments[0] == "run":
             values[f"{len(values)} {command}"] = sales()
     (shown,) = blocks("text")
@@ -66,10 +68,12 @@ def test_every_command_of_the_page_does_what_the_page_says(
     monkeypatch.chdir(tmp_path / "shop")
     _, reading = blocks("python")
     exec(reading, {})  # noqa: S102 - the page's own
+    ran(reading)
     assert "DE" in capsys.readouterr().out
 
 
 def test_the_code_on_the_page_is_that_of_the_workspace(verb: Verb, tmp_path: Path) -> None:
     assert verb("init", "shop").exit_code == 0
     contract, *_ = blocks("python")
+    ran(contract)
     assert contract in (tmp_path / "shop" / "operators" / "orders.py").read_text("utf-8")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from console_pages import Block, check
+from console_pages import Block, check, ran
 from recipes import cook, prepared, sections
 
 ROOT = Path(__file__).parents[2]
@@ -68,3 +68,4 @@ def test_code_that_a_page_quotes_is_in_an_example() -> None:
     quoted = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "coming_from.md").read_text("utf-8"), re.M | re.S)
     assert quoted
     assert all(line.strip() in examples for block in quoted for line in block.splitlines())
+    ran(*quoted)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from console_pages import Reader, blocks, check
+from console_pages import Reader, blocks, check, ran
 
 PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
 
@@ -25,4 +25,5 @@ def test_each_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     declared = re.findall(r"^```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     text = "".join(declared) + "print(shown.deliveries[0].name, summed.deliveries[0].name)"
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    ran(*declared)
     assert done.stdout == "berlin_shown_to_lake berlin_hourly_to_lake\n"

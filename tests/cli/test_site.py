@@ -71,6 +71,13 @@ def test_the_first_page_is_the_readme_and_the_reference_has_the_docstrings(site:
     assert " ".join(str(floodmark.Tumbling.__doc__).split(".")[0].split()) in words
 
 
+def test_the_menu_leads_to_each_page(site: Path) -> None:
+    first = (site / "index.html").read_text("utf-8")
+    menu = first.split("md-nav--primary", 1)[1].split("md-sidebar--secondary", 1)[0]
+    pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html", "index.html"}
+    assert pages - set(re.findall(r'href="([^"#]+)"', menu)) == set()
+
+
 def test_the_site_is_searchable(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
     found = {

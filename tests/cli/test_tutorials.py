@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from console_pages import Reader, blocks, check
+from console_pages import Reader, blocks, check, ran
 from deltalake import DeltaTable
+from page_programs import pieces
+from recipes import variables
 
 if TYPE_CHECKING:
     from kafka_broker import Broker
@@ -88,36 +89,26 @@ def test_the_tutorial_of_cabs_counts_as_duckdb_does(tmp_path: Path) -> None:
 
 @pytest.mark.feature("D11")
 @pytest.mark.parametrize(
-    ("page", "program", "source", "operator", "columns"),
+    ("page", "program", "operator", "columns"),
     [
-        ("wikipedia", "edits.py", "edits", "edits_per_wiki", "wiki, window_start, edits, by_bots, bytes"),
-        pytest.param(
-            "taxis", "trips.py", "trips", "hourly_zones", "zone, window_start, trips, tip", marks=pytest.mark.soak
-        ),
+        ("wikipedia", "edits.py", "edits_per_wiki", "wiki, window_start, edits, by_bots, bytes"),
+        pytest.param("taxis", "trips.py", "hourly_zones", "zone, window_start, trips, tip", marks=pytest.mark.soak),
     ],
 )
 def test_a_tutorial_computes_the_same_from_kafka(
-    broker: Broker, tmp_path: Path, page: str, program: str, source: str, operator: str, columns: str
+    broker: Broker, tmp_path: Path, page: str, program: str, operator: str, columns: str
 ) -> None:
     shutil.copytree(ROOT / "examples" / page, tmp_path, dirs_exist_ok=True)
-
-    def run(*command: str, **variables: str) -> None:
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    shown = pieces(ROOT / "docs" / "tutorials" / f"{page}.md", "bash")[-1]
+    assert shown.count("localhost:9092") == 2
+    topic = shown.replace("localhost:9092", broker.servers)
+    files = topic.split("\n", 2)[2].replace("from_kafka", "lake")  # the same verbs, without KAFKA
+    environment = Reader(tmp_path, variables(tmp_path)).environment
+    for script in (f"python {program}\n{files}", topic):
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-    floodmark = ("-m", "floodmark.cli.main")
-    run(program)
-    run(program, "--kafka", broker.servers)
-    for lake, variables in (("lake", {}), ("from_kafka", {"KAFKA": broker.servers})):
-        run(*floodmark, "land", source, "--lake", lake, **variables)
-        run(*floodmark, "run", operator, "--lake", lake, **variables)
-    files, topic = (table(tmp_path, f"{lake}/outputs/{operator}", columns) for lake in ("lake", "from_kafka"))
-    assert files
-    assert files == topic
+    ran(shown)
+    read, received = (table(tmp_path, f"{lake}/outputs/{operator}", columns) for lake in ("lake", "from_kafka"))
+    assert read
+    assert read == received

@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import psutil
 import pytest
-from console_pages import FENCE
+from console_pages import FENCE, ran
 from failing_hosts import PATIENCE_SECONDS, Host, check_turns, drivers, has_summed, put, run_on, started, until
 
 from floodmark.control.streams.fleet import Fleet
@@ -71,6 +71,7 @@ class Operations:
             put(self.fleet.root, self.files)
             self.files += 1
             self._do(host, command)
+            ran(command)
 
     def _do(self, name: str, command: str) -> None:
         match command.split():

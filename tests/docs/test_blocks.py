@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import console_pages
+import page_runs
 import pytest
 from console_pages import FENCE
 
@@ -183,12 +185,44 @@ def test_each_block_is_run_by_something_that_is_written_down(page: str) -> None:
 
 def test_each_block_of_pages_is_run_by_what_is_there_but_for_two_with_a_reason() -> None:
     assert not RUN.keys() - {*PAGES, "floodmark-airflow/README.md"}
-    runners = {name for kinds in RUN.values() for entry in kinds.values() for name in entry["by"]}
-    absent = [name for name in sorted(runners) if not _is_there(*name.partition("::")[::2])]
+    absent = [claim.test for claim in page_runs.claims() if not _is_there(*claim.test.partition("::")[::2])]
     assert absent == []
     left = {page: entry["because"] for page, kinds in RUN.items() for entry in kinds.values() if entry.get("unrun")}
     assert set(left) == {"docs/tutorials/wikipedia.md", "floodmark-airflow/README.md"}
     assert all(left.values())
+
+
+def test_each_block_has_a_runner_and_the_build_has_its_commands() -> None:
+    for page, kinds in RUN.items():
+        for kind, entry in kinds.items():
+            mine = [claim for claim in page_runs.claims() if (claim.page, claim.kind) == (page, kind)]
+            run = frozenset[int]().union(*(claim.numbers for claim in mine))
+            assert run <= set(range(1, entry["blocks"] + 1)), (page, kind)
+            assert entry["blocks"] - len(run) == entry.get("unrun", 0), (page, kind)
+    for claim in page_runs.claims():
+        if "::" not in claim.test:
+            text = (ROOT / claim.test).read_text("utf-8")
+            commands = [line for number in claim.numbers for line in page_runs.lines(claim.kind, claim.bodies[number])]
+            assert [line for line in commands if line.removeprefix("python ") not in text] == [], claim
+
+
+def test_a_line_that_a_test_says_it_runs_and_does_not_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fence = "```"
+    body = f"{fence}bash\npip install x\nfloodmark land orders  # all\nfloodmark status\n{fence}\n"
+    (tmp_path / "runs_page.md").write_text(f"{body}\n## B\n\n{fence}console\n$ floodmark top\nhourly\n{fence}\n")
+    monkeypatch.setattr(page_runs, "ROOT", tmp_path)
+    one, other = (
+        page_runs.Claim("runs_page.md", kind, "test", chosen) for kind, chosen in (("bash", ""), ("console", "title"))
+    )
+    assert other.numbers == {1}
+    monkeypatch.setattr(console_pages, "RAN", [])
+    monkeypatch.setattr(page_runs, "RAN", console_pages.RAN)
+    console_pages.RAN.append("floodmark land orders")
+    assert page_runs.unrun([one], {}) == ["runs_page.md, block 1 of bash: floodmark status"]
+    assert page_runs.unrun([one], {"page": "other"}) == []
+    assert page_runs.unrun([other], {"title": "B"}) == ["runs_page.md, block 1 of console: floodmark top"]
+    console_pages.RAN += ["floodmark status", "floodmark top"]
+    assert page_runs.unrun([one, other], {"title": "B"}) == []
 
 
 def _is_there(file: str, test: str) -> bool:

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from console_pages import ran
 from page_programs import module_of, pieces
 
 from floodmark import Env, SecretFile
 from floodmark.control.serving.server import PORT
 from floodmark.testing import IN_MEMORY
+from floodmark.testing.connectors import portions_change_nothing
 from floodmark.testing.transcripts import main as transcripts
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +146,7 @@ def test_expectations_and_dagster(program: Program) -> None:
         whole.replace('root=Path(__file__).parent.parent, others="definitions/others"', f"root=Path({str(ROOT)!r})"),
     )
     assert {"flights", "hourly_departures"} <= {key.to_user_string() for key in defs.defs.resolve_all_asset_keys()}
+    ran(whole, fresh)
     first, second = fresh.splitlines()
     ages = program(
         "freshness",
@@ -212,6 +215,7 @@ def delays(flights: Stream[Delay]) -> Stream:
     done = CliRunner().invoke(transcripts, [*words[3:], "--engine", "memory"])
     assert done.exit_code == 0, done.output
     assert "pass" in done.output
+    ran(transcript, command)
 
 
 def test_settings_of_buckets_and_clusters(program: Program) -> None:
@@ -241,10 +245,12 @@ class Rise(Contract):
         for minute, value in enumerate([1.0, 5.0, 40.0, 41.0])
     ]
     assert [row["rise"] for row in results(page.rises, readings=rows)] == [35.0]
-    (scrape,) = (yaml.safe_load(text) for text in pieces(ROOT / "docs" / "observing.md", "yaml"))
+    (scraped,) = pieces(ROOT / "docs" / "observing.md", "yaml")
+    scrape = yaml.safe_load(scraped)
     (job,) = scrape["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"127.0.0.1:{PORT}"]}]
     assert scrape["rule_files"] == ["rules.yaml"]
+    ran(scraped)
 
 
 def test_a_rollout_is_declared(program: Program) -> None:
@@ -256,8 +262,17 @@ def test_a_rollout_is_declared(program: Program) -> None:
     assert rollout.promote.match == 0.999
 
 
-def test_connectors(program: Program, tmp_path: Path) -> None:
-    clicks, registry, changes, table, *_ = python("connectors")
+EXECUTE = """
+
+def execute(database, statement, *values):
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(statement, values)
+"""
+"""What the module of the page's connector has beside it."""
+
+
+def test_connectors(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clicks, registry, changes, table, own, checked = python("connectors")
     declared = [program(f"connectors_{n}", code) for n, code in enumerate((clicks, changes, table))]
     assert [one.__dict__.get("clicks", one.__dict__.get("orders")).name for one in declared] == [
         "clicks",
@@ -271,6 +286,9 @@ def test_connectors(program: Program, tmp_path: Path) -> None:
     assert (formats.by_registry.format, formats.by_one_schema(tmp_path).format) == ("avro", "avro")
     (tmp_path / "order.desc").write_bytes(_order())
     assert formats.by_descriptors(tmp_path).format == "protobuf"
+    module_of(tmp_path / "my_connectors.py", own + EXECUTE, monkeypatch)
+    (tmp_path / "checked").mkdir()
+    program("test_of_the_page", checked).test_orders(portions_change_nothing, tmp_path / "checked")
 
 
 def _order() -> bytes:
@@ -295,4 +313,5 @@ def test_contracts_that_tutorials_quote_are_in_their_examples(page: str, file: s
         line.strip() for piece in pieces(ROOT / "docs" / "tutorials" / f"{page}.md") for line in piece.splitlines()
     ]
     assert lines
+    ran(*lines)
     assert [line for line in lines if line not in {"...", ""} and " ".join(line.split()) not in code] == []

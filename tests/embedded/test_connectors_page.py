@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_pages import ran
 from deltalake import DeltaTable
 from processes import killed_at
 
@@ -72,6 +73,7 @@ def test_the_connector_of_the_page_lands_each_row_once(tmp_path: Path, seed: int
         quarantine = DeltaTable(Lake(str(lake)).quarantine("orders")).to_pyarrow_table().to_pylist()
         assert len(quarantine) == len(broken)
     assert killed
+    ran(program())
 
 
 def test_a_connector_without_a_reader_is_told(tmp_path: Path) -> None:

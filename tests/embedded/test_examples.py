@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_pages import ran
 
 HOURS = 5
 CLICKS = Path(__file__).parents[2] / "examples" / "clicks"
@@ -35,6 +36,7 @@ def test_hourly_batches_and_a_pair_are_wrong_where_they_say_and_one_operator_is_
     compare: Any, tmp_path: Path
 ) -> None:
     batches, pair, stream = compare.compare(HOURS, tmp_path)
+    ran("python compare.py")
     made = stream.made
     right = Counter((click.at.hour, click.campaign) for click in made)
     arrived = Counter((click.arrived.hour, click.campaign) for click in made)

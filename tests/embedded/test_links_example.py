@@ -9,6 +9,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from console_pages import ran
 
 LINKS = Path(__file__).parents[2] / "examples" / "links"
 
@@ -31,6 +32,7 @@ def test_the_links_are_asked_about_once_and_ranked(
     rank: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = rank.main(tmp_path)
+    ran("python rank.py")
     whole = nx.DiGraph([(f"/{n}", f"/{n - 1}" if n else "/shop") for n in range(200)])
     whole.add_edges_from((f"/{n}", "/shop") for n in range(0, 200, 3))
     assert ranks == pytest.approx(nx.pagerank(whole), abs=1e-9)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from asked import Asked, asked
 from click.testing import CliRunner
+from console_pages import ran
 from page_programs import module_of
 
 from floodmark.cli.main import cli
@@ -41,9 +42,11 @@ def commands() -> list[str]:
 
 def curl(ask: Asked, command: str, savepoints: dict[str, str]) -> Any:
     """The answer to a command of curl's."""
+    asked_for = command
     for operator, name in savepoints.items():
         command = command.replace("as_of=SAVEPOINT", f"as_of={name}") if f"/{operator}" in command else command
     words = shlex.split(command)[1:]
+    ran(asked_for)
     body = words[words.index("-d") + 1].encode() if "-d" in words else None
     status, content, _ = ask.raw(words[0].removeprefix(ADDRESS), body)
     assert status == 200, content
@@ -87,3 +90,4 @@ def test_the_verb_takes_what_the_page_gives_it() -> None:
         words = shlex.split(command)
         if words[:2] == ["floodmark", "serve"]:
             assert CliRunner().invoke(cli, [*words[1:], "--help"]).exit_code == 0
+            ran(command)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
+from console_pages import ran
+from page_programs import pieces
 
 from definitions import workspace
 from floodmark.core.errors import DefinitionError
@@ -55,10 +58,14 @@ def named(definitions: dg.Definitions) -> dict[str, set[str]]:
 
 @pytest.mark.feature("Z1")
 def test_a_component_is_the_workspace() -> None:
-    component = FloodmarkComponent(workspace="definitions:workspace")
+    (shown,) = pieces(ROOT / "docs" / "dagster.md", "yaml")
+    page = yaml.safe_load(shown)
+    assert page["type"] == f"floodmark.orchestration.{FloodmarkComponent.__name__}"
+    component = FloodmarkComponent(**page["attributes"])
     made = named(component.build_defs(dg.ComponentTree.for_test().load_context))
     assert made == named(build_definitions(workspace(), root=ROOT))
     assert all(made[kind] for kind in ("assets", "jobs", "checks", "sensors"))
+    ran(shown)
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ from typing import Any
 
 import forked
 import pytest
-from console_pages import blocks
+from console_pages import blocks, ran
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +50,7 @@ def test_the_three_differences_are_those_that_the_page_shows(compare: Any, spark
         for time, cents in file:
             orders[f"{time[:2]}:00"].append(cents)
     report = compare.main(tmp_path / "run", spark)
+    ran("python compare.py", "python examples/differences/compare.py")
     (block,) = blocks(ROOT / "docs" / "why.md")
     assert f"$ python examples/differences/compare.py\n{report}" == block.body
     late = 50

@@ -43,6 +43,15 @@ CHANGES = (
 )
 
 
+RAN: list[str] = []
+"""What the test that runs has run of pages (``page_runs.py``)."""
+
+
+def ran(*texts: str) -> None:
+    """Texts were run as they stand in a page: commands, a program, a statement, a file of settings."""
+    RAN.extend(texts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A fenced block of a page that is run.
@@ -115,14 +124,15 @@ class Reader:
         Raises:
             AssertionError: a command fails, or a line to be replaced is not there.
         """
-        file = self._at / block.argument
+        file, printed = self._at / block.argument, block.body
         if block.kind == "python":
             file.write_text(block.body, "utf-8")
         elif block.kind == "diff":
             file.write_text(_edited(file.read_text("utf-8"), block.body), "utf-8")
         else:
-            return "".join(self._run(command, printed, block) for command, printed in block.commands)
-        return block.body
+            printed = "".join(self._run(command, shown, block) for command, shown in block.commands)
+        ran(block.body)
+        return printed
 
     def _run(self, command: str, shown: str, block: Block) -> str:
         """Run a command, with the names that savepoints of the page have here; the command and what is printed."""

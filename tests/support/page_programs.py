@@ -6,7 +6,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
-from console_pages import FENCE
+from console_pages import FENCE, ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,7 @@ def module_of(file: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, file.stem, module)
     spec.loader.exec_module(module)
+    ran(code)
     return module
 
 

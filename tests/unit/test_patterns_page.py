@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_pages import ran
 
 PAGE = Path(__file__).parents[2] / "docs" / "patterns.md"
 
@@ -21,6 +22,7 @@ def test_the_programs_of_the_page_run_one_after_the_other(monkeypatch: pytest.Mo
     import patterns_page  # type: ignore[import-not-found]
 
     names: Any = patterns_page
+    ran(*blocks)
     assert [operator.name for operator in (names.frauds, names.paid)] == ["frauds", "paid"]
     assert names.rising.names == ("first", "higher")
     assert names.limited.last.greedy

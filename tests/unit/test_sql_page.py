@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from console_pages import ran
 
 from floodmark import sql_operator, sql_operators
 from operators.flights import Flight, hourly_departures
@@ -21,6 +22,7 @@ def test_the_programs_of_the_page_are_the_shipped_operator_and_a_table_that_a_st
     exec(first, names)  # noqa: S102 - the program of the page
     assert names["hourly_departures"] == hourly_departures
     exec(second, names)  # noqa: S102 - the program of the page
+    ran(first, second)
     statement = next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "PROCTIME()" in text)
     named = sql_operator("named", statement, inputs={"flights": Flight, "airports": names["airports"]})  # type: ignore[dict-item]
     assert named.outputs[0].schema.names == ("flight", "name", "lookup_version")
@@ -31,3 +33,4 @@ def test_each_statement_of_the_page_is_an_operator(tmp_path: Path, number: int) 
     (tmp_path / "stated.sql").write_text(STATEMENTS[number], "utf-8")
     models = sql_operators(tmp_path, flights=Flight, weather=Weather, hourly_departures=hourly_departures)
     assert models.stated.outputs[0].schema.names
+    ran(STATEMENTS[number])
