@@ -17,6 +17,8 @@ from floodmark.spec.workspace import Settings
 
 QUARANTINE = "__quarantine"
 """Suffix of a quarantine's name, after the name of its log."""
+INTERNAL = "_floodmark"
+"""Name of the folder of a lake's internal files."""
 _FORK = "fork.json"
 
 
@@ -84,7 +86,7 @@ class Lake:
     @property
     def there(self) -> bool:
         """True if floodmark has written into the lake; False also for the empty mount point of a missing disk."""
-        return "_floodmark" in folders(self.root)
+        return INTERNAL in folders(self.root)
 
     def log(self, source: str) -> str:
         """Path of a source's log."""
@@ -120,7 +122,7 @@ class Lake:
 
     def internal(self, *parts: str) -> str:
         """Path of floodmark's internal files: checkpoints, ledger, catalogs of landed units, locks."""
-        return "/".join((self.root, "_floodmark", *parts))
+        return "/".join((self.root, INTERNAL, *parts))
 
 
 def is_local(path: str) -> bool:

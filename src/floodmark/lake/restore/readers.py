@@ -21,7 +21,7 @@ from floodmark.lake.stream import last_values
 from floodmark.lake.stream.batch_state import state_at
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.delivered import all_delivered
-from floodmark.lake.stream.timeline import CHECKPOINT, REACHED, Timeline, inputs_at, streams
+from floodmark.lake.stream.timeline import CHECKPOINT, FOLLOWERS, REACHED, Timeline, inputs_at, streams
 from floodmark.lake.table import entries
 from floodmark.lake.table.outputs import input_path
 from floodmark.lake.table.sequences import FAR_BEHIND, in_order, noted
@@ -162,7 +162,7 @@ def _unread(table: str) -> TableVersion:
 
 def _add_follower(needed: Needs, timeline: Timeline, table: str) -> None:
     """Add the needs of the follower that maintains the last values of a changelog."""
-    path, follower = timeline.lake.output(table), checkpoint_at(timeline.folder("current", table))
+    path, follower = timeline.lake.output(table), checkpoint_at(timeline.folder(FOLLOWERS, table))
     last, first = follower.last_committed(), last_values.follows_from(timeline, table)
     if last < 0:
         known = first is not None and not follower.begun()

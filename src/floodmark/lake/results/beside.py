@@ -23,7 +23,7 @@ from floodmark.lake.results.extent import counted
 from floodmark.lake.results.own_stream import drops_late, left_to_stream, unread
 from floodmark.lake.stream import last_values
 from floodmark.lake.stream.checkpoint import checkpoint_at, engine_of
-from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
+from floodmark.lake.stream.timeline import CHECKPOINT, FOLLOWERS, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch, decode
 from floodmark.spec.graph.operator import Operator
@@ -103,7 +103,7 @@ def _unmerged(operator: Operator, lake: Lake) -> str:
             if timeline.checkpoint.last_committed() < timeline.written(operator.outputs[0].table):
                 return output.current.table
             continue
-        follower = checkpoint_at(timeline.folder("current", output.table), "spark")
+        follower = checkpoint_at(timeline.folder(FOLLOWERS, output.table), "spark")
         last, newest = follower.last_committed(), _last_micro_batch(lake.output(output.table))
         reached = [place.version for place in follower.positions(last)] if last >= 0 else []
         reached.append((last_values.follows_from(timeline, output.table) or 0) - 1)

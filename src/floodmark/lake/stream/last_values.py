@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.sql import quoted
 from floodmark.lake.folder import storage
-from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.stream.timeline import FOLLOWERS, Timeline
 from floodmark.lake.writing import derived
 from floodmark.lake.writing.copies import remaining
 from floodmark.lake.writing.cutover import Part
@@ -72,4 +72,4 @@ def follows_from(timeline: Timeline, table: str) -> int | None:
 
 
 def _begins(timeline: Timeline, table: str) -> str:
-    return timeline.folder("current", f"{table}.json")
+    return timeline.folder(FOLLOWERS, f"{table}.json")

@@ -28,6 +28,8 @@ from floodmark.lifecycle.savepoint import TableVersion
 
 CHECKPOINT = "checkpoint"
 """Name of the checkpoint's folder."""
+FOLLOWERS = "current"
+"""Name of the folder of what follows changelogs into tables of last values: their checkpoints."""
 STARTS = "starts"
 """Name of the table of markers that an engine appends at each start."""
 TICKS = "ticks"
@@ -145,7 +147,7 @@ class Timeline:
         return None if definition is None or self.fresh else definition
 
     def folder(self, *parts: str) -> str:
-        """Path of a folder of the timeline: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``; without parts, of the timeline itself."""
+        """Path of a folder of the timeline: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``FOLLOWERS``; without parts, of the timeline itself."""
         return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)
 
     def app(self, table: str, beside: Beside | None = None) -> str:

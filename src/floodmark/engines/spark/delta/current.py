@@ -25,7 +25,7 @@ from floodmark.lake.folder.paths import Lake, is_reached
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import last_values, plans
 from floodmark.lake.stream.checkpoint import checkpoint_at
-from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.stream.timeline import FOLLOWERS, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch
 from floodmark.lake.table.outputs import check_there
@@ -89,7 +89,7 @@ def replace(
     assert current is not None
     if not interval.everything and not _fits(spark, lake.output(current.table), current):
         timeline = Timeline.current(lake, operator.name)
-        if not checkpoint_at(timeline.folder("current", output.table)).begun():
+        if not checkpoint_at(timeline.folder(FOLLOWERS, output.table)).begun():
             _rebuilt(spark, operator, timeline, output)
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
     values = latest(rows, current).filter(F.col("_kind") == ROW)
@@ -106,7 +106,7 @@ def follow(
     No micro-batch begins after ``ended`` is set. A rollback or a rebuild has put the last values of its changelog into ``current``, and has
     recorded the version from which to follow. ``current`` is made anew first if its rows are of unknown origin, as after a lost checkpoint.
     """
-    lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
+    lake, checkpoint = timeline.lake, timeline.folder(FOLLOWERS, output.table)
     plans.resume(checkpoint)
     app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
     # at a start Spark plans the last micro-batch again, the first from this version: not from before the commits of a rollback

@@ -15,7 +15,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.stream import fence
-from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.stream.timeline import FOLLOWERS, Timeline
 from floodmark.lifecycle.steps import Fence, MakeCurrent, Repartition, RestoreState, Save, Step, take
 
 
@@ -79,8 +79,8 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
             made.append(savepoints.create(timeline.operator, timeline.lake, why=why))
         case RestoreState():
             savepoints.restore(made[0], new.folder())
-            for path in files_of(timeline.folder("current")):
-                copy(timeline.folder("current", path), new.folder("current", path))
+            for path in files_of(timeline.folder(FOLLOWERS)):
+                copy(timeline.folder(FOLLOWERS, path), new.folder("current", path))
         case Repartition(partitions=partitions):
             manager: Any = spark._streamingCheckpointManager  # noqa: SLF001 - Spark has no other way in yet
             manager.repartition(new.checkpoint.path, partitions)

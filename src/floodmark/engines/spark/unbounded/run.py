@@ -21,7 +21,7 @@ from floodmark.engines.outcome import explained
 from floodmark.engines.pacing import Pace, Within
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
-from floodmark.engines.spark.session import workers
+from floodmark.engines.spark.session import local_files, workers
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
@@ -39,7 +39,7 @@ from floodmark.lake.results.tables import empty, forget
 from floodmark.lake.results.verdicts import Waiting
 from floodmark.lake.stream import plans
 from floodmark.lake.stream.sample import in_effect
-from floodmark.lake.stream.timeline import Timeline, inputs_at
+from floodmark.lake.stream.timeline import FOLLOWERS, Timeline, inputs_at
 from floodmark.lake.table.lost import lost
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import BatchInfo, RunResult
@@ -268,7 +268,8 @@ def _run(
             trigger: dict[str, Any] = (
                 {"availableNow": True} if until_caught_up else {"processingTime": f"{interval} seconds"}
             )
-            followers.append(writer.trigger(**trigger).start())
+            with local_files.checkpointing(spark, sink.timeline.folder(FOLLOWERS)):
+                followers.append(writer.trigger(**trigger).start())
         for follower in followers if until_caught_up else ():
             follower.awaitTermination()
 
@@ -277,13 +278,9 @@ def _run(
         follow(until_caught_up=True)
         followers.clear()
         sink.early = {o.table: current.merging(operator, sink.timeline.lake, o, table) for o, table in revised}
-    query = _start(
-        _streaming(spark, operator, sink, files),
-        sink,
-        until_caught_up=until_caught_up,
-        interval=interval,
-        name=operator.name,
-    )
+    rows = _streaming(spark, operator, sink, files)
+    with local_files.checkpointing(spark, sink.timeline.checkpoint.path):
+        query = _start(rows, sink, until_caught_up=until_caught_up, interval=interval, name=operator.name)
     if not until_caught_up and not early:
         follow(until_caught_up=False)
     try:
