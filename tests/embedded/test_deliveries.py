@@ -89,7 +89,7 @@ def test_files_have_the_results_after_each_step(sail: Sail, code: Operator, seed
     schedule = Schedule(sail, code, lake, seed)
     for _ in range(3 if seed == 1 else 8):
         schedule.draw()
-        schedule.deliver("files", str(folder), kills=1 if seed == 1 else 2)
+        schedule.deliver("files" if code is WINDOWED else "divided", str(folder), kills=1 if seed == 1 else 2)
         assert delivered(in_files(folder, schedule.code), schedule.code) == results(lake, schedule.code), schedule.done
 
 
@@ -97,12 +97,21 @@ def in_files(folder: Path, code: Operator) -> list[dict[str, Any]]:
     """The results that the files amount to."""
     manifest = json.loads((folder / MANIFEST).read_text())
     numbers = range(manifest["first"], manifest["number"] + 1)
-    files = {int(file.name[:10]): file for file in folder.glob("[0-9]*.json")}
-    rows = [json.loads(line) for number in numbers for line in files[number].read_text().splitlines()]
+    files = sorted(folder.rglob("[0-9]*.json"), key=lambda file: file.name)
+    counted = {int(file.name[:10]): file.name for file in files}
+    assert {file.name for file in files} == {*counted.values()}, "one name for each number"
+    assert {*counted} <= {*numbers} if code.name == PLAIN.name else [*counted] == [*numbers]
+    rows = [json.loads(line) | in_name(file) for file in files for line in file.read_text().splitlines()]
     if not code.outputs[0].revisable:
         return rows
     last = {tuple(row[name] for name in code.outputs[0].keys): row for row in rows}
     return [{n: v for n, v in row.items() if n != CHANGE} for row in last.values() if row[CHANGE] == "upsert"]
+
+
+def in_name(file: Path) -> dict[str, Any]:
+    """What the folders of a file that is divided say of its rows."""
+    said = dict(part.split("=") for part in file.parts if "=" in part)
+    return {name: int(text) if name == "value" else text for name, text in said.items()}
 
 
 @pytest.mark.parametrize(("code", "seed"), [pytest.param(*SOME[0], marks=pytest.mark.feature("E4", "Z12")), *SOME[1:]])

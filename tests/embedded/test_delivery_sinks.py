@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 import small_lake
 from delivery_process import route
 from delivery_schedule import process
+from events import Event
 from hooks import Hook
 from kafka_topic import committed
 from small_lake import TOTALS, row
 from streams import PLAIN
 
-from floodmark import Env, ToFiles, ToKafka, ToWebhook
+from floodmark import Env, Stream, ToFiles, ToKafka, ToWebhook, operator
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
+from floodmark.deliveries import files, results
 from floodmark.deliveries.files import MANIFEST
 from floodmark.deliveries.run import Delivery, deliver
 from floodmark.lake.folder.paths import Lake
@@ -158,6 +161,83 @@ def test_each_commit_is_a_file_of_changes(lake: Lake, tmp_path: Path, kind: Any)
         ("delete", "b", ""),
         ("upsert", "d", "4"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_files_are_divided_among_folders_as_other_programs_read_them(lake: Lake, tmp_path: Path, kind: Any) -> None:
+    folder, keys = tmp_path / "out", ["a/b=c", "größe 漢", "100%", "", "x\ny", 'say "yes"']
+    small_lake.batch(lake, 2, [row(None, 0, 20), *(row(key, number, 21) for number, key in enumerate(keys, 1))])
+    written = bound(ToFiles(str(folder), format=kind, changes=True, partition_by="key"))
+    deliver(written, lake, until_caught_up=True)
+    small_lake.batch(lake, 3, [row("", 4, 30, RETRACTION), row("a", 11, 31)])
+    deliver(written, lake, until_caught_up=True)
+    read = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}[kind]
+    types = "hive_types={'key': VARCHAR}, hive_partitioning=true, filename=true"
+    query = f"SELECT key, total, _change FROM {read}('{folder}/**/0*.{kind}', {types}) ORDER BY filename[-{len(kind) + 13}:]"
+    last = {key: total for key, total, change in duckdb.sql(query).fetchall() if change == "upsert"}
+    assert last == {"a": 11, "b": 2, None: 0} | {key: number for number, key in enumerate(keys, 1)}
+    gone = duckdb.sql(query.replace(" ORDER", " WHERE _change = 'delete' ORDER")).fetchall()
+    assert gone == [("", None, "delete")]
+
+
+def test_very_many_changes_are_divided_in_several_files(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_TOGETHER", 2)
+    monkeypatch.setattr(results, "_ROWS", 2)
+    small_lake.batch(lake, 2, [row(f"k{number}", number, number) for number in range(20, 25)])
+    folder = tmp_path / "out"
+    deliver(bound(ToFiles(str(folder), changes=True, partition_by="key")), lake, until_caught_up=True)
+    table = pq.read_table(folder).to_pydict()
+    assert dict(zip(table["key"], table["total"], strict=True)) == small_lake.totals(lake)
+    names = {file.name for file in folder.rglob("*.parquet")}
+    assert names == {"0000000000-2.parquet", *(f"0000000000-2.{part}.parquet" for part in (1, 2, 3))}
+
+
+def _keys(events: Stream[Event]) -> Stream:
+    """Keys alone."""
+    return events.select("key")
+
+
+def test_what_cannot_divide_files_is_refused(lake: Lake, tmp_path: Path) -> None:
+    for columns, got in (
+        ("day", "columns of the output, got no column 'day'.*Columns: "),
+        (["window_start"], "texts, whole numbers, booleans or dates, got 'window_start' of type timestamp"),
+        (["total"], "columns of the key, .* got 'total'"),
+    ):
+        with pytest.raises(DefinitionError, match=f"DEFINITION-473 .*expected {got}"):
+            bound(ToFiles("out", changes=True, partition_by=columns))
+    with pytest.raises(DefinitionError, match="DEFINITION-474"):
+        routes(operator(_keys, name="keys"), [ToFiles("out", partition_by="key")], "test")
+    with pytest.raises(DefinitionError, match="DEFINITION-336 .*each once"):
+        ToFiles("out", partition_by=["key", "key"])
+    small_lake.batch(lake, 2, [row("x" * 300, 1, 20)])
+    with pytest.raises(ConnectorError, match="DELIVERY-023 .*255 bytes.*xxx.*shorter column"):
+        deliver(bound(ToFiles(str(tmp_path / "out"), changes=True, partition_by="key")), lake, until_caught_up=True)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_file_that_a_killed_delivery_has_left_does_not_count_once_its_number_has_other_changes(
+    lake: Lake, tmp_path: Path, divided: bool
+) -> None:
+    folder = tmp_path / "out"
+    kind = "divided" if divided else "files"
+    assert process(lake, TOTALS, kind, str(folder), at="delivery.before_position") != 0
+    left = {file.name for file in folder.rglob("*.json")}
+    small_lake.batch(lake, 2, [row("d", 4, 8)])
+    assert process(lake, TOTALS, kind, str(folder)) == 0
+    counted = {file.name for file in folder.rglob("0*.json")}
+    assert {name[:10] for name in left | counted} == {"0000000000"}
+    assert len(left) == len(counted) == 1
+    lines = [json.loads(line) for file in folder.rglob("0*.json") for line in file.read_text().splitlines()]
+    assert sorted(line["total"] for line in lines) == [2, 4, 10]
+
+
+def test_a_folder_of_another_output_is_refused(lake: Lake, tmp_path: Path) -> None:
+    deliver(bound(ToFiles(str(tmp_path / "out"), changes=True)), lake, until_caught_up=True)
+    late = bound(ToFiles(str(tmp_path / "out"), output="late"))
+    with pytest.raises(ConnectorError, match="DELIVERY-022 .*'totals'.*a folder of its own"):
+        deliver(late, lake, until_caught_up=True)
 
 
 def test_files_of_revised_results_need_changes() -> None:

@@ -37,6 +37,9 @@ def route(code: Operator, kind: str, *address: str) -> Route:
             made[kind] = ToKafka(address[1], address[0], transactions=False)
         case "files":
             made[kind] = ToFiles(address[0], format="json", changes=code.outputs[0].revisable)
+        case "divided":
+            columns = ["key"] if code.outputs[0].revisable else ["key", "value"]
+            made[kind] = ToFiles(address[0], format="json", changes=code.outputs[0].revisable, partition_by=columns)
         case "webhook":
             made[kind] = ToWebhook(address[0], timeout="2 seconds", start="earliest")
     (bound,) = routes(code, made.values(), "test")

@@ -1,13 +1,16 @@
-"""Files: one for each delivery, written under another name until it is whole."""
+"""Files: one for each delivery, or one in each folder of a division, written under another name until it is whole."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from floodmark.core import crash
+from floodmark.core.errors import ConnectorError
 from floodmark.deliveries.documents import document, plain
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.lake.folder import storage
@@ -27,9 +31,19 @@ from floodmark.spec.assets.to_files import ToFiles
 MANIFEST = "_floodmark.json"
 """The file that says which files count."""
 CHANGE = "_change"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""A null in the name of a folder."""
+_NAME_BYTES = 255
+"""Most bytes of the name of a folder."""
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
+"""What Hive and Spark escape in the name of a folder."""
+_TOGETHER = 50_000
+"""Most changes that are in memory at a time, to be divided among folders."""
+_OWN = re.compile(r"\.?(\d{10})-\d+(\.\d+)?\.(parquet|csv|json)(\.draft)?")
+"""Names of files, with their number."""
 
 
-@dataclass(slots=True)
+@dataclass
 class FilesSink(Sink):
     """A folder of files.
 
@@ -57,21 +71,33 @@ class FilesSink(Sink):
             files.create_dir(path)
 
     def position(self) -> Delivered | None:
-        """As the manifest says."""
+        """As the manifest says. Files that do not count are removed: a delivery that was killed has left them, and the next one may have other changes.
+
+        Raises:
+            ConnectorError: DELIVERY-022, another output is delivered there.
+        """
         with self._reaching():
             content = storage.read(f"{self.settings.folder}/{MANIFEST}")
-        if content is None:
-            return None
-        manifest = json.loads(content)
-        self._first = int(manifest["first"])
-        return Delivered(**manifest["position"])
+            manifest: dict[str, Any] = {"first": 0, "number": -1} if content is None else json.loads(content)
+            at = Delivered(**manifest["position"]) if "position" in manifest else None
+            if at is not None and at.name not in {"", self.route.output.table}:
+                expected = f"a folder of '{self.route.output.table}', or a new one"
+                got = f"{self.settings.folder}, which has the results of '{at.name}'"
+                fix = "Give each delivery a folder of its own: ToFiles(...)."
+                raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-022")
+            self._first = manifest["first"]
+            self._remove(*self._opened(), self._first, manifest["number"])
+        return at
 
     def deliver(self, changes: Changes, number: int) -> None:
         """Write the file, then the manifest; then remove files that count no more."""
         with self._reaching():
             files, path = self._opened()
-            name = f"{number:010d}-{changes.position.version}.{self.settings.format}"
-            self._write(files, f"{path}/{name}", changes.batches)
+            name = f"{number:010d}-{changes.position.version}"
+            if self.settings.partition_by:
+                self._write_divided(files, path, name, changes.batches)
+            else:
+                self._write(files, f"{path}/{name}.{self.settings.format}", changes.batches)
             crash.point("delivery.before_position")
             first = number if changes.whole else self._first
             manifest = {"first": first, "number": number, "position": json.loads(changes.position.to_json())}
@@ -79,7 +105,45 @@ class FilesSink(Sink):
             crash.point("delivery.after_commit")
             self._first = first
             if changes.whole:
-                self._remove(files, path, first)
+                self._remove(files, path, first, number)
+
+    def _write_divided(self, files: FileSystem, path: str, name: str, batches: Iterator[list[Change]]) -> None:
+        """Write a file in the folder of each division that has rows; several where there are very many rows."""
+        for part, changes in enumerate(_portions(batches)):
+            divided: dict[str, list[Change]] = defaultdict(list)
+            for change in changes:
+                divided[self._division(change)].append(change)
+            file = f"{name}.{part}" if part else name
+            for folder, some in divided.items():
+                files.create_dir(f"{path}/{folder}")
+                self._write(files, f"{path}/{folder}/{file}.{self.settings.format}", iter([some]))
+            if isinstance(files, LocalFileSystem):
+                storage.sync_all(
+                    {
+                        parent
+                        for folder in divided
+                        for parent in Path(path, folder).parents
+                        if parent.is_relative_to(path)
+                    }
+                )
+
+    def _division(self, change: Change) -> str:
+        """The folder of a change: ``country=NL/year=2025``.
+
+        Raises:
+            ConnectorError: DELIVERY-023, a text that names no folder.
+        """
+        row, folders = change.values if change.row is None else change.row, []
+        for column in self.settings.partition_by:
+            value = row[column]
+            text = json.dumps(value) if isinstance(value, bool) else f"{plain(value)}"
+            folder = f"{_escaped(column)}={_NULL if value is None else _escaped(text)}"
+            if value == _NULL or len(folder.encode()) > _NAME_BYTES:
+                fix = f"Divide by a shorter column, and restart the delivery: floodmark restart {self.route.name}"
+                expected = f"a value of '{column}' that names a folder, of at most {_NAME_BYTES} bytes with the name of the column"
+                raise ConnectorError(self._where, expected, f"{value!r:.100}", fix, code="DELIVERY-023")
+            folders.append(folder)
+        return "/".join(folders)
 
     def _write(self, files: FileSystem, target: str, batches: Iterator[list[Change]]) -> None:
         """Write a file whole or not at all. A file without rows is written too, so that numbers have no gap."""
@@ -108,12 +172,19 @@ class FilesSink(Sink):
         return row | {CHANGE: "delete" if change.row is None else "upsert"} if self.settings.changes else row
 
     @property
+    def _where(self) -> str:
+        return f"delivery '{self.route.name}'"
+
+    @property
     def _names(self) -> tuple[str, ...]:
         return self.route.output.schema.names
 
-    @property
+    @cached_property
     def _schema(self) -> pa.Schema:
-        schema = pa.schema(arrow_schema(self.route.output.schema))
+        """Columns of the files: those that name folders are not among them."""
+        schema = pa.schema(
+            column for column in arrow_schema(self.route.output.schema) if column.name not in self.settings.partition_by
+        )
         return schema.append(pa.field(CHANGE, pa.string())) if self.settings.changes else schema
 
     def _head(self) -> bytes:
@@ -121,13 +192,14 @@ class FilesSink(Sink):
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
         if self.settings.format == "json":
-            return f"{document(row)}\n".encode()
+            return f"{document({name: row[name] for name in self._schema.names})}\n".encode()
         return _csv([_cell(row[name]) for name in self._schema.names])
 
-    def _remove(self, files: FileSystem, path: str, first: int) -> None:
-        for info in files.get_file_info(FileSelector(path)):
-            number, _, _ = info.base_name.lstrip(".").partition("-")
-            if info.type == FileType.File and number.isdecimal() and int(number) < first:
+    def _remove(self, files: FileSystem, path: str, first: int, last: int) -> None:
+        """Remove files of deliveries before the first one that counts, and behind the last one."""
+        for info in files.get_file_info(FileSelector(path, recursive=bool(self.settings.partition_by))):
+            own = _OWN.fullmatch(info.base_name) if info.type == FileType.File else None
+            if own is not None and not first <= int(own[1]) <= last:
                 files.delete_file(info.path)
 
     def _opened(self) -> tuple[FileSystem, str]:
@@ -136,18 +208,33 @@ class FilesSink(Sink):
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         """Errors of a disk or a store as what a delivery does about them. A file of the output that is missing is no error of the sink."""
-        where = f"delivery '{self.route.name}'"
         try:
             yield
         except FileNotFoundError as error:
             files, path = self._opened()
             if files.get_file_info(path).type == FileType.Directory:
                 raise
-            raise Altered(f"{where}: the folder {self.settings.folder} was removed") from error
+            raise Altered(f"{self._where}: the folder {self.settings.folder} was removed") from error
         except OSError as error:
             fix = "It goes on once there is room, and the folder can be written."
             got = f"{type(error).__name__}: {error}"
-            raise Away(where, "a folder that takes files", got, fix, code="DELIVERY-001") from error
+            raise Away(self._where, "a folder that takes files", got, fix, code="DELIVERY-001") from error
+
+
+def _portions(batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
+    """Changes in larger lists."""
+    portion: list[Change] = []
+    for batch in batches:
+        portion += batch
+        if len(portion) >= _TOGETHER:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _csv(cells: list[Any]) -> bytes:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.assets.delivery import Delivery, Guarantee
+from floodmark.spec.graph.operator import Output
 from floodmark.spec.rows.connector import located
+
+_NAMING = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
+"""Types whose values name a folder, and are read back from its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,9 @@ class ToFiles(Delivery):
         format: ``"parquet"``, ``"csv"`` or ``"json"`` (an object per line).
         changes: each file has the changes of its commit, with a column ``_change``, ``upsert`` or ``delete``: for results that are revised. Files are then never
             removed, except when the output was made anew.
+        partition_by: column, or columns, whose values divide the files among folders, as Hive, Spark, Arrow and DuckDB read them:
+            ``country=NL/0000000007-42.parquet``. A null is ``__HIVE_DEFAULT_PARTITION__``. The columns are texts, whole numbers, booleans or dates, and are in the
+            names of the folders alone. A commit of very many rows has further files, ``0000000007-42.1.parquet``; one without rows has none.
 
     Raises:
         DefinitionError: DEFINITION-336, a setting.
@@ -36,12 +44,19 @@ class ToFiles(Delivery):
     _: KW_ONLY
     format: Literal["parquet", "csv", "json"] = "parquet"
     changes: bool = False
+    partition_by: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        columns = (self.partition_by,) if isinstance(self.partition_by, str) else tuple(self.partition_by)
+        object.__setattr__(self, "partition_by", columns)
         wrong = {
             "folder": (isinstance(self.folder, str) and bool(self.folder), "the path of a folder"),
             "format": (self.format in {"parquet", "csv", "json"}, '"parquet", "csv" or "json"'),
+            "partition_by": (
+                all(isinstance(name, str) and name for name in columns) and len({*columns}) == len(columns),
+                "names of columns, each once",
+            ),
         }
         for name, (fits, expected) in wrong.items():
             if not fits:
@@ -51,6 +66,30 @@ class ToFiles(Delivery):
     def located(self, folder: Path) -> Self:
         """With an absolute path."""
         return replace(self, folder=located(self.folder, folder))
+
+    def check(self, output: Output, where: str) -> None:
+        """As ``Delivery``, and refuse columns that cannot divide the files.
+
+        Raises:
+            DefinitionError: DEFINITION-331; DEFINITION-473, a column of ``partition_by``.
+        """
+        Delivery.check(self, output, where)
+        for name in self.partition_by:
+            expected, got = "", f"no column '{name}'"
+            if name not in output.schema:
+                expected = "columns of the output"
+            elif (kind := output.schema[name].type) not in _NAMING:
+                expected, got = "texts, whole numbers, booleans or dates", f"'{name}' of type {kind}"
+            elif self.changes and output.revisable and name not in output.keys:
+                expected, got = "columns of the key, as a result that is taken back has no others", f"'{name}'"
+            if expected:
+                hint = "" if name in output.schema else closest(name, output.schema.names)
+                columns = f"{hint}Columns: {output.schema.describe()}."
+                fix = f'Leave it out, or add a column that fits: with_columns(day="CAST(at AS DATE)"). {columns}'
+                raise DefinitionError(f"{where}, partition_by", expected, got, fix, code="DEFINITION-473")
+        if len(self.partition_by) == len(output.schema.names):
+            got, fix = "all columns", "Leave one out: files have the other columns."
+            raise DefinitionError(f"{where}, partition_by", "some of the columns", got, fix, code="DEFINITION-474")
 
     @property
     def retracts(self) -> bool:
