@@ -75,14 +75,14 @@ def first(command: list[str], **pipes: Any) -> subprocess.Popen[str]:
 
 def beside_serve(lake: str, folder: str) -> None:
     """A service, until it is killed."""
-    from floodmark.serve.server import serving
+    from floodmark.serve.server import put_answers_first, serving
     from floodmark.serve.service import Service
     from floodmark.serve.tokens import Tokens
 
-    sys.setswitchinterval(0.0005)  # as the verb does
     source = data.source(Path(folder))
     workspace = fm.Workspace(sources=[source], operators=[views], settings=fm.Settings(lake=lake, engine="embedded"))
     with serving(Service(workspace, Lake(lake), Path(folder), apart=True), Tokens([]), "127.0.0.1", 0) as url:
+        put_answers_first()
         print(url, flush=True)
         time.sleep(1e6)
 

@@ -22,7 +22,7 @@ from floodmark import Delivery, Env, Stream, ToSql, Tumbling, count, operator, o
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
 from floodmark.deliveries import run as delivering
 from floodmark.deliveries.run import deliver
-from floodmark.deliveries.sql import KEY, POSITIONS
+from floodmark.deliveries.sql import KEY, POSITIONS, SqlSink
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.readers import needs
@@ -248,6 +248,37 @@ def test_a_table_of_somebody_else_is_refused(lake: Lake, url: str, sql: Sql) -> 
     with pytest.raises(ConnectorError, match="DELIVERY-004 .*total DATETIME, not INTEGER.*DROP TABLE totals"):
         deliver(route(url), lake, until_caught_up=True)
     assert sql("SELECT * FROM totals") == []
+
+
+def test_a_table_that_another_delivery_fills_is_refused_also_where_it_has_come_between(
+    lake: Lake, url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    there = sql("SELECT * FROM totals ORDER BY 1")
+    for table in ("totals", "Totals"):
+        other = route(url, name="other", table=table)
+        with pytest.raises(
+            ConnectorError, match=r"DELIVERY-024 .*delivery 'totals_to_sql'.*ToSql\(..., table=...\).*DELETE"
+        ):
+            deliver(other, lake, until_caught_up=True)
+    check, looks = SqlSink._check_owner, []
+
+    def late(*arguments: Any) -> None:
+        looks.append(arguments)
+        if len(looks) > 1:
+            check(*arguments)
+
+    monkeypatch.setattr(SqlSink, "_check_owner", late)
+    with pytest.raises(ConnectorError, match="DELIVERY-024"):
+        deliver(route(url, name="other", table="totals"), lake, until_caught_up=True)
+    assert sql("SELECT * FROM totals ORDER BY 1") == there
+
+
+def test_a_delivery_that_goes_into_another_table_fills_that(lake: Lake, url: str, sql: Sql) -> None:
+    for table in ("totals", "second", "totals", "second"):
+        small_lake.batch(lake, 2 + len(last_values(lake)), [row(f"k{len(last_values(lake))}", 7, 90)])
+        deliver(route(url, table=table), lake, until_caught_up=True)
+        assert dict(sql(f"SELECT key, total FROM {table}")) == last_values(lake)
 
 
 def test_a_constraint_that_is_violated_stops_the_delivery_and_nothing_of_it_is_there(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from floodmark.deliveries.results import Results
+from floodmark.deliveries.results import Database, Results
 from floodmark.deliveries.sink import Changes
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
@@ -90,8 +90,16 @@ class Log:
     scratch: Path
     commit_by_commit: bool = False
     takes_deletes: bool = True
+    _database: Database = field(init=False)
     _seen: Delivered | None = None
     """The position behind commits without rows, which are not delivered."""
+
+    def __post_init__(self) -> None:
+        self._database = Database(self.scratch)
+
+    def close(self) -> None:
+        """Let go of the database that selects changes."""
+        self._database.close()
 
     @property
     def path(self) -> str:
@@ -169,7 +177,7 @@ class Log:
 
     @property
     def _results(self) -> Results:
-        return Results(self.route, self.scratch)
+        return Results(self.route, self._database)
 
     def _whole(
         self, at: Delivered | None, version: int, table: str, staying: dataset.Dataset | EllipsisType | None = ...

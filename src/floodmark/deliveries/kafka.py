@@ -32,6 +32,8 @@ _TOGETHER_SECONDS = 0.5
 _IN_FLIGHT = 1
 """Requests to a broker at a time. With more, a leader that is new to a partition can refuse the first request and take the second one, whose
 sequence it has nothing to compare with; librdkafka then confirms the messages of both, also within a transaction (KAFKA-15591)."""
+_OUTPUT = "floodmark-output"
+"""Header with the table of the output: others may write to the topic as well."""
 _PARTITION = 0
 """Of the topic, under which the group's position is committed."""
 
@@ -148,7 +150,7 @@ class KafkaSink(Sink):
     def _send(self, key: bytes, value: bytes | None, at: int, number: int) -> None:
         assert self._producer is not None
         headers = {
-            "floodmark-output": self.route.output.table,
+            _OUTPUT: self.route.output.table,
             "floodmark-commit": f"{at}",
             "floodmark-number": f"{number}",
         }
@@ -209,7 +211,7 @@ class KafkaSink(Sink):
             raise error
 
     def _gone(self, changes: Changes) -> Leftover:
-        """The keys in the topic whose last message has a value: those that are not among all results are to be taken back."""
+        """The keys in the topic whose last message is of this output and has a value: those that are not among all results are to be taken back."""
         from confluent_kafka import KafkaError, TopicPartition  # noqa: PLC0415 - an extra
 
         del changes
@@ -230,7 +232,8 @@ class KafkaSink(Sink):
                     raise self._away(self._seen.last or "no answer")
                 for message in messages:
                     if (error := message.error()) is None:
-                        keys.put(message.key(), alive=message.value() is not None)
+                        own = (_OUTPUT, self.route.output.table.encode()) in (message.headers() or [])
+                        keys.put(message.key(), alive=own and message.value() is not None)
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name in the library
                         open_partitions.discard(message.partition())
                     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,17 +31,51 @@ HAS = "_floodmark_has"
 """Column that is false for a result that is taken back."""
 
 
+@dataclass(slots=True)
+class Database:
+    """DuckDB of a delivery, in memory. It begins with the first query and stays, as to begin takes longer than to select the changes of a commit.
+
+    Args:
+        scratch: folder for what memory does not hold.
+    """
+
+    scratch: Path
+    _database: duckdb.DuckDBPyConnection | None = field(default=None, init=False)
+
+    @contextmanager
+    def connected(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of one query's own. After an error the database begins anew: some errors leave one that answers no more."""
+        import duckdb  # noqa: PLC0415 - declarations load without it
+
+        if self._database is None:
+            self._database = duckdb.connect()
+            self._database.execute(f"SET temp_directory = {literal(str(self.scratch))}")
+        try:
+            with self._database.cursor() as connection:
+                connection.execute("SET TimeZone = 'UTC'")
+                yield connection
+        except duckdb.Error:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it."""
+        if self._database is not None:
+            self._database.close()
+        self._database = None
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """Makes changes of rows.
 
     Args:
         route: the delivery.
-        scratch: folder for what memory does not hold.
+        database: selects them.
     """
 
     route: Route
-    scratch: Path
+    database: Database
 
     def appended(self, rows: dataset.Dataset, at: int) -> Selection:
         """The changes by rows that were appended."""
@@ -148,7 +182,7 @@ class Results:
         )
 
     def _changes(self, query: str, tables: Mapping[str, dataset.Dataset], at: int) -> Selection:
-        return Selection(self.route, self.scratch, query, tables, at)
+        return Selection(self.route, self.database, query, tables, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +191,14 @@ class Selection:
 
     Args:
         route: the delivery.
-        scratch: folder for what memory does not hold.
+        database: selects them.
         query: DuckDB's SQL, with the columns of results, and ``HAS``.
         tables: name in the query -> rows.
         at: version of the output.
     """
 
     route: Route
-    scratch: Path
+    database: Database
     query: str
     tables: Mapping[str, dataset.Dataset]
     at: int
@@ -200,24 +234,14 @@ class Selection:
 
     @contextmanager
     def _selected(self, query: str) -> Iterator[duckdb.DuckDBPyRelation]:
-        with _engine(self.scratch) as engine:
-            import duckdb  # noqa: PLC0415 - as in _engine
+        import duckdb  # noqa: PLC0415 - as above
 
-            try:
+        try:
+            with self.database.connected() as connection:
                 for name, rows in self.tables.items():
-                    engine.register(name, rows)
-                yield engine.sql(query)
-            except duckdb.Error as error:
-                if "not found" in str(error):  # a file that was removed: DuckDB has errors of its own
-                    raise FileNotFoundError(str(error)) from error
-                raise
-
-
-@contextmanager
-def _engine(scratch: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb  # noqa: PLC0415 - declarations load without it
-
-    with duckdb.connect() as engine:
-        engine.execute("SET TimeZone = 'UTC'")
-        engine.execute(f"SET temp_directory = {literal(str(scratch))}")
-        yield engine
+                    connection.register(name, rows)
+                yield connection.sql(query)
+        except duckdb.Error as error:
+            if "not found" in str(error):  # a file that was removed: DuckDB has errors of its own
+                raise FileNotFoundError(str(error)) from error
+            raise

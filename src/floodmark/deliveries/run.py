@@ -20,8 +20,8 @@ from floodmark.lake.stream import delivered
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 
-_LOOK_SECONDS = 0.2
-"""Time between two looks for commits."""
+_LOOK_SECONDS, _LATER_SECONDS = 0.01, 0.2
+"""Time from a delivery to the next look for commits, which doubles as long as there are none, and the longest one."""
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 15.0
 """Shortest and longest time between two tries to reach a sink."""
 _ALTERED_TRIES = 3
@@ -90,7 +90,7 @@ class _Run:
 
     def run(self, *, until_caught_up: bool) -> Delivered | None:
         """Deliver until stopped. Returns the position."""
-        altered, pause, is_ready = 0, _FIRST_SECONDS, False
+        altered, pause, is_ready, look = 0, _FIRST_SECONDS, False, _LATER_SECONDS
         while not self.stop.is_set():
             try:
                 if not is_ready:
@@ -116,7 +116,8 @@ class _Run:
             if not did:
                 if until_caught_up:
                     break
-                self.stop.wait(_LOOK_SECONDS)
+                self.stop.wait(look)
+            look = _LOOK_SECONDS if did else min(look * 2, _LATER_SECONDS)
         return self.log.passed(self.at)
 
     def _always_altered(self, change: Altered) -> ConnectorError:
@@ -287,6 +288,6 @@ def deliver(
         closing(route.delivery.sink(route)) as sink,
     ):
         takes = (sink.commit_by_commit, sink.takes_deletes) if isinstance(sink, Sink) else ()
-        log = Log(route, lake, scratch, *takes)
-        run = _Run(route, lake, stop or threading.Event(), on_delivery, on_wait, sink, log)
-        return run.run(until_caught_up=until_caught_up)
+        with closing(Log(route, lake, scratch, *takes)) as log:
+            run = _Run(route, lake, stop or threading.Event(), on_delivery, on_wait, sink, log)
+            return run.run(until_caught_up=until_caught_up)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KEY = "_floodmark_key"
 """The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
 POSITIONS = "_floodmark_positions"
-_COLUMNS = "columns"
+_COLUMNS, _INTO = "columns", "into"
 """Key in the text of a position: the columns with which rows were delivered last."""
 _CODES = {"UndefinedTable", "UndefinedColumn", "DatatypeMismatch", "NotNullViolation", "GeneratedAlways"}
 """psycopg's errors of a table that was altered."""
@@ -71,7 +71,8 @@ class SqlSink(Sink):
             dialect = self._engine.dialect.name
             positions, self._table = self._declared(dialect)
             positions.create(connection, checkfirst=True)
-            is_new = self._make(connection, self._table) or self._has_further_columns(connection)
+            self._check_owner(connection, self._table)
+            is_new = self._make(connection, self._table) or self._was_other(connection, self._table)
             self._plain = tuple((name, _plain(kind, self.settings.nan, dialect)) for name, kind in self._types.items())
             if is_new:  # what was delivered is not in it
                 connection.execute(
@@ -96,6 +97,7 @@ class SqlSink(Sink):
             if (-1 if row is None else row.number) != number - 1:
                 raise self._taken_over(-1 if row is None else row.number, number)
             if changes.whole:
+                self._check_owner(connection, self._table)
                 connection.execute(sa.delete(self._table))
                 crash.point("delivery.after_clear")
             for batch in changes.batches:
@@ -134,11 +136,31 @@ class SqlSink(Sink):
                 raise ConnectorError(where, str(error.args[0]), shown(value), fix, code="DELIVERY-007") from error
         return values
 
-    def _has_further_columns(self, connection: Connection) -> bool:
-        """Whether the output has a column that the last delivery did not have: rows that were delivered without it keep older values there."""
+    def _was_other(self, connection: Connection, table: sa.Table) -> bool:
+        """Whether the last delivery went into another table, or the output has a column that it did not have: rows that were delivered without it keep older values there."""
         row = self._row(connection)
-        columns = None if row is None else json.loads(row.position).get(_COLUMNS)
-        return columns is not None and not self._types.keys() <= set(columns)
+        noted = {} if row is None else json.loads(row.position)
+        further = _COLUMNS in noted and not self._types.keys() <= {*noted[_COLUMNS]}
+        return further or (_INTO in noted and noted[_INTO] != table.fullname)
+
+    def _check_owner(self, connection: Connection, table: sa.Table) -> None:
+        """Refuse a table that another delivery fills: all results of one would replace those of the other.
+
+        Raises:
+            ConnectorError: DELIVERY-024.
+        """
+        positions, _ = self._declared(connection.dialect.name)
+        named = str.casefold if connection.dialect.name == "sqlite" else str
+        for name, content in connection.execute(sa.select(positions.c.delivery, positions.c.position)):
+            into = json.loads(content).get(_INTO)
+            if name != self.route.name and into is not None and named(into) == named(table.fullname):
+                fix = (
+                    "Give each delivery a table of its own: ToSql(..., table=...). If the other one is gone: "
+                    f"DELETE FROM {positions.fullname} WHERE delivery = '{name}'"
+                )
+                where = f"delivery '{self.route.name}', table {table.fullname}"
+                got = f"that of delivery '{name}'"
+                raise ConnectorError(where, "a table of its own", got, fix, code="DELIVERY-024")
 
     def _row(self, connection: Connection, *, locked: bool = False) -> Any:
         positions, _ = self._declared(connection.dialect.name)
@@ -147,12 +169,14 @@ class SqlSink(Sink):
 
     def _move(self, connection: Connection, row: Any, position: Delivered) -> None:
         """Move the position; refuse to where another process has moved it meanwhile."""
-        positions, _ = self._declared(connection.dialect.name)
+        positions, results = self._declared(connection.dialect.name)
         values = {
             "table_id": position.table,
             "version": position.version,
             "number": position.number,
-            "position": json.dumps({**asdict(position), _COLUMNS: [*self._types]}, separators=(",", ":")),
+            "position": json.dumps(
+                {**asdict(position), _COLUMNS: [*self._types], _INTO: results.fullname}, separators=(",", ":")
+            ),
             "delivered_at": datetime.now(UTC).replace(tzinfo=None),
         }
         if row is None:
@@ -307,7 +331,8 @@ class SqlSink(Sink):
 
 
 def _position(row: Any) -> Delivered:
-    position = Delivered(**{name: value for name, value in json.loads(row.position).items() if name != _COLUMNS})
+    noted = json.loads(row.position)
+    position = Delivered(**{name: value for name, value in noted.items() if name not in {_COLUMNS, _INTO}})
     return position if row.table_id else Delivered(number=position.number)
 
 

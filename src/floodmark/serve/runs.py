@@ -1,6 +1,7 @@
 """Runs: results in a file that is written once, in the order of their keys. The file is mapped into memory, so the system keeps what is read.
 
-Of each run only the key of every 128th row is in memory. A key is looked up among those, then in the rows between two of them.
+Of each run only the first key of every batch is in memory. A key is looked up among those, then in the rows of its batch: little is done
+when a run is opened, as questions wait meanwhile.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from floodmark.serve.values import Ordered, ordered, stored
 
 _BATCH = 8_192
 """Most rows of a batch."""
-_EVERY = 128
-"""Rows between two keys that are in memory."""
 
 Key = tuple[Ordered, ...]
 """The values of the key columns as they are compared; a shorter key comes before every key that it begins."""
@@ -52,10 +51,8 @@ class Run:
     goes: bool = True
     rows: int = field(init=False, default=0)
     _parts: list[_Part] = field(init=False, default_factory=list)
-    _marks: list[Key] = field(init=False, default_factory=list)
-    """The key of every 128th row of each batch."""
-    _at: list[tuple[int, int]] = field(init=False, default_factory=list)
-    """(batch, row in it) of each mark."""
+    _firsts: list[Key] = field(init=False, default_factory=list)
+    """The first key of each part."""
 
     def __post_init__(self) -> None:
         with pa.memory_map(str(self.file)) as mapped, pa.ipc.open_file(mapped) as reader:
@@ -70,10 +67,7 @@ class Run:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         part = _Part(batch, tuple(stored(batch.column(name)) for name in self.keys), batch.column(HAS))
-        numbers = range(0, batch.num_rows, _EVERY)
-        marked = [map(ordered, column.take(pa.array(numbers)).to_pylist()) for column in part.keys]
-        self._marks += zip(*marked, strict=True)
-        self._at += [(len(self._parts), number) for number in numbers]
+        self._firsts.append(part.key(0))
         self._parts.append(part)
         self.rows += batch.num_rows
 
@@ -89,14 +83,13 @@ class Run:
 
     def find(self, key: Key) -> tuple[pa.RecordBatch, int, bool] | None:
         """(batch, row in it, whether it is a result) of a key; None if the run has none."""
-        mark = bisect_right(self._marks, key) - 1
-        if mark < 0:
+        at = bisect_right(self._firsts, key) - 1
+        if at < 0:
             return None
-        batch, first = self._at[mark]
-        part = self._parts[batch]
-        last = min(first + _EVERY, part.rows.num_rows)
-        number = bisect_left(range(last), key, first, last, key=part.key)
-        if number == last or part.key(number) != key:
+        part = self._parts[at]
+        rows = part.rows.num_rows
+        number = bisect_left(range(rows), key, key=part.key)
+        if number == rows or part.key(number) != key:
             return None
         return part.rows, number, part.has[number].as_py()
 
@@ -114,8 +107,7 @@ class Run:
     def _slices(self, lower: Key, upper: Key) -> Iterator[tuple[_Part, int, int]]:
         if not self._parts:
             return
-        begin = self._at[max(bisect_left(self._marks, lower) - 1, 0)][0]
-        for part in self._parts[begin:]:
+        for part in self._parts[max(bisect_left(self._firsts, lower) - 1, 0) :]:
             first = bisect_left(range(part.rows.num_rows), lower, key=part.key)
             last = bisect_left(range(part.rows.num_rows), upper, key=part.key)
             if first < last:

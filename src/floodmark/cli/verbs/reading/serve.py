@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from floodmark.cli.shell.console import Console
@@ -13,9 +11,6 @@ from floodmark.cli.shell.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.shell.loading import opened_lake
 from floodmark.cli.shell.signals import stopping
 from floodmark.core.errors import SetupError
-
-_SWITCH_SECONDS = 0.0005
-"""Longest time for which Python copies a commit before it answers: a tenth of its own setting."""
 
 
 @click.command()
@@ -39,7 +34,7 @@ def serve(invocation: Invocation, *, outputs: tuple[str, ...], host: str, port: 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     try:
-        from floodmark.serve.server import serving
+        from floodmark.serve.server import put_answers_first, serving
     except ModuleNotFoundError as error:
         fix = "Install it: pip install 'floodmark[serve]'"
         raise SetupError(
@@ -50,12 +45,12 @@ def serve(invocation: Invocation, *, outputs: tuple[str, ...], host: str, port: 
     from floodmark.serve.service import Service
     from floodmark.serve.tokens import Tokens, secret_of
 
-    sys.setswitchinterval(_SWITCH_SECONDS)
     secrets = Tokens([secret_of(text) for text in tokens])
     lake = Lake.of(opened.workspace.settings)
     with Scratch() as scratch:
         service = Service(opened.workspace, lake, scratch, outputs, console.note, apart=True)
         with stopping(console, "the answers at work") as stop, serving(service, secrets, host, port) as address:
+            put_answers_first()
             console.say(f"answers at {address}, described there; outputs: {', '.join(service.copies) or 'none'}")
             stop.wait()
     console.document({"lake": opened.lake, "outputs": list(service.copies)})
