@@ -52,6 +52,7 @@ soak: .venv/.ready
 
 bench: .venv/.ready
 	@[ -f bench/all.py ] || { echo "bench/all.py is missing: there is no benchmark in this clone yet."; exit 1; }
+	.venv/bin/python bench/contenders.py --install
 	.venv/bin/python bench/all.py
 
 # what Sail answers as Spark does: asks both some 100,000 expressions, and writes the package's table and docs/parity.md anew

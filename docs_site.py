@@ -14,6 +14,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent
 FIRST = "README.md"
 REFERENCE = "reference.md"
+SHOWN = frozenset({"README.md", "picture.svg"})
+"""Files of an example that are in the site."""
 LINK = re.compile(
     r"(!?)\[((?:[^\[\]]|\[[^\]]*\]|!\[[^\]]*\]\([^)]*\))*)\]\((?!\w+://|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)"
 )
@@ -22,9 +24,11 @@ FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def outside() -> dict[str, str]:
-    """Page outside of docs/ -> its path in the site."""
+    """Page or picture outside of docs/ -> its path in the site."""
     pages = {FIRST: "index.md", **{name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SKILL.md")}}
-    examples = (path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "examples").rglob("README.md")))
+    examples = (
+        path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "examples").rglob("*")) if path.name in SHOWN
+    )
     return pages | {path: path for path in (*examples, "floodmark-airflow/README.md")}
 
 
@@ -80,7 +84,7 @@ def reference() -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are not in docs/."""
+    """Add the pages and pictures that are not in docs/."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - an extra
 
     for origin, place in outside().items():

@@ -1,12 +1,12 @@
 """The same query in other systems: views per campaign and ten seconds, of the same files, each in an environment of its own with the versions named here.
 
-    python bench/contenders.py [--rows 1000000] [--campaigns 100,100000] [--only polars,bytewax] [--repeats 1]
+    python bench/contenders.py [--rows 1000000] [--campaigns 100,100000] [--only polars,bytewax] [--repeats 1] [--install]
 
 The query is that of the Yahoo streaming benchmark: filter the views, map ad to campaign, count per campaign and ten seconds. Batch systems read the
 files at once; streams read them in order with a watermark five seconds behind. Whole processes are measured, imports and the start of Java with them: seconds,
 processor seconds and peak memory of the process tree. Every answer is compared with DuckDB's. DuckDB, polars and Bytewax read Parquet, PyFlink and
 Pathway the same rows as CSV, as neither reads Parquet without more; Quix Streams reads topics of Kafka alone, and is not there. Environments are
-made under ``~/.cache/floodmark/contenders``, by pip; a system that cannot be installed is named with the reason, and left out.
+made under ``~/.cache/floodmark/contenders``, by pip, all of them with ``--install``, which measures nothing; a system that cannot be installed is named with the reason, and left out.
 """
 
 from __future__ import annotations
@@ -300,6 +300,11 @@ def main() -> None:
     )
     parser.add_argument("--only", type=lambda text: text.split(","), default=[*OWN, *PROGRAMS])
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--install", action="store_true", help="make the environments, and measure nothing")
+    if parser.parse_args().install:
+        for name in NEEDS:
+            print(f"{name}: {environment(name)}", flush=True)
+        return
     asked, files, wrong = parser.parse_args(), 8, 0
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
         for keys in asked.campaigns:

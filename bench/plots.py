@@ -178,7 +178,7 @@ def contenders() -> str | None:
     ]
     return (
         bars(
-            f"{rows[0]['rows']:,} events, views per campaign and ten seconds: processor seconds of whole processes, logarithmic",
+            f"Views in {rows[0]['rows']:,} events: processor seconds of whole processes, logarithmic",
             told,
         )
         if rows

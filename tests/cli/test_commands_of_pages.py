@@ -165,7 +165,8 @@ def test_a_stream_of_the_cluster_in_a_debugger(tmp_path: Path) -> None:
     asked = f"b operators/departures.py:{line}\nc\np ('counted', self.length.get(0))\ncl 1\nc\nq\n"
     assert "('counted', 2)" in shell(debugged, work, here, asked)
     ran(shown)
-    assert "3" in shell("floodmark sql 'SELECT max(length) AS longest FROM streaks' --lake laptop", work, here)
+    longest = shell("floodmark sql 'SELECT max(length) AS longest FROM streaks' --lake laptop --format csv", work, here)
+    assert longest.split()[-1] == "4", "two before the savepoint, and two behind it"
 
 
 def test_a_workflow_of_a_pull_request(shop: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from console_pages import Reader, blocks
 from deltalake import DeltaTable
+from example_workspaces import example
 from page_programs import module_of
 from recipes import variables
 
@@ -19,27 +19,12 @@ from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fakes"
-DAY = datetime(2025, 3, 1, tzinfo=UTC)
+ARRIVALS = example("fakes", "arrivals")
 
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module_of(tmp_path / "fakes_workspace.py", (EXAMPLE / "workspace.py").read_text("utf-8"), monkeypatch)
-
-
-def drawn(number: int = 400) -> list[tuple[datetime, str, str, int]]:
-    """Clicks of twelve visitors on four advertisements, no two of one visitor at the same time; some come up to 50 s late."""
-    chance, rows = random.Random(7), {}
-    while len(rows) < number:
-        at, visitor = DAY + timedelta(seconds=chance.randrange(2_000)), f"v{chance.randrange(12)}"
-        rows[at, visitor] = (at, visitor, f"ad{chance.randrange(4)}", chance.randrange(1, 90))
-    return sorted(rows.values(), key=lambda row: row[0] + timedelta(seconds=chance.random() * 50))
-
-
-def write(inbox: Path, rows: list[tuple[datetime, str, str, int]], name: str) -> None:
-    inbox.mkdir(exist_ok=True)
-    lines = [f"{at:%Y-%m-%dT%H:%M:%SZ},{visitor},{ad},{cents}\n" for at, visitor, ad, cents in rows]
-    (inbox / name).write_text("at,visitor,ad,cents\n" + "".join(lines))
 
 
 def looped(rows: list[tuple[datetime, str, str, int]]) -> tuple[Counter[tuple[str, str, int, bool]], set[str]]:
@@ -63,11 +48,11 @@ def rows_of(lake: Lake, table: str) -> list[dict[str, object]]:
 def test_each_service_equals_a_loop_and_the_late_one_finds_what_was_before_it(
     fakes: ModuleType, embedded: Computing, tmp_path: Path
 ) -> None:
-    clicks, lake = drawn(), Lake(str(tmp_path / "lake"))
+    clicks, lake = ARRIVALS.clicks(), Lake(str(tmp_path / "lake"))
     verdicts, blocked = looped(clicks)
     assert 0 < len(blocked) < 12
     for part, name in ((clicks[:150], "a.csv"), (clicks[150:], "b.csv")):
-        write(tmp_path / "inbox", part, name)
+        ARRIVALS.write(tmp_path / "inbox", part, name)
         embedded.land(fakes.clicks, lake, workspace=tmp_path, end=name == "b.csv")
         for service in (fakes.screened, fakes.blocked):
             embedded.run_unbounded(service, lake, until_caught_up=True)
@@ -85,8 +70,7 @@ def test_each_service_equals_a_loop_and_the_late_one_finds_what_was_before_it(
 
 def test_the_commands_of_its_page_give_the_same_bounded(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "fakes")
-    clicks = drawn()
-    write(tmp_path / "fakes" / "inbox", clicks, "clicks.csv")
+    clicks = ARRIVALS.clicks()
     reader = Reader(tmp_path / "fakes", variables(tmp_path))
     for block in blocks(EXAMPLE / "README.md"):
         reader.do(block)

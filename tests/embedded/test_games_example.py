@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,6 @@ SCRIPT = """-- Rounds that were won, per game.
 SELECT game, window_start, window_end, COUNT(*) AS won
 FROM TABLE(TUMBLE(TABLE rounds, DESCRIPTOR(at), INTERVAL '1' DAY)) WHERE won GROUP BY game, window_start, window_end
 """
-
-
-def write(inbox: Path) -> None:
-    """A file of rounds, in order of time; one of ten is a robot's."""
-    chance, at, lines = random.Random(3), datetime(2025, 3, 1, 9), []
-    for _ in range(600):
-        at += timedelta(seconds=chance.randrange(1, 40))
-        player = f"{'robot' if chance.random() < 0.1 else 'p'}-{chance.randrange(9)}"
-        won, cents = str(chance.random() < 0.4).lower(), chance.choice((0, 0, 0, 99, 499))
-        lines.append(
-            f"{at:%Y-%m-%dT%H:%M:%SZ},{player},g{chance.randrange(2)},{chance.randrange(1, 4)},{won},{cents}\n"
-        )
-    inbox.mkdir()
-    (inbox / "rounds.csv").write_text("at,player,game,level,won,cents\n" + "".join(lines))
 
 
 def rows(folder: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -58,7 +43,6 @@ def answer(folder: Path, query: str) -> list[tuple[Any, ...]]:
 def test_scripts_equal_duckdb_and_a_new_one_leaves_the_others_as_they_are(tmp_path: Path) -> None:
     folder = tmp_path / "games"
     shutil.copytree(EXAMPLE, folder)
-    write(folder / "inbox")
     reader = Reader(folder, variables(tmp_path))
     for block in blocks(EXAMPLE / "README.md"):
         reader.do(block)

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +20,8 @@ from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.replicas.replication import Replication, replicate
 
-DAY = datetime(2025, 3, 1, tzinfo=UTC)
+ARRIVALS = example("inventory", "arrivals")
 Spend = tuple[datetime, str, int]
-
-
-def drawn(seed: int) -> dict[str, list[Spend]]:
-    """Site -> sixty spends in order of arrival, none later than four minutes; no two at the same time anywhere."""
-    chance, seconds = random.Random(seed), random.Random(seed).sample(range(6 * 3600), 180)
-    spends: dict[str, list[Spend]] = {site: [] for site in ("berlin", "lima", "osaka")}
-    for number, second in enumerate(seconds):
-        site = ("berlin", "lima", "osaka")[number % 3]
-        spends[site].append((DAY + timedelta(seconds=second), "abc"[chance.randrange(3)], chance.randrange(10, 90)))
-    return {
-        site: sorted(rows, key=lambda row: row[0] + timedelta(seconds=chance.random() * 240))
-        for site, rows in spends.items()
-    }
-
-
-def write(inbox: Path, rows: list[Spend], name: str) -> None:
-    """A file of a site."""
-    inbox.mkdir(parents=True, exist_ok=True)
-    lines = [f"{at:%Y-%m-%dT%H:%M:%SZ},{campaign},{cents}\n" for at, campaign, cents in rows]
-    (inbox / name).write_text("at,campaign,cents\n" + "".join(lines))
 
 
 def hourly(rows: list[Spend]) -> set[tuple[str, datetime, int, int]]:
@@ -87,13 +67,13 @@ def check(workspace: Any, lakes: dict[str, Lake], spends: dict[str, list[Spend]]
 def test_each_site_has_its_own_sums_and_the_same_inventory_in_any_order(
     embedded: Computing, seed: int, tmp_path: Path
 ) -> None:
-    workspace, spends, chance = example("inventory"), drawn(seed), random.Random(seed)
+    workspace, spends, chance = example("inventory"), ARRIVALS.spends(seed), random.Random(seed)
     lakes = {name: Lake(str(tmp_path / name)) for name in (*workspace.SITES, "core")}
     sources = dict(zip(workspace.SITES, workspace.sources, strict=True))
     local = dict(zip(workspace.SITES, workspace.local, strict=True))
 
     def land(site: str, part: int, *, end: bool) -> None:
-        write(tmp_path / "inbox" / site, spends[site][20 * part : 20 * part + 20], f"{part}.csv")
+        ARRIVALS.write(tmp_path / "inbox" / site, spends[site][20 * part : 20 * part + 20], f"{part}.csv")
         embedded.land(sources[site], lakes[site], workspace=tmp_path, end=end)
 
     def share(site: str, other: str) -> None:
@@ -119,10 +99,8 @@ def test_each_site_has_its_own_sums_and_the_same_inventory_in_any_order(
 
 @pytest.mark.soak
 def test_the_commands_of_its_page_give_the_same(tmp_path: Path) -> None:
-    folder, spends = tmp_path / "inventory", drawn(5)
+    folder, spends = tmp_path / "inventory", ARRIVALS.spends()
     shutil.copytree(EXAMPLES / "inventory", folder)
-    for site, rows in spends.items():
-        write(folder / "inbox" / site, rows, "day.csv")
     reader = Reader(folder, variables(tmp_path))
     for block in blocks(folder / "README.md"):
         for ended in (block, block):  # the second time nothing is new

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import sqlite3
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +14,18 @@ import duckdb
 import forked
 import pytest
 from console_pages import Reader, blocks
-from example_workspaces import EXAMPLES
+from example_workspaces import EXAMPLES, example
 from recipes import variables
 
 from floodmark.core import crash
 
-DAY = datetime(2025, 3, 1, tzinfo=UTC)
+ARRIVALS = example("warehouse", "arrivals")
 FACTS = """
     SELECT o.number, lower(trim(o.customer)) AS customer, c.segment, o.cents, date_trunc('day', o.at) AS day
     FROM orders AS o ASOF JOIN customers AS c ON lower(trim(o.customer)) = lower(trim(c.customer)) AND o.at >= c.since
     WHERE o.cents > 0
 """
 DAILY = f"SELECT segment, count(*), sum(cents), day FROM ({FACTS}) GROUP BY segment, day"
-
-
-def write(inbox: Path, part: int, parts: int) -> None:
-    """A part of three days of orders, and of what is known of customers; orders come up to eight minutes late."""
-    chance = random.Random(3)
-    seconds = sorted(chance.sample(range(3_600, 3 * 86_400), 240))
-    rows = [
-        (DAY + timedelta(seconds=at), n, chance.choice(["Ann ", "bob", " CLEO"]), chance.choice([0, 5, 700, 2**40]))
-        for n, at in enumerate(seconds)
-    ]
-    rows.sort(key=lambda row: row[0] + timedelta(minutes=8 * chance.random()))
-    known = [(DAY, name, "new") for name in ("ann", "Bob", "cleo")]
-    known += [
-        (DAY + timedelta(seconds=at), chance.choice(["ann", "BOB ", "cleo"]), chance.choice(["good", "late", "new"]))
-        for at in sorted(chance.sample(range(3 * 86_400), 30))
-    ]
-    for name, head, lines in (
-        ("orders", "at,number,customer,cents", rows),
-        ("customers", "since,customer,segment", known),
-    ):
-        folder = inbox / name
-        folder.mkdir(parents=True, exist_ok=True)
-        some = lines[len(lines) * part // parts : len(lines) * (part + 1) // parts]
-        texts = [",".join([f"{at:%Y-%m-%dT%H:%M:%SZ}", *map(str, values)]) for at, *values in some]
-        (folder / f"{part}.csv").write_text("\n".join([head, *texts]) + "\n")
 
 
 def expected(inbox: Path, query: str) -> list[tuple[Any, ...]]:
@@ -74,7 +47,7 @@ def of_database(folder: Path, query: str) -> list[tuple[Any, ...]]:
 def test_the_tables_of_the_database_are_those_of_duckdb_though_a_delivery_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "warehouse"
     shutil.copytree(EXAMPLES / "warehouse", folder)
-    write(folder / "inbox", 0, 2)
+    ARRIVALS.write(folder / "inbox", 0, 2)
 
     def run(*arguments: str, dies: str = "") -> None:
         env = {**os.environ, crash.VARIABLE: dies} if dies else dict(os.environ)
@@ -84,7 +57,7 @@ def test_the_tables_of_the_database_are_those_of_duckdb_though_a_delivery_is_kil
     run("land", "orders", "customers")
     run("run", "facts", "--unbounded", "--until-caught-up")
     run("deliver", "facts_to_sql")
-    write(folder / "inbox", 1, 2)
+    ARRIVALS.write(folder / "inbox", 1, 2)
     run("land", "orders", "customers", "--end")
     for name in ("facts", "daily"):
         run("run", name, "--unbounded", "--until-caught-up")
@@ -105,7 +78,6 @@ def test_the_tables_of_the_database_are_those_of_duckdb_though_a_delivery_is_kil
 def test_the_commands_of_its_page_give_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "warehouse"
     shutil.copytree(EXAMPLES / "warehouse", folder)
-    write(folder / "inbox", 0, 1)
     reader = Reader(folder, variables(tmp_path))
     for block in blocks(folder / "README.md"):
         reader.do(block)

@@ -28,13 +28,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-def example(name: str) -> ModuleType:
-    """The workspace of an example, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / name / "workspace.py")
+def example(name: str, module: str = "workspace") -> ModuleType:
+    """A module of an example, by default its workspace, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}_{module}", EXAMPLES / name / f"{module}.py")
     assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def disordered(rows: list[Row], minutes: int, draw: random.Random) -> list[Row]:
