@@ -1,28 +1,35 @@
-"""The cases of ``tests/cases/patterns/flink.yaml``: patterns with rows and the matches that come of them."""
+"""The cases of ``tests/cases/patterns/flink.yaml``: patterns with rows and the matches that come of them; and the programs of ``programs.yaml``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 import floodmark as fm
+from floodmark.core.time import from_ms, to_ms
 from floodmark.semantics.patterns.automaton import Automaton, automaton
 from floodmark.semantics.patterns.matcher import Event, Matcher
 from floodmark.semantics.patterns.measures import tested
+from floodmark.spec.graph.operator import Operator
 from floodmark.spec.patterns.matching import read_conditions
 from floodmark.spec.patterns.pattern import Pattern
 from floodmark.spec.patterns.skip import Skip
 from floodmark.spec.rows.contract import schema
+from floodmark.spec.values.schema import ROW
+from floodmark.testing.log import Log
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "cases" / "patterns" / "flink.yaml").read_text("utf-8")
-)
+FOLDER = Path(__file__).parents[1] / "cases" / "patterns"
+CASES: list[dict[str, Any]] = yaml.safe_load((FOLDER / "flink.yaml").read_text("utf-8"))
+PROGRAMS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "programs.yaml").read_text("utf-8"))
 CONTIGUITY = ("begin", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
 MANY = 100_000
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""The time 0 of programs."""
 
 
 class Named(fm.Contract):
@@ -69,8 +76,59 @@ def whole(case: Mapping[str, Any]) -> tuple[Pattern, Skip]:
 def rows_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a case, numbered from 1."""
     names = ("name", "price", "id", "time", "volume")
-    padded = [[*row, None][: len(names)] for row in case["rows"]]
+    padded = [[*row, None][: len(names)] for row in case["rows"] if isinstance(row, list)]
     return [dict(zip(names, row, strict=True)) | {"number": n} for n, row in enumerate(padded, 1)]
+
+
+def program_of(case: Mapping[str, Any]) -> Operator:
+    """A program: matches, time-outs and late rows by the numbers of their rows."""
+    pattern, skip = whole(case)
+
+    @fm.operator(name="program")
+    def program(rows: fm.Stream[Named]) -> fm.Stream:
+        sequence = case.get("sequence", "number")
+        found = rows.key_by("id").pattern(pattern, skip=skip, most=MANY, sequence=sequence, late="side_output")
+        return found.select(rows="collect(number)", timed_out={"rows": "collect(number)"})
+
+    return program
+
+
+def log_of(case: Mapping[str, Any], program: Operator) -> Log:
+    """The rows of a program in order of arrival, with its watermarks, and the end of its input."""
+    log, rows = Log(program.inputs[0].schema), iter(rows_of(case))
+    for entry in case["rows"]:
+        if isinstance(entry, list):
+            row = next(rows)
+            at = to_ms(NOON) + row["time"]
+            log.row(row | {"at": from_ms(at)}, at)
+            log.watermark = max(log.watermark, at - case["behind"]) if "behind" in case else log.watermark
+        else:
+            log.move(to_ms(NOON) + entry["watermark"])
+    log.end()
+    return log
+
+
+def told_by(case: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> list[Any]:
+    """What the outputs of a program say: its matches, time-outs with their times, and late rows."""
+    outputs = {
+        name: [row for row in table.to_pylist() if row["_kind"] == ROW] for name, table in tables.items() if table
+    }
+    identity = identity_of(case)
+    matched = sorted(sorted(map(identity, row["rows"])) for row in outputs.get("", ()))
+    late = sorted(row["number"] for row in outputs.get("late", ()))
+    if "timed_out" not in case:
+        return [matched, late]
+    timed_out = [(sorted(row["rows"]), row["_event_time"]) for row in outputs.get("timed_out", ())]
+    times = [(rows, to_ms(at) if isinstance(at, datetime) else at) for rows, at in timed_out]
+    return [matched, late, sorted([rows, at - to_ms(NOON)] for rows, at in times)]
+
+
+def expected_of(case: Mapping[str, Any]) -> list[Any]:
+    """What a program must say, as ``told_by`` has it."""
+    identity = identity_of(case)
+    matched = sorted(sorted(map(identity, numbers)) for numbers in case["expect"])
+    timed_out = [sorted([sorted(numbers), time] for numbers, time in case["timed_out"])] if "timed_out" in case else []
+    return [matched, case.get("late", []), *timed_out]
 
 
 class Matching:

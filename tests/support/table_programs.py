@@ -7,6 +7,7 @@ table whose rows change a WITH before the statement. ``verdicts.yaml`` says of e
 from __future__ import annotations
 
 import pickle
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,13 +157,21 @@ class Table:
             self.input.lower(), contract=self.contract, connector=table, watermark=BoundedOutOfOrderness("0 s")
         )
 
-    def write(self, log: Log, phase: str, state: dict[Any, dict[str, Any]]) -> None:
+    @property
+    def in_order(self) -> bool:
+        """Whether no row has an earlier event time than the one before it."""
+        rows = [self._row(row)[1] for phase in PHASES for row in self.definition.get(phase, ())]
+        moments = [row[self.time] for row in rows] if self.time else []
+        return None not in moments and moments == sorted(moments)
+
+    def write(self, log: Log, phase: str, state: dict[Any, dict[str, Any]], *, prompt: bool = False) -> None:
         """The rows of a phase.
 
         Args:
             log: of the table.
             phase: ``before`` or ``after`` the savepoint.
             state: key -> the row that it has, of a table whose rows replace each other.
+            prompt: whether the watermark follows rows that are in order as closely as it can, in place of as the table says.
         """
         log.tick(ARRIVAL[phase])
         for number, row in enumerate(self.definition.get(phase, ())):
@@ -174,7 +183,7 @@ class Table:
                 moment = changed.get(self.time or ARRIVED)
                 at = arrival if moment is None else to_ms(moment)
                 log.row(changed, at, sign)
-                behind = self.definition["behind"] if self.time else 0
+                behind = 0 if not self.time else 1 if prompt and self.in_order else self.definition["behind"]
                 log.watermark = max(log.watermark, at - behind)
         if not self.time:
             log.watermark = max(log.watermark, ARRIVAL[phase] + QUIET)
@@ -294,8 +303,12 @@ class Program:
         """The statement as an operator."""
         return sql_operator(self.name.lower(), self.sql, inputs={table.input: table.bound for table in self.tables})
 
-    def logs(self) -> tuple[dict[str, Log], dict[str, list[int]]]:
-        """(the log of each input, how many of its entries come before the savepoint, and before the clock of a case that says ``stops`` moves on)."""
+    def logs(self, *, prompt: bool = False) -> tuple[dict[str, Log], dict[str, list[int]]]:
+        """(the log of each input, how many of its entries come before the savepoint, and before the clock of a case that says ``stops`` moves on).
+
+        Args:
+            prompt: as of ``Table.write``.
+        """
         logs: dict[str, Log] = {}
         cuts: dict[str, list[int]] = {}
         schemas = {read.name: read.schema for read in self.operator.inputs}
@@ -305,7 +318,7 @@ class Program:
             log, state = Log(schemas[table.input]), dict[Any, dict[str, Any]]()
             cuts[table.input] = []
             for phase in PHASES:
-                table.write(log, phase, state)
+                table.write(log, phase, state, prompt=prompt)
                 if phase == "after" and "stops" in self.case:
                     log.tick(ARRIVAL[phase] + self.case["stops"])
                     cuts[table.input].append(len(log.entries))
@@ -357,6 +370,20 @@ class Program:
         """The rows of a bounded run over everything."""
         logs, _ = self.logs()
         return self.net([MemoryRun(self.operator).batch({name: log.table() for name, log in logs.items()})[""]])
+
+    def cut(self, draw: random.Random) -> Rows:
+        """The rows at the end of a run over micro-batches that are cut at random, some of them behind a restart."""
+        logs, _ = self.logs(prompt=True)
+        run, results = MemoryRun(self.operator), list[pa.Table]()
+        pieces = draw.randint(2, 8)
+        cuts = {name: sorted(draw.choices(range(len(log.entries) + 1), k=pieces - 1)) for name, log in logs.items()}
+        for piece in range(pieces):
+            bounds = {name: [0, *positions, None][piece : piece + 2] for name, positions in cuts.items()}
+            results.append(run.batch({name: log.table(*bounds[name]) for name, log in logs.items()})[""])
+            if draw.random() < 0.5:
+                savepoint: Savepoint = pickle.loads(pickle.dumps(run.savepoint()))
+                run = MemoryRun(self.operator, savepoint)
+        return self.net(results)
 
     def net(self, tables: Iterable[pa.Table]) -> Rows:
         """The rows that are not taken back."""

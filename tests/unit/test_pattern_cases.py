@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pattern_cases import CASES, Matching, identity_of, matches, rows_of, whole
+from pattern_cases import (
+    CASES,
+    PROGRAMS,
+    Matching,
+    expected_of,
+    identity_of,
+    log_of,
+    matches,
+    program_of,
+    rows_of,
+    told_by,
+    whole,
+)
 from seeds import seed_of
 
 import floodmark as fm
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.patterns.matcher import MissingStage
 from floodmark.spec.patterns.pattern import Pattern
 
@@ -37,6 +53,24 @@ def test_a_case_of_flink_has_its_matches_however_rows_are_cut(
     for _ in range(5):
         cuts = frozenset(draw.sample(range(len(rows)), min(len(rows), draw.randint(1, 5))))
         assert sorted(matching.run(rows, cuts)) == sorted(told), cuts
+
+
+@pytest.mark.feature("C1", "C2", "C3")
+@pytest.mark.parametrize("case", PROGRAMS, ids=[case["name"] for case in PROGRAMS])
+def test_a_program_of_flink_says_the_same_however_its_rows_are_cut(
+    case: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    operator, draw = program_of(case), random.Random(seed_of(request.node.name))
+    log = log_of(case, operator)
+    for tries in range(4):
+        cuts = sorted(draw.sample(range(1, len(log.entries)), draw.randint(1, 3))) if tries else []
+        run, tables = MemoryRun(operator), dict[str, list[pa.Table]]()
+        for start, stop in itertools.pairwise([0, *cuts, None]):
+            for name, table in run.batch({"rows": log.table(start, stop)}).items():
+                tables.setdefault(name, []).append(table)
+            run = MemoryRun(operator, pickle.loads(pickle.dumps(run.savepoint())))
+        told = told_by(case, {name: pa.concat_tables(parts) for name, parts in tables.items()})
+        assert told == expected_of(case), cuts
 
 
 # ---- a search through all rows

@@ -422,6 +422,24 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a quantifier of a row that must not come": (lambda: fm.begin("a").not_next("b").one_or_more(), "DEFINITION-421"),
     "until of one row": (lambda: fm.begin("a").until("amount > 1"), "DEFINITION-421 .*one_or_more"),
     "consecutive of one row": (lambda: fm.begin("a").consecutive(), "DEFINITION-421"),
+    "greedy of one row": (lambda: fm.begin("a").greedy(), r"DEFINITION-421 .*greedy\(\) behind a quantifier"),
+    "greedy of an optional row": (lambda: fm.begin("a").optional().greedy(), "DEFINITION-421"),
+    "greedy combinations": (
+        lambda: fm.begin("a").one_or_more().allow_combinations().greedy(),
+        r"DEFINITION-421 .*greedy\(\) or allow_combinations\(\)",
+    ),
+    "combinations of a greedy stage": (
+        lambda: fm.begin("a").one_or_more().greedy().allow_combinations(),
+        r"DEFINITION-421 .*allow_combinations\(\) or greedy\(\)",
+    ),
+    "consecutive combinations": (
+        lambda: fm.begin("a").times(2).allow_combinations().consecutive(),
+        "DEFINITION-421 .*both",
+    ),
+    "combinations of consecutive rows": (
+        lambda: fm.begin("a").times(2).consecutive().allow_combinations(),
+        "DEFINITION-421 .*both",
+    ),
     "greedy of a group": (lambda: fm.begin(fm.begin("a")).greedy(), "DEFINITION-421"),
     "a condition of a group": (lambda: fm.begin(fm.begin("a")).where("amount > 1"), "DEFINITION-421"),
     "not after optional": (lambda: fm.begin("a").next("b").optional().not_next("c"), "DEFINITION-421"),

@@ -136,16 +136,25 @@ class Pattern:
         self._refuse_negated("greedy()")
         if self.last.group is not None:
             raise self._unfit("greedy() behind one stage", "behind a group", "Make the stages in the group greedy.")
+        self._refuse_single("greedy()")
+        if self.last.repetition == "combinations":
+            raise self._both("greedy()", "allow_combinations()")
         return self._changed(greedy=True)
 
     def consecutive(self) -> Pattern:
         """No other row of the key may lie between two rows of the newest stage."""
         self._refuse_single("consecutive()")
+        if self.last.repetition == "combinations":
+            raise self._both("consecutive()", "allow_combinations()")
         return self._changed(repetition="consecutive")
 
     def allow_combinations(self) -> Pattern:
         """Any of the fitting rows make up the newest stage: a row that fits may also be left out."""
         self._refuse_single("allow_combinations()")
+        if self.last.repetition == "consecutive":
+            raise self._both("allow_combinations()", "consecutive()")
+        if self.last.greedy:
+            raise self._both("allow_combinations()", "greedy()")
         return self._changed(repetition="combinations")
 
     def until(self, fits: str | Test) -> Pattern:
@@ -255,6 +264,9 @@ class Pattern:
         if not self.last.counted:
             fix = f"Write one_or_more(), times(n) or times_or_more(n) before {what}."
             raise self._unfit(f"{what} behind a quantifier", "a stage of one row", fix)
+
+    def _both(self, what: str, other: str) -> DefinitionError:
+        return self._unfit(f"{what} or {other} behind a stage", "both", "Write one of them.")
 
     def _unfit(self, expected: str, got: str, fix: str) -> DefinitionError:
         return DefinitionError(self._where, expected, got, fix, code="DEFINITION-421")

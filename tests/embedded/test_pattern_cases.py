@@ -1,0 +1,43 @@
+"""Cases of patterns that others wrote, as streams of the embedded engine: rows in commits that are cut at random, killed, started again, and bounded."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import forked
+import pattern_runs
+import pytest
+from pattern_runs import NUMBERS
+from seeds import seed_of
+
+from floodmark.core import crash
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import shared
+from floodmark.lake.folder.paths import Lake
+
+POINTS = ("embedded.before_files", "embedded.after_state", "embedded.after_commit")
+ALWAYS = {"patterns 4", "statements 5"}
+"""The others run in ``make soak``."""
+GROUPS = [pytest.param(group, marks=() if group in ALWAYS else pytest.mark.soak) for group in NUMBERS]
+
+
+@pytest.mark.feature("C1", "C3", "X5")
+@pytest.mark.parametrize("group", GROUPS)
+def test_cases_that_are_cut_and_killed_have_their_matches(tmp_path: Path, group: str) -> None:
+    draw = random.Random(seed_of(f"cases {group}"))
+    for stream, lake in pattern_runs.lakes(str(tmp_path), group):
+        stream.land(lake, draw)
+    command = [sys.executable, pattern_runs.__file__, "embedded", str(tmp_path), group]
+    point = f"{draw.choice(POINTS)}:{draw.randint(1, 3)}"
+    killed = forked.run(command, env={**os.environ, crash.VARIABLE: point})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    pattern_runs.run("embedded", str(tmp_path), group)
+    for stream, lake in pattern_runs.lakes(str(tmp_path), group):
+        assert stream.results(lake) == stream.expected
+        bounded = Lake(f"{lake.root}_bounded", logs=lake.root)
+        run_bounded(shared(), stream.operator, bounded, None)
+        assert stream.results(bounded) == stream.expected
