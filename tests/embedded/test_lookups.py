@@ -26,7 +26,7 @@ from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 
 
-@pytest.mark.feature("J4")
+@pytest.mark.feature("I4", "J4")
 def test_rows_find_the_version_of_their_time_and_a_replay_finds_the_same_without_the_table(
     embedded: Computing, tmp_path: Path
 ) -> None:

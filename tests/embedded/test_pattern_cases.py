@@ -20,12 +20,12 @@ from floodmark.engines.embedded.sail.session import shared
 from floodmark.lake.folder.paths import Lake
 
 POINTS = ("embedded.before_files", "embedded.after_state", "embedded.after_commit")
-ALWAYS = {"patterns 4", "statements 5"}
+ALWAYS = {"programs 1", "statements 5"}
 """The others run in ``make soak``."""
 GROUPS = [pytest.param(group, marks=() if group in ALWAYS else pytest.mark.soak) for group in NUMBERS]
 
 
-@pytest.mark.feature("C1", "C3", "X5")
+@pytest.mark.feature("C1", "C2", "C3", "X5")
 @pytest.mark.parametrize("group", GROUPS)
 def test_cases_that_are_cut_and_killed_have_their_matches(tmp_path: Path, group: str) -> None:
     draw = random.Random(seed_of(f"cases {group}"))

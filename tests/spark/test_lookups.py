@@ -12,7 +12,7 @@ from floodmark.control.processes.engine import Computing
 from floodmark.lake.folder.paths import Lake
 
 
-@pytest.mark.feature("J4")
+@pytest.mark.feature("I4", "J4")
 @pytest.mark.engines("spark")
 def test_a_stream_on_spark_looks_once_and_the_embedded_engine_finds_the_same(
     engine: Computing, lake: Lake, tmp_path: Path

@@ -80,9 +80,9 @@ def rows_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) | {"number": n} for n, row in enumerate(padded, 1)]
 
 
-def program_of(case: Mapping[str, Any]) -> Operator:
-    """A program: matches, time-outs and late rows by the numbers of their rows."""
-    pattern, skip = whole(case)
+def program_of(case: Mapping[str, Any], pattern: Pattern | None = None) -> Operator:
+    """A program, of its own pattern or another one: matches, time-outs and late rows by the numbers of their rows."""
+    pattern, skip = whole(case) if pattern is None else (pattern, Skip("no_skip"))
 
     @fm.operator(name="program")
     def program(rows: fm.Stream[Named]) -> fm.Stream:

@@ -79,6 +79,8 @@ class Suite:
             return
         differences = program.differences()
         assert bool(differences) == (verdict["verdict"] == "different"), differences
+        if "gives" in verdict:
+            assert program.bounded() == Rows(tuple(map(plain, row)) for row in verdict["gives"])
 
 
 def _annotation(kind: Type, name: str) -> Any:

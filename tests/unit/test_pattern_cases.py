@@ -6,6 +6,7 @@ import itertools
 import pickle
 import random
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ import floodmark as fm
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.patterns.matcher import MissingStage
 from floodmark.spec.patterns.pattern import Pattern
+from floodmark.spec.values.schema import ROW
+from floodmark.testing.proof import bounded, unbounded
 
 
 @pytest.mark.feature("C1")
@@ -90,8 +93,17 @@ def candidates(how: str, fits: Sequence[bool], after: int) -> Iterator[int]:
         yield from positions[:1]
 
 
-def searched(stages: Sequence[dict[str, Any]], text: str) -> set[Taken]:
-    """All matches of stages: name, contiguity, letter, least, most, repetition, optional."""
+def follows(stage: dict[str, Any], text: str, times: Sequence[int], after: int, position: int) -> bool:
+    """Whether a row may be the first of a stage: soon enough behind the row before, and behind none that must not come."""
+    if after == -1:
+        return True
+    between = {"not_next": text[after + 1 : after + 2], "not_followed_by": text[after + 1 : position]}
+    soon = stage["gap"] is None or times[position] - times[after] < stage["gap"]
+    return soon and stage["other"] not in between.get(stage["without"], "")
+
+
+def searched(stages: Sequence[dict[str, Any]], text: str, times: Sequence[int], window: int | None) -> set[Taken]:
+    """All matches of stages within a window, ms."""
 
     def stage_from(number: int, after: int, taken: Taken) -> Iterator[Taken]:
         if number == len(stages):
@@ -110,14 +122,21 @@ def searched(stages: Sequence[dict[str, Any]], text: str) -> set[Taken]:
                     yield from repeated(count + 1, position, (*taken, (stage["name"], position)))
 
         for position in candidates(stage["contiguity"], fits, after):
-            yield from repeated(1, position, (*taken, (stage["name"], position)))
+            if follows(stage, text, times, after, position):
+                yield from repeated(1, position, (*taken, (stage["name"], position)))
 
-    return {taken for taken in stage_from(0, -1, ()) if taken}
+    def lasts(taken: Taken) -> int:
+        return times[taken[-1][1]] - times[taken[0][1]]
+
+    return {taken for taken in stage_from(0, -1, ()) if taken and (window is None or lasts(taken) < window)}
 
 
-def built(stages: Sequence[dict[str, Any]]) -> Pattern:
+def built(stages: Sequence[dict[str, Any]], window: int | None) -> Pattern:
+    """The pattern of stages."""
     pattern: Pattern | None = None
     for stage in stages:
+        if pattern is not None and stage["without"]:
+            pattern = getattr(pattern, stage["without"])(f"no_{stage['name']}").where(f"name = '{stage['other']}'")
         pattern = fm.begin(stage["name"]) if pattern is None else getattr(pattern, stage["contiguity"])(stage["name"])
         pattern = pattern.where(f"name = '{stage['letter']}'")
         if (stage["least"], stage["most"]) != (1, 1):
@@ -134,8 +153,9 @@ def built(stages: Sequence[dict[str, Any]]) -> Pattern:
                 )()
             )
         pattern = pattern.optional() if stage["optional"] else pattern
+        pattern = pattern.within(timedelta(milliseconds=stage["gap"]), "previous") if stage["gap"] else pattern
     assert pattern is not None
-    return pattern
+    return pattern if window is None else pattern.within(timedelta(milliseconds=window))
 
 
 STAGE = st.fixed_dictionaries(
@@ -145,23 +165,51 @@ STAGE = st.fixed_dictionaries(
         "counts": st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 2), (2, 3), (1, None), (2, None)]),
         "repetition": st.sampled_from(["relaxed", "consecutive", "combinations"]),
         "optional": st.booleans(),
+        "gap": st.sampled_from([None, 2, 4]),
+        "without": st.sampled_from(["", "not_next", "not_followed_by"]),
+        "other": st.sampled_from("abcx"),
     }
 )
 
 
+def stages_of(drawn: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Stages with names and numbers; time since the row before, and rows that must not come, only between two stages of one row."""
+    stages: list[dict[str, Any]] = []
+    for number, stage in enumerate(drawn):
+        least, most = stage["counts"]
+        pair = [*stages[-1:], stage]
+        alone = len(pair) == 2 and all(one["counts"] == (1, 1) and not one["optional"] for one in pair)
+        odd = stage["other"] == stage["letter"] or (stage["without"], stage["contiguity"]) == (
+            "not_followed_by",
+            "next",
+        )
+        settings = {"gap": stage["gap"] if alone else None, "without": stage["without"] if alone and not odd else ""}
+        stages.append(stage | settings | {"name": f"s{number}", "least": least, "most": most})
+    return stages
+
+
 @pytest.mark.feature("C1")
 @given(
-    st.lists(STAGE, min_size=1, max_size=4), st.text("abcx", max_size=9), st.frozensets(st.integers(0, 8), max_size=3)
+    st.lists(STAGE, min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from("abcx"), st.integers(1, 3)), max_size=9),
+    st.sampled_from([None, 3, 6, 10]),
+    st.frozensets(st.integers(0, 8), max_size=3),
 )
 def test_random_patterns_match_what_a_search_through_all_rows_finds(
-    drawn: list[dict[str, Any]], text: str, cuts: frozenset[int]
+    drawn: list[dict[str, Any]], letters: list[tuple[str, int]], window: int | None, cuts: frozenset[int]
 ) -> None:
-    stages = [
-        stage | {"name": f"s{number}", "least": stage["counts"][0], "most": stage["counts"][1]}
-        for number, stage in enumerate(drawn)
-    ]
+    stages, text = stages_of(drawn), "".join(letter for letter, _ in letters)
+    times = list(itertools.accumulate(pause for _, pause in letters))
     rows = [
-        {"name": letter, "price": 0.0, "id": 0, "time": n, "volume": None, "number": n} for n, letter in enumerate(text)
+        {"name": letter, "price": 0.0, "id": 0, "time": time, "volume": None, "number": number}
+        for number, (letter, time) in enumerate(zip(text, times, strict=True))
     ]
-    told = Matching(built(stages), fm.no_skip()).run(rows, cuts)
-    assert matches(told) == sorted([position for _, position in taken] for taken in searched(stages, text))
+    pattern = built(stages, window)
+    expected = sorted([position for _, position in taken] for taken in searched(stages, text, times, window))
+    assert matches(Matching(pattern, fm.no_skip()).run(rows, cuts)) == expected
+    case: dict[str, Any] = {"rows": [[letter, 0.0, 0, time] for letter, time in zip(text, times, strict=True)]}
+    program = program_of(case, pattern)
+    entries = [("rows", entry) for entry in log_of(case | {"behind": 1}, program).entries if entry["_kind"] == ROW]
+    whole_answer, cut_answer = bounded(program, entries), unbounded(program, entries, len(cuts))
+    assert whole_answer == cut_answer
+    assert sum(count for (output, _), count in whole_answer.items() if output == "") == len(expected)
