@@ -27,6 +27,7 @@ DISTINCT |= {
     "SELECT origin, VAR_SAMP(delay) FILTER (WHERE flight > 9) + 1 AS v, STDDEV_POP(delay) FILTER (WHERE dest = 'BOS') AS s, LISTAGG(dest, ',') FILTER (WHERE dest = 'BOS') AS l FROM flights GROUP BY origin": "",
 }
 GROUPS = {
+    "SELECT origin, STRING_AGG(f.tail, ',' ORDER BY tail) AS t, STRING_AGG(DISTINCT dest, ',' ORDER BY F.dest DESC) AS d FROM flights AS f GROUP BY origin": "",
     "SELECT origin, COUNT(*) AS n, MAX(delay) AS m FROM flights GROUP BY ALL": "",
     "SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY origin, dest WITH ROLLUP": "SELECT origin, dest, COUNT(*) FROM flights GROUP BY ROLLUP (origin, dest)",
     "SELECT origin, dest, COUNT(*) AS n FROM flights GROUP BY origin, dest WITH CUBE": "SELECT origin, dest, COUNT(*) FROM flights GROUP BY CUBE (origin, dest)",

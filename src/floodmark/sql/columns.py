@@ -98,7 +98,7 @@ class Columns:
         ranked = relation.ranked
         for name, value in items:
             if isinstance(value, exp.Window):
-                ranked = ranked_of(self.text, name, value, relation, node)
+                ranked = replace(ranked_of(self.text, name, value, relation, node), position=len(names))
                 continue
             check_expression(self.text, value)
             located = relation.find(self.text, value) if isinstance(value, exp.Column) else None

@@ -128,9 +128,12 @@ def never_null(step: steps.Step, column: str) -> bool:
 
 
 def firsts_of(
-    text: Text, node: exp.Select, conditions: list[exp.Expr], relation: Relation
+    text: Text, node: exp.Select, conditions: list[exp.Expr], relation: Relation, *, changing: bool
 ) -> tuple[list[exp.Expr], Firsts | None]:
-    """(conditions of WHERE) -> those that are over no number, and the rows that are taken of a numbering; None for all of them."""
+    """(conditions of WHERE) -> those that are over no number, and the rows that are taken of a numbering; None for all of them.
+
+    Without a greatest number all rows are numbered, where results may be ``changing``.
+    """
     qualify = node.args.get("qualify")
     if qualify is not None:
         return conditions, _qualified(text, node, qualify, relation)
@@ -142,8 +145,8 @@ def firsts_of(
     known = [most for most in bounds.values() if most is not None]
     others = [condition for condition in conditions if condition not in over]
     if not known:
-        if over:
-            fix = f"Take the first ones: WHERE {ranked.name} <= 3."
+        if over and not changing:
+            fix = f"Take the first ones: WHERE {ranked.name} <= 3; or say that later rows change numbers, at the end: EMIT CHANGES."
             raise unsayable(text, over[0], "rows by their number without a greatest one", fix)
         return conditions, None
     left = tuple(condition for condition in over if not _is_from_one(condition, ranked.name))
@@ -339,13 +342,15 @@ def _named(
     relation: Relation, stream: Stream[Any], firsts: Firsts, number: str, column: str = "", *, timed: bool = False
 ) -> Relation:
     """The first rows under the names of the relation, with the bounds of the window and the number where it is read."""
+    table = next(iter(relation.tables), "")
+    shown = Name(table=table, name=firsts.ranked.name, text=number, column=column)
     names = []
-    for name in relation.names:
-        if not name.text and name.name in BOUNDS:
+    for name in firsts.ranked.among(relation.names, shown if firsts.shown else None):
+        if name is shown:
+            names.append(name)
+        elif name is not None and not name.text and name.name in BOUNDS:
             text = WINDOW_TIME if name.name == BOUNDS[2] else name.name
             names.append(replace(name, text=text, column="" if name.time else name.name))
-        elif name.column in stream.schema:
+        elif name is not None and name.column in stream.schema:
             names.append(name if timed else replace(name, time=False))
-    table = next(iter(relation.tables), "")
-    shown = [Name(table=table, name=firsts.ranked.name, text=number, column=column)] if firsts.shown else []
-    return Relation(stream=stream, names=(*names, *shown))
+    return Relation(stream=stream, names=tuple(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -100,6 +100,8 @@ class Ranked:
         windowed: PARTITION BY holds the bounds of the window.
         order: the columns of ORDER BY; none for the order in which rows come.
         last: the order in which rows come is descending.
+        position: of the number among the columns: how many are before it.
+        table: alias of its table; empty for none.
     """
 
     name: str
@@ -108,6 +110,12 @@ class Ranked:
     windowed: bool
     order: tuple[Sorted, ...]
     last: bool = False
+    position: int = 0
+    table: str = ""
+
+    def among(self, names: Sequence[Any], number: Any) -> tuple[Any, ...]:
+        """The columns of the relation with the number at its position."""
+        return (*names[: self.position], number, *names[self.position :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,8 @@ class Relation:
 
     def renamed(self, alias: str) -> Relation:
         """The relation under an alias."""
-        return replace(self, names=tuple(replace(name, table=alias) for name in self.names))
+        ranked = None if self.ranked is None else replace(self.ranked, table=alias)
+        return replace(self, names=tuple(replace(name, table=alias) for name in self.names), ranked=ranked)
 
     def with_columns(self, text: Text, alias: exp.Expr | None) -> Relation:
         """The relation with the names that an alias gives its columns, ``AS t(a, b)``.
@@ -141,12 +150,13 @@ class Relation:
         if not columns:
             return self
         assert alias is not None
-        own = [name for name in self.names if not (name.bound and not name.text)]
-        if len(columns) > len(own) or self.ranked is not None or self.windowed is not None:
+        own: Sequence[Name | Ranked] = [name for name in self.names if not (name.bound and not name.text)]
+        own = own if self.ranked is None else self.ranked.among(own, self.ranked)
+        if len(columns) > len(own) or self.windowed is not None:
             got = (
                 f"{len(columns)} names: {', '.join(columns)}"
-                if self.ranked is None
-                else "names of columns for numbers of rows or windows"
+                if self.windowed is None
+                else "names for columns of windows"
             )
             fix = f"Columns: {', '.join(name.name for name in own)}. Or rename them in the SELECT: a AS b."
             raise DefinitionError(
@@ -156,8 +166,9 @@ class Relation:
                 fix,
                 code="DEFINITION-393",
             )
-        new = {id(name): replace(name, name=column) for name, column in zip(own, columns, strict=False)}
-        return replace(self, names=tuple(new.get(id(name), name) for name in self.names))
+        new: dict[int, Any] = {id(name): replace(name, name=column) for name, column in zip(own, columns, strict=False)}
+        names = tuple(new.get(id(name), name) for name in self.names)
+        return replace(self, names=names, ranked=new.get(id(self.ranked), self.ranked))
 
     @property
     def tables(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import itself
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.stream import Stream
 from floodmark.spec.keyed.matching import Deduplicate
@@ -79,7 +80,7 @@ class Statement:
             options = replace(options, within=options.within or self.ttl, ttl=options.ttl or ttl)
         self.emit, self.tail = str(tree.meta.get("emit", "")), taken(tree)
         self.options = options if self.emit == CHANGES else replace(options, changing=frozenset())
-        self.from_ = FromClause(text, self.options, self.query)
+        self.from_ = FromClause(text, self.options, self.query, self._numbered)
         self.columns = Columns(text, tree, self.options)
 
     def stream(self, tables: Tables) -> Stream:
@@ -104,13 +105,7 @@ class Statement:
             raise DefinitionError(
                 self.text.at(self.tree), "a window that is aggregated", "rows of a window", fix, code="DEFINITION-384"
             )
-        if relation.ranked is None:
-            return relation.stream
-        numbers = [name.name for name in relation.names] + [relation.ranked.name]
-        relation = numbered(self.text, self.tree, relation, self.options, self._changing(relation, self.emit))
-        read = {name.name: name.text for name in relation.names}
-        columns: dict[str, Any] = {name: read[name] for name in numbers}
-        return relation.stream.select(**columns)
+        return self._numbered(relation, self.tree, self.emit).stream
 
     def _rows(self, tables: Tables) -> Relation:
         """The rows of the statement; a window that divides none of them is two columns of its rows."""
@@ -128,6 +123,17 @@ class Statement:
             return self.query(self.tree, tables)
         except DefinitionError as error:
             raise refusal or error from None
+
+    def _numbered(self, relation: Relation, node: exp.Expr, emit: str = "") -> Relation:
+        """The rows of a relation with the numbering that it says, where no first rows are taken of it, and no columns but those that it names."""
+        if relation.ranked is None:
+            return relation
+        relation = numbered(self.text, node, relation, self.options, self._changing(relation, emit))
+        columns: dict[str, Any] = {name.name: name.text for name in relation.names if name.text}
+        names = [
+            replace(name, text=itself(name.name), column=name.name) if name.text else name for name in relation.names
+        ]
+        return replace(relation, stream=relation.stream.select(**columns), names=tuple(names))
 
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
         """The rows of a SELECT, or of several by UNION, INTERSECT or EXCEPT."""
@@ -152,7 +158,7 @@ class Statement:
         own, around = str(node.meta.get("emit", "")), self.emit
         self.emit = own or around
         try:
-            parts = [self.query(part, tables) for part in branches(node)]
+            parts = [self._numbered(self.query(part, tables), part) for part in branches(node)]
         finally:
             self.emit = around
         result = combined(self.text, node, parts, changing=CHANGES in {own, around})
@@ -165,7 +171,9 @@ class Statement:
         emit = str(node.meta.get("emit", ""))
         before, result = self._selected(node, tables, emit)
         emit = emit if node is self.tree else self.emit
-        return tail.over(self.text, result, before, emit, self.options) if tail else result
+        if not tail:
+            return result
+        return tail.over(self.text, self._numbered(result, node, emit), before, emit, self.options)
 
     def _selected(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, Relation]:
         """The rows behind WHERE, and the columns of SELECT over them."""
@@ -177,6 +185,10 @@ class Statement:
         relation, items, changes = self._behind_where(node, tables, emit)
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None
+        over = [value for _, value in items if next(overs(value), None) is not None]
+        if distinct and over and node.args.get("group") is None and not aggregated and CHANGES in {emit, self.emit}:
+            rows = self.columns.over(node, relation, items, self._changing(relation, emit))
+            return relation, replace(rows, stream=rows.stream.distinct())
         if distinct and not (relation.windowed is not None and any(is_bound(value, relation) for _, value in items)):
             return relation, self.columns.distinct(
                 node, relation, items, (emit, self.emit), changing=_changes(relation.stream)
@@ -188,7 +200,6 @@ class Statement:
             items, emits = layers.outer(items), (emit, self.emit)
             groups = self.columns.grouped(layers.select(node), relation, layers.inner, emits, distinct=False)
             relation = layers.named(groups)
-        over = [value for _, value in items if next(overs(value), None) is not None]
         if emit == CHANGES and not (changes or over or limited or _grows(relation.stream)):
             raise unsayable(self.text, node, "EMIT CHANGES of rows that do not change", "Leave it out.")
         if over and not (len(over) == 1 and is_numbering(over[0])):
@@ -201,7 +212,7 @@ class Statement:
         relation, conditions = self._from(node, tables)
         if self.options.functions:
             relation, conditions = with_results(self.text, node, relation, conditions, self.options)
-        where, firsts = firsts_of(text, node, conditions, relation)
+        where, firsts = firsts_of(text, node, conditions, relation, changing=CHANGES in {emit, self.emit})
         if FINAL in {emit, self.emit} and self.options.lateness not in {"0 s", ""}:
             fix = "Leave the lateness out, or EMIT ON WINDOW CLOSE: with lateness each late row revises its window."
             raise unsayable(text, node, "EMIT ON WINDOW CLOSE with lateness", fix)

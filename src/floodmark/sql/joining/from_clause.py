@@ -14,7 +14,7 @@ from floodmark.sql.joining.constants import Constants, values_of
 from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
 from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
-from floodmark.sql.joining.marks import with_marked_columns, with_marks
+from floodmark.sql.joining.marks import made_columns, with_marked_columns, with_marks
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import outer_columns, subquery_joins, with_inner_tables
 from floodmark.sql.measures import is_aggregate
@@ -32,6 +32,8 @@ Tables = Mapping[str, Relation]
 """Name of an input or of a WITH -> its rows."""
 Query = Callable[[exp.Expr, Tables], Relation]
 """A SELECT or a UNION ALL -> its rows."""
+Numbered = Callable[[Relation, exp.Expr], Relation]
+"""(rows, what makes them) -> the rows with the numbering that they say."""
 
 
 class FromClause:
@@ -41,10 +43,11 @@ class FromClause:
         text: of the statement.
         options: of the steps with state.
         query: of a subquery.
+        numbered: numbers the rows of a subquery of which not the first ones alone are taken.
     """
 
-    def __init__(self, text: Text, options: Options, query: Query) -> None:
-        self.text, self.options, self.query = text, options, query
+    def __init__(self, text: Text, options: Options, query: Query, numbered: Numbered) -> None:
+        self.text, self.options, self.query, self.numbered = text, options, query, numbered
         self.bounds_of_rows = False
         """Whether a window of FROM is two columns of each row, and no division of the rows."""
         self.single_row: Relation | None = None
@@ -64,6 +67,9 @@ class FromClause:
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
         read = [column for part in read for column in (outer_columns(part) if part.find(exp.Query) else [part])]
         read += [*rows_of_rows, *node.meta.get(ORDERED, ())]
+        asked = any(part.find(exp.Query) for part in (*node.expressions, *conditions))
+        if joins or rows_of_rows or (asked and emit == CHANGES):
+            relation = self.numbered(relation, source)
         compared = [part for part in conditions if joins and emit == CHANGES and part.find(exp.Query) is not None]
         conditions = [part for part in conditions if part not in compared]
         read += [column for part in compared for column in outer_columns(part)]
@@ -139,6 +145,7 @@ class FromClause:
             relation, conditions = with_marks(self.text, relation, conditions, read, table, self.options)
             if relation.windowed is None:
                 relation = with_marked_columns(self.text, relation, node, [*read, *conditions], table, self.options)
+                read = [*read, *made_columns(relation)]
         inner, conditions = subquery_joins(self.text, conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []
@@ -175,7 +182,11 @@ class FromClause:
             raise unsayable(self.text, aggregate, f"an aggregate in {where}", fix)
 
     def _table(self, node: exp.Expr, tables: Tables, *, joined: bool = False) -> Relation:
-        """The rows of a table, a subquery or a window of FROM, under their alias."""
+        """The rows of a table, a subquery or a window of FROM, under their alias; of one that is joined with their numbers."""
+        rows = self._rows(node, tables, joined=joined)
+        return self.numbered(rows, node) if joined else rows
+
+    def _rows(self, node: exp.Expr, tables: Tables, *, joined: bool) -> Relation:
         alias = _alias(node)
         if isinstance(node, exp.Subquery):
             check_clauses(self.text, node)

@@ -98,6 +98,12 @@ def with_marked_columns(
     return relation
 
 
+def made_columns(relation: Relation) -> list[exp.Column]:
+    """The columns of a relation that stand for subqueries."""
+    made = [name for name in relation.names if name.name.endswith("()")]
+    return [exp.column(name.name, table=name.table or None, quoted=True) for name in made]
+
+
 def _within(condition: exp.Expr) -> Iterator[exp.In]:
     """Each IN (SELECT ...) in a condition that is not the condition itself."""
     node, _ = unwrapped(condition)
@@ -162,8 +168,7 @@ class _Mark:
         names = tuple(Name(table=alias, name=f"{name}()", column=name, text=itself(name)) for name in columns)
         right = Relation(stream=stream, names=names)
         node = exp.Join(this=table_of(self.query, alias), side="LEFT")
-        made = [name for name in relation.names if name.name.endswith("()")]
-        earlier = [exp.column(name.name, table=name.table or None, quoted=True) for name in made]
+        earlier = made_columns(relation)
         own = [exp.column(name.name, table=name.table, quoted=True) for name in names]
         joiner = RegularJoiner(self.text, node, relation, right, [], [*read, *earlier, *own])
         if compared is not None:

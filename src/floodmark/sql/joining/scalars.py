@@ -251,6 +251,10 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
         "(SELECT b.x FROM b WHERE b.k = a.k ORDER BY b.y LIMIT 1); or write a join."
     )
     if isinstance(query, exp.Select) and query.args.get("from_") is None:
+        rows = query.find(exp.Explode, exp.Posexplode, exp.Inline, exp.Unnest)
+        if rows is not None:
+            what = f"{rows.key.upper()} in a subquery that is one value, of which it makes several rows"
+            raise unsayable(text, rows, what, "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word).")
         raise unsayable(
             text,
             query,

@@ -152,6 +152,5 @@ def numbered(text: Text, node: exp.Expr, relation: Relation, options: Options, c
     measure_of_row = Measure(column, _NUMBERED[ranked.numbering](), Frame())
     divided = Division(ranked.keys, None if timed else ranked.order)
     relation = _computed(relation, divided, [measure_of_row], options)
-    table = next(iter(relation.tables), "")
-    number = Name(table=table, name=ranked.name, text=itself(column), column=column)
-    return replace(relation, ranked=None, names=(*relation.names, number))
+    number = Name(table=ranked.table, name=ranked.name, text=itself(column), column=column)
+    return replace(relation, ranked=None, names=ranked.among(relation.names, number))

@@ -128,9 +128,9 @@ def _is_alone(tokens: Sequence[Token], select: int) -> bool:
 
 
 def _end(tokens: Sequence[Token], select: int, *, rows: bool = False) -> int:
-    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more, or an aggregate of its own.
+    """The index behind the parenthesis of a SELECT that is one expression and nothing else; 0 if it is more, an aggregate of its own, or a function that makes rows.
 
-    With ``rows`` alone its number of rows matters: an aggregate is one, a function that makes rows is not.
+    With ``rows`` alone its number of rows matters, of which an aggregate is one.
     """
     depth, selects = 0, list[int]()
     for index in range(select + 1, len(tokens)):
@@ -139,7 +139,7 @@ def _end(tokens: Sequence[Token], select: int, *, rows: bool = False) -> int:
             selects.append(depth)
         if kind in _CLOSED and selects and selects[-1] == depth:
             selects.pop()
-        if not selects and (_makes_rows(tokens, index) if rows else _is_of_rows(tokens, index)):
+        if not selects and (_makes_rows(tokens, index) or (not rows and _is_of_rows(tokens, index))):
             return 0
         if kind in _CLOSED and depth == 0:
             return index + 1 if index > select + 1 else 0

@@ -81,7 +81,7 @@ def _parts_of(node: exp.Expr) -> tuple[list[exp.Expr], str]:
 def _listed(inner: exp.Expr) -> tuple[exp.Expr, str]:
     """(what an aggregate of values is over, with its DISTINCT and ORDER BY) -> the aggregate without order, and the form of the array in order.
 
-    An order by other columns stays where it is, and is refused with its place.
+    An order by what has another text stays where it is: it is refused with its place, unless that is the value under another name.
     """
     value = inner.this if isinstance(inner, exp.Order) else inner
     aggregate: exp.Expr = exp.ArrayAgg(this=value)
@@ -92,8 +92,8 @@ def _listed(inner: exp.Expr) -> tuple[exp.Expr, str]:
         return aggregate, "{0}"
     first = inner.expressions[0]
     if len(inner.expressions) > 1 or first.this != value:
+        inner.set("this", value)
         aggregate.set("this", inner)
-        return aggregate, "{0}"
     return aggregate, f"sort_array({{0}}, {'false' if first.args.get('desc') else 'true'})"
 
 

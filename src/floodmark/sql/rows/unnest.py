@@ -48,7 +48,7 @@ def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     generator = node.this if view else _generator(node)
     outer = isinstance(generator, (exp.ExplodeOuter, exp.PosexplodeOuter))
     if isinstance(generator, exp.Anonymous) and function_name(generator) == _INLINE_OUTER:
-        outer, generator = True, exp.Inline(this=generator.expressions[0])
+        outer, generator = True, exp.Inline(this=generator.expressions[0] if len(generator.expressions) == 1 else None)
     if isinstance(generator, exp.Anonymous):
         return _of_function(text, node, generator.expressions[0], relation, options)
     if isinstance(generator, exp.Explode):

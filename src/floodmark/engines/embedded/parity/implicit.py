@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from floodmark.engines.embedded.parity.signatures import general, variadic
-from floodmark.spec.expressions.tree import Call, Cast, Literal
+from floodmark.spec.expressions.tree import Call, Case, Cast, Literal
 from floodmark.spec.expressions.typed import Typed
 
 FILE = Path(__file__).with_name("implicit.json")
@@ -22,7 +22,23 @@ def explicit(tree: Typed) -> Typed:
         places = places_of(tree.node.name, len(children))
         targets = [_casts().get(place, {}) for place in places]
         children = tuple(_with_cast(child, kinds) for child, kinds in zip(children, targets, strict=True))
-    return replace(tree, children=children)
+    return replace(tree, children=_with_typed_nulls(tree, children))
+
+
+def _with_typed_nulls(tree: Typed, children: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    """The children of a node; those that are NULL in a CASE, or beside arguments of two types, have the type of another one, as in what was compared."""
+    case, last = isinstance(tree.node, Case), len(children) - 1
+    values = [child for at, child in enumerate(children) if not case or at % 2 or at == last]
+    kinds = [child.type for child in values if child.type != "void"]
+    variable = isinstance(tree.node, Call) and variadic(tree.node.name) and len(set(kinds)) > 1
+    if not (case or variable) or not kinds or "" in kinds:
+        return children
+    return tuple(
+        Typed(Cast(value=child.node, type=kinds[0]), kinds[0], (child,))
+        if child.type == "void" and any(child is v for v in values)
+        else child
+        for child in children
+    )
 
 
 def places_of(name: str, count: int) -> list[str]:

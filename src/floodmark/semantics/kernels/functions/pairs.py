@@ -1,7 +1,7 @@
-"""The kernel of inner and outer regular joins without a further condition: as ``RegularJoinKernel``, with the rows of a call in columns.
+"""The kernel of regular joins without a further condition: as ``RegularJoinKernel``, with the rows of a call in columns.
 
 Rows that come are paired in columns with those that are stored and with each other, and are added to the stored ones as these lie in state. The
-rows of a key go one by one in a call in which one of them is taken back, or in which its rows, alone so far in an outer join, get a partner.
+rows of a key go one by one in a call in which one of them is taken back, or in which its rows, alone so far in another than an inner join, get a partner.
 The rows of a call, their times and the state are those of ``RegularJoinKernel``, and either reads what the other has kept; rows of one call may come
 in another order.
 """
@@ -38,12 +38,12 @@ _MOST_PAIRS = 4_000_000
 
 
 def only_pairs(stage: ProcessStage) -> bool:
-    """Whether a stage is an inner or outer regular join, without a further condition or an end of rows."""
+    """Whether a stage is a regular join without a further condition or an end of rows."""
     function = stage.step.function.function
     if not is_regular_join(stage):
         return False
     assert isinstance(function, RegularJoin)
-    return function.kind not in {"semi", "anti"} and function.tree is None and function.ttl is None
+    return function.tree is None and function.ttl is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,8 @@ class PairsKernel(RegularJoinKernel):
     def __init__(self, stage: ProcessStage, store: Store) -> None:
         self.columns: list[pa.Table] = []
         super().__init__(stage, store)
+        self.turns = (True, False) if self.one_sided else self.alone
+        """Per side, whether the first row of the other one changes what the rows that are there give."""
 
     def _at_once(
         self, arrivals: Arrivals, spans: Spans, stores: Mapping[int, Store], opened: Mapping[int, KeyGroup | None]
@@ -250,10 +252,10 @@ class PairsKernel(RegularJoinKernel):
         for number, key in enumerate(held):
             for tag in (0, 1):
                 start, stop = bounds[2 * number + tag : 2 * number + tag + 2]
-                key.ready(tag, in_turn[start:stop], whole=counts[number][1 - tag] > 0)
+                key.ready(tag, in_turn[start:stop], whole=counts[number][1 - tag] > 0 and not self.one_sided)
         by_row = {number for number, key in enumerate(held) if not key.fits} | self._again(fresh, held, codes)
         by_row |= set(fresh.keys[fresh.taken_back].tolist())
-        for tag in np.flatnonzero(self.alone).tolist():
+        for tag in np.flatnonzero(self.turns).tolist():
             by_row |= {
                 number
                 for number, key in enumerate(held)
@@ -287,7 +289,9 @@ class PairsKernel(RegularJoinKernel):
     # ---- pairs
 
     def _pairs(self, fresh: _Fresh, held: Sequence[StoredKey], codes: Ints) -> _Pairs | None:
-        """The pairs in order; None if there are too many."""
+        """The pairs in order, or the left rows of a semi- or anti-join; None if there are too many."""
+        if self.one_sided:
+            return self._left_rows(fresh, held)
         counts = np.bincount(fresh.keys * 2 + fresh.tags, minlength=2 * len(held)).reshape(-1, 2)
         parts = np.array([[side.parts for side in key.sides] for key in held], np.int64).reshape(-1, 2)
         size, made, stored = len(fresh.keys), list[tuple[Ints, Ints, Ints]](), [list[Stored](), list[Stored]()]
@@ -323,6 +327,24 @@ class PairsKernel(RegularJoinKernel):
         often = [np.r_[np.ones(size, np.int64), np.array([row[1] for row in rows], np.int64)] for rows in stored]
         pairs = _Pairs(causes, (left, right), times, causes, often[0][left] * often[1][right], stored)
         return self._with_rows_alone(fresh, held, self._united(fresh, pairs))
+
+    def _left_rows(self, fresh: _Fresh, held: Sequence[StoredKey]) -> _Pairs:
+        """The left rows that have a partner, or none, each once; one that waited for its partner has the stamp of that."""
+        totals = np.array([key.sides[1].total for key in held], np.int64)
+        right = fresh.tags == 1
+        counts = np.bincount(fresh.keys[right], minlength=len(held))
+        there = (totals + counts > 0)[fresh.keys]
+        rows = np.flatnonzero(~right & (there if self.form.kind == "semi" else ~there))
+        latest = rows
+        if self.form.kind == "semi" and len(rows):
+            others, before = np.flatnonzero(right), np.cumsum(counts) - counts
+            first = before + np.maximum(-totals, 0)  # of the right rows, the one with which there is a partner
+            came = np.r_[others, -1][
+                np.where((totals > 0) | (counts == 0), len(others), np.minimum(first, len(others)))
+            ]
+            latest = np.maximum(rows, came[fresh.keys[rows]])
+        none, often = np.full(len(rows), -1), np.ones(len(rows), np.int64)
+        return _Pairs(rows, (rows, none), fresh.times[rows], latest, often, ([], []))
 
     def _with_rows_alone(self, fresh: _Fresh, held: Sequence[StoredKey], pairs: _Pairs) -> _Pairs:
         """The pairs, and the rows that an outer join has on their own: those of keys without a row of the other side."""
@@ -387,7 +409,8 @@ class PairsKernel(RegularJoinKernel):
             pa.array(np.repeat(fresh.positions[places], times)) for places in (pairs.causes, pairs.latest)
         )
         made = [table[key].take(causes) for key in self.stage.keys]
-        for tag, (places, held) in enumerate(zip(pairs.sides, pairs.stored, strict=True)):
+        shown = 1 if self.one_sided else 2
+        for tag, (places, held) in enumerate(zip(pairs.sides[:shown], pairs.stored[:shown], strict=True)):
             numbers = np.repeat(np.r_[fresh.positions, rows + np.arange(len(held)), -1][places], times)
             taken = pa.array(numbers, mask=numbers < 0)
             for name, own in zip(self.form.columns[tag], columns[tag], strict=True):

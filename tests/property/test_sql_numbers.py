@@ -1,0 +1,48 @@
+"""Numbers of rows in every part of a statement: at their place among the columns, in joins, in UNION, in conditions that take no first rows, at every cut as DuckDB has them."""
+
+from __future__ import annotations
+
+import pytest
+from changing import CHANGING, answers, asked, bounded, history
+
+import floodmark as fm
+
+RANKED = "SELECT a, RANK() OVER (ORDER BY a DESC NULLS LAST) AS place, k FROM lefts"
+STATEMENTS = {
+    "between other columns": RANKED,
+    "beside an aggregate": "SELECT k, RANK() OVER (ORDER BY COUNT(*) DESC) AS place, MAX(b) AS most FROM rights GROUP BY k",
+    "beside a subquery": "SELECT k, RANK() OVER (ORDER BY COUNT(*) DESC) AS place, (SELECT MAX(b) FROM rights) AS most FROM lefts GROUP BY k",
+    "in the star of the first ones": f"SELECT * FROM ({RANKED}) AS q WHERE place <= 2",
+    "under other names": f"SELECT p, x FROM ({RANKED}) AS q(x, p, y) WHERE p <= 2 AND y IS NOT NULL",
+    "in UNION ALL": f"{RANKED} UNION ALL SELECT b, k, k + 1 FROM rights",
+    "of first ones in UNION ALL": f"SELECT * FROM ({RANKED}) AS q WHERE place <= 2 UNION ALL SELECT b, k, k + 1 FROM rights",
+    "in EXCEPT": f"SELECT b, k, k + 1 AS n FROM rights EXCEPT ALL {RANKED}",
+    "in a join": f"SELECT r.note, q.place FROM rights AS r LEFT JOIN ({RANKED}) AS q ON r.k = q.k AND q.place <= 3",
+    "first ones of a join": f"SELECT q.place, r.note FROM ({RANKED}) AS q JOIN rights AS r ON q.k = r.k WHERE q.place <= 2",
+    "in WITH, joined with itself": f"WITH w AS ({RANKED}) SELECT x.a, y.k FROM w AS x JOIN w AS y ON x.place = y.place",
+    "compared with a subquery": f"SELECT a, place + 1 AS behind FROM ({RANKED}) AS q WHERE place IN (SELECT k FROM rights)",
+    "first ones that a subquery has": f"SELECT a FROM ({RANKED}) AS q WHERE place <= 3 AND k IN (SELECT k FROM rights)",
+    "in a subquery": "SELECT note FROM rights WHERE k IN (SELECT RANK() OVER (ORDER BY a NULLS LAST) FROM lefts)",
+    "greater ones": f"SELECT a, place FROM ({RANKED}) AS q WHERE place > 3",
+    "by another column": f"SELECT a, place FROM ({RANKED}) AS q WHERE place <= k OR place % 2 = 0",
+    "different ones": "SELECT DISTINCT RANK() OVER (ORDER BY a NULLS LAST) AS place FROM lefts",
+    "of array elements": f"SELECT q.place, e.x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(q.k, 7)) AS e(x) WHERE q.place = 1",
+    "in the order of first rows": "SELECT k, RANK() OVER (ORDER BY a NULLS LAST) AS place, f IS NULL AS n FROM lefts ORDER BY place, k NULLS LAST, n LIMIT 3",
+    "of LATERAL": f"SELECT q.place, l.note FROM ({RANKED}) AS q, LATERAL (SELECT note FROM rights AS r WHERE r.k = q.place ORDER BY note NULLS LAST LIMIT 1) AS l",
+    "IN of a column beside a semi-join": "SELECT a, k IN (SELECT b FROM rights) AS known FROM lefts AS l WHERE EXISTS (SELECT 1 FROM rights AS r WHERE r.k = l.k)",
+    "IN of a column beside NOT IN": "SELECT a, k IN (SELECT b FROM rights) AS known FROM lefts WHERE a NOT IN (SELECT k FROM rights WHERE k > 1)",
+}  # fmt: skip
+DUCK = {"of array elements": f"SELECT place, unnest([k, 7]) FROM ({RANKED}) AS q WHERE place = 1"}
+
+
+@pytest.mark.feature("Q1", "J6")
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.few(10)
+def test_numbers_of_rows_are_those_of_duckdb_wherever_they_stand(name: str) -> None:
+    sql, question = STATEMENTS[name], DUCK.get(name, STATEMENTS[name])
+    read = {table: source for table, source in CHANGING.items() if table in sql}
+    operator = fm.sql_operator("numbered", f"{sql} EMIT CHANGES", inputs=read)
+    rows = [entry for entry in history(7, 26) if entry[0] in read]
+    assert bounded(operator, rows)[0] == asked(question, rows)
+    done, answer = answers(operator, rows, 7)[-1]
+    assert answer == asked(question, rows[:done])
