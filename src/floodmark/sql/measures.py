@@ -193,12 +193,12 @@ class _Measure:
         return f"CASE WHEN {self.condition} THEN {value} END" if self.condition else value
 
     def _argument(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Order) and len(node.expressions) == 1:  # by the value under another name, as f.x and x
-            value, order = (self.relation.scalar(self.text, part) for part in (node.this, node.expressions[0].this))
-            if value == order:
-                return value
         if isinstance(node, exp.Order):
             over = node.find_ancestor(exp.Window) is not None
+            if not over and len(node.expressions) == 1:  # by the value under another name, as f.x and x
+                value, order = (self.relation.scalar(self.text, part) for part in (node.this, node.expressions[0].this))
+                if value == order:
+                    return value
             raise _unknown(
                 self.text,
                 node,
