@@ -65,13 +65,8 @@ def test_a_person_is_gone_from_all_objects_and_streams_resume(on_bucket: Computi
     check(on_bucket, lake, left, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        point if point == "step.restore_table" else pytest.param(point, marks=pytest.mark.soak)
-        for point in crash.POINTS["forget"]
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("point", crash.POINTS["forget"])
 def test_after_a_kill_the_same_command_finishes(on_bucket: Computing, tmp_path: Path, s3: Server, point: str) -> None:
     lake, inbox = prepared(on_bucket, tmp_path, 2, Lake(f"{s3.bucket()}/lake"))
     log = rows(lake.log("visits"))

@@ -29,9 +29,9 @@ STATEMENTS |= {"columns": COLUMNS, "lives": LIVES}
 TTL = {"lives": "20 minutes"}
 
 
+@pytest.mark.soak
 @pytest.mark.feature("Q3")
 @pytest.mark.parametrize("case", STATEMENTS)
-@pytest.mark.few(1)
 def test_a_killed_stream_goes_on_to_the_bounded_answer(tmp_path: Path, case: str) -> None:
     written = sql_operator(case, STATEMENTS[case], inputs=TABLES, ttl=TTL.get(case, ""))
     entries = entries_of(written, {"flights": flights(3, 80)})

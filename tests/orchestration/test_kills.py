@@ -129,6 +129,7 @@ def test_a_backfill_of_one_window_per_day_gives_the_rows_of_a_stream_on_the_embe
     assert in_days(answer(lake, operator, ""), days).equals(in_days(answer(stream, operator, ""), days))
 
 
+@pytest.mark.soak
 @pytest.mark.feature("B3")
 def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_are_right_when_run_again(
     embedded: Computing, engine_name: str, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path

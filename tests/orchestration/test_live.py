@@ -202,7 +202,7 @@ def test_one_launch_starts_everything_and_partitions_turn_green_through_a_kill(p
     assert "launch the job stop with streams: [orders] first" in messages
 
 
-@pytest.mark.feature("N6", "Z2")
+@pytest.mark.feature("B3", "N6", "Z2")
 @pytest.mark.timeout(1200)
 def test_a_chain_is_backfilled_by_clicks_beside_its_streams_and_resumed_after_a_kill(
     page: Page, shop: Shop, tmp_path: Path
