@@ -34,7 +34,7 @@ import floodmark as fm
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.kernels.functions import regular, sides
-from floodmark.semantics.kernels.functions.sides import JoinForm
+from floodmark.semantics.kernels.functions.sides import JoinForm, Row
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import RETRACTION, ROW
 
@@ -220,19 +220,25 @@ def test_a_row_undoes_a_retraction_before_it_whose_zero_has_another_sign(kind: s
 class Unsearched(dict[Any, Any]):
     """A part whose rows are not looked through."""
 
-    def items(self) -> Any:
+    def __iter__(self) -> Any:
         raise AssertionError
+
+    items = __iter__
 
 
 @pytest.mark.feature("J6")
-def test_a_row_without_a_zero_is_looked_up_and_not_searched_for() -> None:
+def test_a_row_with_few_zeros_is_looked_up_and_not_searched_for() -> None:
     form = JoinForm(operator_of("left", ("k",), "", None).stages[0])  # type: ignore[arg-type]  # a keyed process
     for values in ((1, math.nan, 0, None), (1, 0.5, 0, None)):
         item = form.item(values, 7)
         assert regular._owed(Unsearched({item: None}), item, values) is item
-    for zero in (0.0, -0.0, [1.0, -0.0]):
-        with pytest.raises(AssertionError):
-            regular._owed(Unsearched(), form.item((1, zero), 7), (1, zero))
+    for zero, other in ((0.0, -0.0), (-0.0, 0.0), ([1.0, -0.0], [1.0, 0.0])):
+        item, owed = form.item((1, zero), 7), form.item((1, other), 7)
+        assert repr(regular._owed(Unsearched({owed: Row((1, other), -1, 0)}), item, (1, zero))) == repr(owed)
+        assert regular._owed(Unsearched({owed: Row((1, other), 1, 0)}), item, (1, zero)) is item
+    many = [(1, *signs) for signs in ((0.0,) * 5, (0.0,) * 4 + (-0.0,))]
+    first, second = (form.item(values, 7) for values in many)
+    assert regular._owed({second: Row(many[1], -1, 0)}, first, many[0]) == second
 
 
 class Listed(fm.Contract):

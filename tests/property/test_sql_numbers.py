@@ -25,6 +25,7 @@ STATEMENTS = {
     "in a subquery": "SELECT note FROM rights WHERE k IN (SELECT RANK() OVER (ORDER BY a NULLS LAST) FROM lefts)",
     "greater ones": f"SELECT a, place FROM ({RANKED}) AS q WHERE place > 3",
     "by another column": f"SELECT a, place FROM ({RANKED}) AS q WHERE place <= k OR place % 2 = 0",
+    "behind QUALIFY of another number": f"SELECT a, place FROM ({RANKED}) AS q QUALIFY RANK() OVER (PARTITION BY k ORDER BY place DESC) = 1",
     "different ones": "SELECT DISTINCT RANK() OVER (ORDER BY a NULLS LAST) AS place FROM lefts",
     "of array elements": f"SELECT q.place, e.x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(q.k, 7)) AS e(x) WHERE q.place = 1",
     "in the order of first rows": "SELECT k, RANK() OVER (ORDER BY a NULLS LAST) AS place, f IS NULL AS n FROM lefts ORDER BY place, k NULLS LAST, n LIMIT 3",

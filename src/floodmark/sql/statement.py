@@ -210,6 +210,8 @@ class Statement:
         """The rows behind WHERE and QUALIFY, the columns of SELECT over them, and whether they are the first ones of a numbering."""
         text, qualify = self.text, node.args.get("qualify")
         relation, conditions = self._from(node, tables)
+        if qualify is not None:
+            relation = self._numbered(relation, node, emit)
         if self.options.functions:
             relation, conditions = with_results(self.text, node, relation, conditions, self.options)
         where, firsts = firsts_of(text, node, conditions, relation, changing=CHANGES in {emit, self.emit})

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from floodmark.core.types import MAX_DIGITS
 from floodmark.engines.embedded.parity.casts import cast
 from floodmark.engines.embedded.parity.evaluation import hidden
+from floodmark.engines.embedded.parity.patterns import OtherPattern
 from floodmark.engines.embedded.parity.times import refused
-from floodmark.spec.expressions.tree import Column, Literal
+from floodmark.spec.expressions.tree import Call, Column, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, as_decimal, digits
 
@@ -28,6 +29,12 @@ _OPERATORS = {
     **dict.fromkeys(("mod", "pmod", "try_mod"), "%"),
 }
 """Function -> the operator whose precision and scale its decimals have."""
+MOST_NESTED = 8
+"""Whole numbers of a sum, above which it is computed by ``summed``: Sail plans casts within each other in a time that grows more than twofold with each."""
+DEEPEST = 12
+"""Most operations of whole numbers within each other: Sail plans so many in some seconds, and a few more in minutes."""
+_LONGEST = 40
+"""Most whole numbers of one sum."""
 _EXTRA = 4
 """Fraction digits that Sail's quotient has beyond those of the dividend."""
 
@@ -67,6 +74,61 @@ def _needed(operator: str, left: tuple[int, int], right: tuple[int, int]) -> int
             return p1 + _EXTRA + s2
         case _:
             return widest
+
+
+def terms(node: Typed) -> list[tuple[str, Typed]]:
+    """(+ or -, operand) of each operand of a sum of bigints, or of columns and numbers of one floating type, from the first one on; of any other node itself alone."""
+    behind: list[tuple[str, Typed]] = []
+    while _is_sum(node):
+        assert isinstance(node.node, Call)
+        behind.append((node.node.name, node.children[1]))
+        node = node.children[0]
+    return [("+", node), *reversed(behind)]
+
+
+def _is_sum(node: Typed) -> bool:
+    if not (isinstance(node.node, Call) and node.node.name in {"+", "-"} and len(node.children) == 2):  # noqa: PLR2004 - left and right
+        return False
+    if node.type in FLOATS:
+        return set(node.kinds) == {node.type} and isinstance(node.children[1].node, (Column, Literal))
+    return node.type == "bigint" and set(node.kinds) <= set(INTEGERS)
+
+
+def summed(operands: Sequence[tuple[str, str]], kind: str) -> str:
+    """SQL for a sum without casts within each other: of bigints an operand that is null ends it, as in Spark, and so does the first partial sum that is too large.
+
+    Args:
+        operands: (+ or -, SQL) of each, from the first one on.
+        kind: type of the sum.
+
+    Raises:
+        OtherPattern: there are more than Sail plans in a moment.
+    """
+    if kind in FLOATS:
+        total = operands[0][1]
+        for operator, value in operands[1:]:
+            total = f"({total} {operator} {value})"
+        return f"nanvl({total}, CAST('NaN' AS {kind}))"
+    if len(operands) > _LONGEST:
+        message = f"a sum of {len(operands)} whole numbers, of which {_LONGEST} are computed at once,"
+        raise OtherPattern(message)
+    (_, first), *others = [(operator, f"CAST({sql} AS bigint)") for operator, sql in operands]
+    ends, total = [f"WHEN {first} IS NULL THEN NULL"], first
+    for operator, value in others:
+        total = f"{TRIED[operator]}({total}, {value})"
+        message = overflow(operator).replace("'", "\\'")
+        ends.append(
+            f"WHEN {value} IS NULL THEN NULL WHEN {total} IS NULL THEN CAST(raise_error('{message}') AS bigint)"
+        )
+    return f"CASE {' '.join(ends)} ELSE {total} END"
+
+
+def nested(node: Typed) -> int:
+    """How many operations of whole numbers are within each other, a long sum as one."""
+    operands = [operand for _, operand in terms(node)]
+    operands = operands if len(operands) > MOST_NESTED else list(node.children)
+    own = isinstance(node.node, Call) and node.node.name in {*_OPERATORS, "negative"} and node.type in INTEGERS
+    return own + max(map(nested, operands), default=0)
 
 
 def _added(operator: str) -> Rewrite:

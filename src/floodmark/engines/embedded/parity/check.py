@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.embedded.parity import precision
+from floodmark.engines.embedded.parity import arithmetic, precision
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
@@ -168,6 +168,7 @@ class _Sql:
 _FORMS = {
     r"(=|<>|!=|<=|>=|<|>|between)\(interval": "Compare the times themselves: a > b + INTERVAL '2' HOUR in place of a - b > INTERVAL '2' HOUR.",
     r"\bround\((double|float)": "FLOOR(x * 100 + 0.5) / 100 is x to two digits, a half upwards.",
+    r"operations within each other|a sum of \d+ whole numbers": "Take it apart with several with_columns(...), in SQL by a subquery: SELECT *, x + c FROM (SELECT *, a + b AS x FROM t).",
     r"\barray_contains\(": "exists(tags, x -> x = 'a') says whether an array has a value.",
     r"\bnvl2\(": "NVL2(x, a, b) is CASE WHEN x IS NOT NULL THEN a ELSE b END.",
     r"\bto_timestamp\(string": "CAST(x AS timestamp) reads a text as a time.",
@@ -194,6 +195,8 @@ def _made(read: Expression, columns: frozenset[str] = frozenset()) -> _Sql | _Re
 
 def _asked(tree: Typed, text: str, close: Collection[int], columns: Collection[str]) -> _Sql | _Refusal:
     """The SQL of an expression, or the reason why it cannot be rendered."""
+    if (deep := arithmetic.nested(tree)) > arithmetic.DEEPEST:
+        return _Refusal(f"{deep} operations within each other in {text[:80]!r}")
     try:
         source = precision.inexact(tree, close, columns)
         return _Sql(rendered(tree), source)

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from floodmark.core.sql import spark_literal
 from floodmark.core.types import known
+from floodmark.engines.embedded.parity import arithmetic
 from floodmark.engines.embedded.parity.casts import cast, converted, wide
 from floodmark.engines.embedded.parity.evaluation import beside_nulls, fails
 from floodmark.engines.embedded.parity.patterns import OtherPattern
@@ -269,6 +270,13 @@ def as_type(text: str, node: Typed, kind: str) -> str:
     )
 
 
+def _summed(operands: Sequence[tuple[str, Typed]], kind: str) -> str:
+    try:
+        return arithmetic.summed([(operator, rendered(operand)) for operator, operand in operands], kind)
+    except OtherPattern as reason:
+        raise NotRendered(str(reason)) from None
+
+
 def _call(node: Typed, name: str) -> str:
     if name == "interval":
         return _interval(node)
@@ -284,6 +292,9 @@ def _call(node: Typed, name: str) -> str:
             f"{name} with a condition that may fail, which Spark does not compute behind the element that decides,"
         )
         raise NotRendered(message)
+    operands = arithmetic.terms(node)
+    if len(operands) > arithmetic.MOST_NESTED:
+        return _summed(operands, node.type)
     node = _floating(node)
     parts = [rendered(child) for child in node.children]
     rewrite = REWRITES.get(name)

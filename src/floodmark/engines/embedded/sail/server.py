@@ -33,6 +33,8 @@ _SECONDS_TO_END = 10
 _SESSION_SECONDS = 10 * 365 * 24 * 3600
 """Idle seconds after which Sail ends a session. By default 15 minutes, which would end the session of a stream without new rows."""
 _PER_MEGABYTE = 1 << 20
+_STACK = 32 * _PER_MEGABYTE
+"""Memory that a thread of the server may use for calls within each other; a sum of 500 doubles needs more than the 8 MB that it has by itself, and ended the server."""
 
 
 def missing() -> list[str]:
@@ -88,6 +90,7 @@ def environment(memory: int) -> dict[str, str]:
         "SAIL_EXECUTION__COLLECT_STATISTICS": "false",
         "SAIL_PARQUET__PRUNING": "false",
         "SAIL_PARQUET__ENABLE_PAGE_INDEX": "false",
+        "SAIL_RUNTIME__STACK_SIZE": str(_STACK),
         "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(memory * _PER_MEGABYTE),
     }

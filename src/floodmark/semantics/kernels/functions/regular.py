@@ -9,6 +9,7 @@ Source: Flink ``StreamingJoinOperator``; which pairs there are: SQL. A time to l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -22,12 +23,15 @@ from floodmark.core.types import is_same
 from floodmark.semantics.kernels.arrivals import Arrivals, plain_keys
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.netting import NetKernel
-from floodmark.semantics.kernels.functions.sides import Item, JoinForm, Part, Row, Side, Values
+from floodmark.semantics.kernels.functions.sides import Item, JoinForm, Part, Row, Side, Values, with_other_zeros
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry, KeyGroup
 from floodmark.semantics.state.store import Store
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import RETRACTION, ROW
+
+_FEW_ZEROS = 4
+"""Zeros of a row up to which rows with other signs are looked up, one for each choice of signs; above it all rows of a part are looked at."""
 
 
 def is_regular_join(stage: ProcessStage) -> bool:
@@ -257,15 +261,19 @@ class RegularJoinKernel(NetKernel):
 
 def _owed(part: Part, item: Item, values: Values) -> Item:
     """The retraction that a row undoes which comes behind it: one of the same time and of equal values, whose zeros may have another sign."""
-    if not _has_zero(item[0]):
+    zeros = _zeros_in(item[0])
+    if not zeros:
         return item
-    owed = (other for other, row in part.items() if row.times < 0 and other[1] == item[1])
-    return next((other for other in owed if is_same(part[other].values, values)), item)
+    if zeros <= _FEW_ZEROS:
+        others: Iterable[Item] = ((other, item[1]) for other in with_other_zeros(item[0]))
+    else:
+        others = (other for other in part if other[1] == item[1] and is_same(part[other].values, values))
+    return next((other for other in others if (row := part.get(other)) is not None and row.times < 0), item)
 
 
-def _has_zero(value: Any) -> bool:
-    """Whether a value that can be compared is a zero of floating point or has one in it."""
-    return any(map(_has_zero, value)) if isinstance(value, tuple) else isinstance(value, float) and not value
+def _zeros_in(value: Any) -> int:
+    """How many zeros of floating point a value that can be compared is made of."""
+    return sum(map(_zeros_in, value)) if isinstance(value, tuple) else int(isinstance(value, float) and not value)
 
 
 def _earlier(part: Part, item: Item, values: Values) -> Item:

@@ -6,6 +6,7 @@ the parts that it asks for and writes those that it changes, so that one row mor
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -290,6 +291,13 @@ class _NegativeZero(float):
 
 
 _NEGATIVE_ZERO = _NegativeZero(-0.0)
+
+
+def with_other_zeros(value: Any) -> list[Any]:
+    """(a value that can be compared) -> the values that differ from it in the signs of its zeros, and itself."""
+    if isinstance(value, tuple):
+        return list(itertools.product(*map(with_other_zeros, value)))
+    return [0.0, _NEGATIVE_ZERO] if isinstance(value, float) and not value else [value]
 
 
 def _tested(tree: Typed, keys: Sequence[str], sides: Sequence[Sequence[str]]) -> Match:
