@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import small_lake
 from asked import Asked, asked, key, small, totals
 from deltalake import DeltaTable
+from processes import paths
 from small_lake import row
 
 from floodmark.core.errors import SetupError
@@ -21,6 +25,25 @@ from floodmark.serve.service import Service
 from floodmark.serve.tokens import Tokens, secret_of
 from floodmark.spec.values.schema import RETRACTION
 from floodmark.spec.values.secret import Env, SecretFile
+
+FIRST_ANSWER = """
+import sys
+from pathlib import Path
+from asked import asked, key, small
+from floodmark.lake.folder.paths import Lake
+from floodmark.serve.server import put_answers_first
+
+lake, copies = sys.argv[1:]
+with asked(small(Path(copies)), Lake(lake), Path(copies), apart=True) as ask:
+    ask.until("totals", 1)
+    put_answers_first()
+    ask.raw("/live")  # the imports of who asks
+    there = {*sys.modules}
+    status, answer = ask.get("/v1/outputs/totals", key("a"))
+    assert status == 200 and answer["rows"], answer
+    print(sorted({*sys.modules} - there))
+"""
+"""A service whose following is in another process, as the verb starts it; prints the modules that its first answer imports."""
 
 
 @pytest.fixture
@@ -244,3 +267,15 @@ def test_what_follows_in_a_process_of_its_own_is_started_again_when_it_is_killed
         ask.until("totals", 2)
         assert totals(ask.get("/v1/outputs/totals")[1]) == [("a", 10), ("b", 2), ("d", 4)]
     assert not multiprocessing.active_children()
+
+
+def test_no_answer_waits_for_an_import(lake: Lake, tmp_path: Path) -> None:
+    folders = [lake.root, str(tmp_path / "copies")]
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_ANSWER, *folders],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths()},
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stdout + done.stderr
