@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 import event_log
 import pytest
 import spark_cluster
+from cluster_process import wind_model
 from cluster_site import OPERATORS, Site
 from s3_server import environment
+from sklearn.linear_model import LinearRegression
+
+from floodmark import models
+from floodmark.lake.folder.paths import Lake
 
 if TYPE_CHECKING:
     from s3_server import Proxy, Server
@@ -113,6 +118,22 @@ def _check_opened(site: Site) -> None:
     whole, opened = site.rows("lake", "streaks"), site.at(site.workspace.parent).rows("laptop", "streaks")
     assert opened[seen]
     assert opened < whole
+
+
+@pytest.mark.soak
+@pytest.mark.feature("M1")
+@pytest.mark.parametrize("in_bucket", [True, False])
+def test_a_pipeline_of_spark_ml_is_fitted_by_workers_that_see_nothing_of_the_driver(
+    cluster: spark_cluster.Cluster, s3: Server, *, in_bucket: bool
+) -> None:
+    """It errs as the regression of scikit-learn does that is fitted here to the same rows."""
+    site = _site(cluster, s3.bucket() if in_bucket else None)
+    done = site.run("spark", "end", "unbounded:windy", "fitted:wind")
+    assert "fitted:wind" in done.stdout, done.stdout + done.stderr[-3000:]
+    lake = Lake(f"{site.lakes}/lake")
+    (fitted,) = models.versions(lake, "wind")
+    assert fitted.estimator.startswith("LinearRegression, pyspark")
+    assert fitted.metrics == pytest.approx(wind_model(lake, "here", LinearRegression()).metrics)
 
 
 @pytest.mark.soak

@@ -20,9 +20,7 @@ from floodmark.engines.embedded.sail.session import shared
 from floodmark.lake.folder.paths import Lake
 
 POINTS = ("embedded.before_files", "embedded.after_state", "embedded.after_commit")
-ALWAYS = {"programs 1", "statements 5"}
-"""The others run in ``make soak``."""
-GROUPS = [pytest.param(group, marks=() if group in ALWAYS else pytest.mark.soak) for group in NUMBERS]
+GROUPS = [pytest.param(group, marks=() if group == "sample 0" else pytest.mark.soak) for group in NUMBERS]
 
 
 @pytest.mark.feature("C1", "C2", "C3", "X5")

@@ -1,7 +1,7 @@
 """Verbs of a workspace in one process, so in one application of Spark's: python cluster_process.py ENGINE STEP...
 
 A step is ``land``, ``end``, ``bounded:OPERATOR`` or ``unbounded:OPERATOR``. ``saved:OPERATOR`` is the first micro-batch and a savepoint of it, for all engines, in
-the shared folder; ``opened:OPERATOR`` goes on from it in a lake beside the workspace. ``ambush:executor`` and ``ambush:worker`` have the next step kill what runs
+the shared folder; ``opened:OPERATOR`` goes on from it in a lake beside the workspace. ``fitted:MODEL`` fits a pipeline of Spark ML to what ``windy`` has written. ``ambush:executor`` and ``ambush:worker`` have the next step kill what runs
 the first row that it comes to; ``crash:POINT`` has it kill this process. The workspace is in the current folder. A step prints its name and its seconds.
 """
 
@@ -12,9 +12,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from floodmark import models
 from floodmark.cli.shell.invocation import Invocation
 from floodmark.cli.shell.loading import open_workspace
 from floodmark.control.processes.engine import Computing, OnSpark, computing
@@ -56,6 +58,8 @@ def main(engine: Engine, steps: list[str]) -> None:
             (exported,) = Path(os.environ["SHARED"], "exported").iterdir()
             laptop = fork(lake, import_savepoint(lake, str(exported)), str(Path.cwd().parent / "laptop"), fresh=True)
             computed.run_unbounded(opened.workspace.operator(name), laptop, until_caught_up=True)
+        elif verb == "fitted":
+            wind_model(lake, name, _pipeline())
         else:
             options = {} if engine == "embedded" else {"files_per_batch": 1}
             computed.run_unbounded(opened.workspace.operator(name), lake, until_caught_up=True, **options)
@@ -65,6 +69,22 @@ def main(engine: Engine, steps: list[str]) -> None:
             if any(secret in word for word in process.info["cmdline"] or ()):
                 sys.stdout.write(f"the secret is an argument of {process.pid}\n")
         sys.stdout.flush()
+
+
+def wind_model(lake: Lake, name: str, estimator: Any) -> models.Version:
+    """Delays by the wind, fitted to all that ``windy`` has written but the last hours."""
+    interval = ("2013-01-01", "2013-01-01T16:00:00")
+    about = {"table": "outputs/windy", "features": ("measured_wind",), "target": "delay", "interval": interval}
+    return models.fit(lake, name, estimator, **about)
+
+
+def _pipeline() -> Any:
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import VectorAssembler
+    from pyspark.ml.regression import LinearRegression
+
+    joined = VectorAssembler(inputCols=["measured_wind"], outputCol="joined")
+    return Pipeline(stages=[joined, LinearRegression(featuresCol="joined", labelCol="delay")])
 
 
 def _save(computed: Computing, operator: Operator, lake: Lake) -> None:

@@ -46,6 +46,7 @@ TOGETHER = 6
 """Cases of a group."""
 CLOCK = ARRIVAL["after"] + QUIET
 """Processing time of every run, ms."""
+SAMPLE = ("program/late rows and keys that end", "program/time-outs since the previous row")
 Rows = Counter[Any]
 
 
@@ -85,8 +86,9 @@ def streams(group: str) -> tuple[Stream, ...]:
     """The streams of a group: one for all of its patterns, one for each program and statement."""
     kind, number = group.split()
     cases = list(GROUPS[kind])[int(number) * TOGETHER :][:TOGETHER]
-    alone: dict[str, Callable[[Any], Stream]] = {"programs": _program, "statements": _statement}
-    return (_together(cases),) if kind == "patterns" else tuple(map(alone[kind], cases))
+    if kind == "patterns":
+        return (_together(cases),)
+    return tuple(_statement(case) if isinstance(case, str) else _program(case) for case in cases)
 
 
 def _together(cases: list[dict[str, Any]]) -> Stream:
@@ -158,6 +160,7 @@ GROUPS = {
     "patterns": [case for case in CASES if not case.get("fails")],
     "programs": PROGRAMS,
     "statements": list(statements()),
+    "sample": [*(case for case in PROGRAMS if case["name"] in SAMPLE), "testRowPattern#1"],
 }
 NUMBERS = [f"{kind} {number}" for kind, cases in GROUPS.items() for number in range(-(-len(cases) // TOGETHER))]
 
