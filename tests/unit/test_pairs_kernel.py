@@ -114,6 +114,44 @@ def test_outer_and_one_sided_joins_and_rows_that_are_taken_back_are_those_of_the
 
 
 @pytest.mark.feature("J6", "Q1")
+@pytest.mark.parametrize("most", [64, 2])
+@pytest.mark.parametrize("kind", ["inner", "left", "right", "full", "semi", "anti"])
+def test_retractions_that_wait_for_their_rows_keep_no_row_from_its_first_partner(kind, most):
+    """More retractions than rows, or as many, lie on a side in several parts when the first row of the other side comes."""
+    own = stage(joined(("value",), kind, fields=("text",)))
+    for seed, (gone, there, side) in enumerate([(40, 40, 0), (40, 30, 0), (40, 41, 0), (40, 40, 1), (3, 3, 0)]):
+        rng = random.Random(f"{kind} {most} {seed}")
+        first = [(side, f"gone {number}", RETRACTION) for number in range(gone)]
+        first += [(side, f"there {number}", ROW) for number in range(there)]
+        later = [(1 - side, "other", ROW), *((side, f"gone {number}", ROW) for number in range(0, gone, 2))]
+        columns = drawn(own, rng).schema
+        rows, others = (written(columns, rows, 1000 + 100 * at) for at, rows in enumerate((first, later)))
+        with patch.multiple(sides, MOST=most, FEWEST=1):
+            check(own, [(rows, 900), (others, 900)])
+            check(own, [(rows, 900), (others.slice(0, 1), 900), (others.slice(1), 900)])
+            assert sum(made.results.num_rows for made in counted(own, [rows, others])[1])
+
+
+def written(columns, rows, since):
+    """(the columns of a stage, (side, text, kind) of rows, time of the first) -> the rows, all of one key."""
+    fields = [field.name for field in columns.field("row").type]
+    structs = [
+        dict.fromkeys(fields) | {"value": 1, TAG: side, "_right_text" if side else "_left_text": text}
+        for side, text, _ in rows
+    ]
+    count, names = len(rows), {"t": range(since, since + len(rows)), "s": range(since, since + len(rows))}
+    values = names | {
+        "group": [0] * count,
+        "w": [900] * count,
+        "kind": [kind for _, _, kind in rows],
+        "k0": [1] * count,
+        "v0": [side for side, _, _ in rows],
+        "row": structs,
+    }
+    return pa.RecordBatch.from_arrays([pa.array(list(values[own.name]), own.type) for own in columns], schema=columns)
+
+
+@pytest.mark.feature("J6", "Q1")
 def test_key_groups_in_one_call_give_what_they_give_one_by_one():
     for seed in range(5):
         rng = random.Random(seed)

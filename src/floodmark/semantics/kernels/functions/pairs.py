@@ -259,7 +259,7 @@ class PairsKernel(RegularJoinKernel):
             by_row |= {
                 number
                 for number, key in enumerate(held)
-                if key.sides[tag].total > 0 and key.sides[1 - tag].total <= 0 and counts[number][1 - tag] > 0
+                if key.sides[tag].count > 0 and key.sides[1 - tag].total <= 0 and counts[number][1 - tag] > 0
             }
         return [*by_row]
 
