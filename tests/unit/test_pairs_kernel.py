@@ -129,7 +129,8 @@ def test_retractions_that_wait_for_their_rows_keep_no_row_from_its_first_partner
         with patch.multiple(sides, MOST=most, FEWEST=1):
             check(own, [(rows, 900), (others, 900)])
             check(own, [(rows, 900), (others.slice(0, 1), 900), (others.slice(1), 900)])
-            assert sum(made.results.num_rows for made in counted(own, [rows, others])[1])
+            emitted = sum(made.results.num_rows for made in counted(own, [rows, others])[1])
+            assert emitted or (kind, side) == ("anti", 1)  # there the rows that come have a partner
 
 
 def written(columns, rows, since):

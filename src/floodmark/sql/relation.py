@@ -170,6 +170,11 @@ class Relation:
         names = tuple(new.get(id(name), name) for name in self.names)
         return replace(self, names=names, ranked=new.get(id(self.ranked), self.ranked))
 
+    def has(self, name: str) -> bool:
+        """Whether a column or the number has a name, in any case."""
+        names = [own.name for own in (*self.names, *([self.ranked] if self.ranked is not None else []))]
+        return name.lower() in {own.lower() for own in names}
+
     @property
     def tables(self) -> list[str]:
         """The aliases."""

@@ -21,7 +21,7 @@ from floodmark.sql.dialect import CHANGES, FINAL, WindowTable
 from floodmark.sql.functions import with_results
 from floodmark.sql.grouping import Grouping
 from floodmark.sql.joining.constants import single_row
-from floodmark.sql.joining.from_clause import FromClause, Tables
+from floodmark.sql.joining.from_clause import FIRSTS, FromClause, Tables
 from floodmark.sql.joining.lateral import with_lateral
 from floodmark.sql.joining.marks import named_columns
 from floodmark.sql.joining.scalars import with_aggregates, with_first_rows
@@ -80,7 +80,7 @@ class Statement:
             options = replace(options, within=options.within or self.ttl, ttl=options.ttl or ttl)
         self.emit, self.tail = str(tree.meta.get("emit", "")), taken(tree)
         self.options = options if self.emit == CHANGES else replace(options, changing=frozenset())
-        self.from_ = FromClause(text, self.options, self.query, self._numbered)
+        self.from_ = FromClause(text, self.options, self.query, self._numbered, self._firsts)
         self.columns = Columns(text, tree, self.options)
 
     def stream(self, tables: Tables) -> Stream:
@@ -135,6 +135,19 @@ class Statement:
         ]
         return replace(relation, stream=relation.stream.select(**columns), names=tuple(names))
 
+    def _firsts(
+        self, node: exp.Select, relation: Relation, conditions: list[exp.Expr]
+    ) -> tuple[Relation, list[exp.Expr]]:
+        """The first rows of a relation that WHERE takes, with their number, and the conditions that are left; the same rows where it takes none."""
+        qualified = node.args.get("qualify") is not None
+        where, firsts = (conditions, None) if qualified else firsts_of(self.text, node, conditions, relation, changing=True)
+        if firsts is None:
+            return relation, conditions
+        emits = str(node.meta.get("emit", "")), self.emit
+        relation = first_rows(self.text, node, relation, replace(firsts, shown=True), emits, self.options)
+        node.meta[FIRSTS] = True
+        return relation, [*where, *firsts.left]
+
     def query(self, node: exp.Expr, tables: Tables) -> Relation:
         """The rows of a SELECT, or of several by UNION, INTERSECT or EXCEPT."""
         check_statement(self.text, node)
@@ -173,7 +186,9 @@ class Statement:
         emit = emit if node is self.tree else self.emit
         if not tail:
             return result
-        return tail.over(self.text, self._numbered(result, node, emit), before, emit, self.options)
+        if not tail.keeps_numbers(self.text, result, before):
+            result = self._numbered(result, node, emit)
+        return tail.over(self.text, result, before, emit, self.options)
 
     def _selected(self, node: exp.Select, tables: Tables, emit: str) -> tuple[Relation, Relation]:
         """The rows behind WHERE, and the columns of SELECT over them."""
@@ -186,10 +201,12 @@ class Statement:
         aggregated = any(is_aggregate(part) for _, value in items for part in _grouping_parts(value))
         distinct = node.args.get("distinct") is not None
         over = [value for _, value in items if next(overs(value), None) is not None]
-        if distinct and over and node.args.get("group") is None and not aggregated and CHANGES in {emit, self.emit}:
+        bounds = relation.windowed is not None and any(is_bound(value, relation) for _, value in items)
+        alone = node.args.get("group") is None and not aggregated and not bounds
+        if distinct and over and alone and CHANGES in {emit, self.emit}:
             rows = self.columns.over(node, relation, items, self._changing(relation, emit))
             return relation, replace(rows, stream=rows.stream.distinct())
-        if distinct and not (relation.windowed is not None and any(is_bound(value, relation) for _, value in items)):
+        if distinct and not bounds:
             return relation, self.columns.distinct(
                 node, relation, items, (emit, self.emit), changing=_changes(relation.stream)
             )
@@ -221,7 +238,7 @@ class Statement:
         if firsts is None:
             relation = numbered(text, node, relation, self.options, self._changing(relation, emit))
             relation = self.from_.filtered(relation, node, where)
-            return relation, list(self.columns.items(node, relation)), False
+            return relation, list(self.columns.items(node, relation)), bool(node.meta.get(FIRSTS))
         if qualify is not None:  # QUALIFY is behind WHERE, and WHERE behind the subquery that ranks
             relation, where = self.from_.filtered(relation, node, where), []
         relation = first_rows(text, node, relation, firsts, (emit, self.emit), self.options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from sqlglot import exp
 
@@ -15,6 +14,7 @@ from floodmark.sql.joining.joins import Joiner, conjuncts, kind_of, natural
 from floodmark.sql.joining.lateral import NEVER_NULL, without_nulls
 from floodmark.sql.joining.lookups import LookupJoiner
 from floodmark.sql.joining.marks import made_columns, with_marked_columns, with_marks
+from floodmark.sql.joining.reads import Reads
 from floodmark.sql.joining.regular import RegularJoiner
 from floodmark.sql.joining.subqueries import outer_columns, subquery_joins, with_inner_tables
 from floodmark.sql.measures import is_aggregate
@@ -34,6 +34,10 @@ Query = Callable[[exp.Expr, Tables], Relation]
 """A SELECT or a UNION ALL -> its rows."""
 Numbered = Callable[[Relation, exp.Expr], Relation]
 """(rows, what makes them) -> the rows with the numbering that they say."""
+FirstRows = Callable[[exp.Select, Relation, list[exp.Expr]], tuple[Relation, list[exp.Expr]]]
+"""(a SELECT, rows with a numbering, conditions of WHERE) -> the first rows, and the conditions that are left; the same rows where no first ones are taken."""
+FIRSTS = "first rows"
+"""Entry in the meta of a SELECT: its first rows are taken before the joins of its FROM."""
 
 
 class FromClause:
@@ -44,10 +48,14 @@ class FromClause:
         options: of the steps with state.
         query: of a subquery.
         numbered: numbers the rows of a subquery of which not the first ones alone are taken.
+        first_rows: takes the first rows of a subquery.
     """
 
-    def __init__(self, text: Text, options: Options, query: Query, numbered: Numbered) -> None:
-        self.text, self.options, self.query, self.numbered = text, options, query, numbered
+    def __init__(
+        self, text: Text, options: Options, query: Query, numbered: Numbered, first_rows: FirstRows
+    ) -> None:
+        self.text, self.options, self.query = text, options, query
+        self.numbered, self.first_rows = numbered, first_rows
         self.bounds_of_rows = False
         """Whether a window of FROM is two columns of each row, and no division of the rows."""
         self.single_row: Relation | None = None
@@ -67,23 +75,31 @@ class FromClause:
         read = [part for name in ("expressions", "group", "having", "qualify") for part in _listed(node.args.get(name))]
         read = [column for part in read for column in (outer_columns(part) if part.find(exp.Query) else [part])]
         read += [*rows_of_rows, *node.meta.get(ORDERED, ())]
-        asked = any(part.find(exp.Query) for part in (*node.expressions, *conditions))
-        if joins or rows_of_rows or (asked and emit == CHANGES):
-            relation = self.numbered(relation, source)
+        reads = Reads(node, joins)
+        ranked = relation.ranked
+        if ranked is not None and (joins or rows_of_rows or reads.asked) and reads.number(ranked, source):
+            constant = not reads.asked and all(values_of(join.this) is not None for join in joins)
+            if constant and (joins or rows_of_rows):  # of which the numbers are those of the rows before
+                relation, conditions = self.first_rows(node, relation, conditions)
+            if joins or rows_of_rows or emit == CHANGES:
+                relation = self.numbered(relation, source)
         compared = [part for part in conditions if joins and emit == CHANGES and part.find(exp.Query) is not None]
         conditions = [part for part in conditions if part not in compared]
         read += [column for part in compared for column in outer_columns(part)]
         for number, join in enumerate(joins):
-            relation, conditions = self._joined(relation, join, tables, conditions, read, joins[number + 1 :], emit)
+            following = joins[number + 1 :]
+            relation, conditions = self._joined(relation, join, tables, conditions, read, following, emit, reads)
         conditions = [*conditions, *compared]
         for generator in rows_of_rows:
             relation = unnested(self.text, generator, relation, self.options)
+        if node.meta.get(FIRSTS):
+            return relation, conditions
         if emit != CHANGES:
             return (
                 relation,
                 conditions if joins or not conditions or relation.ranked is not None or where is None else [where],
             )
-        joined = self._with_subqueries(node, relation, tables, conditions, read)
+        joined = self._with_subqueries(node, relation, tables, conditions, read, reads)
         if joins or not conditions or joined[0] is not relation:
             return joined
         return relation, conditions if relation.ranked is not None or where is None else [where]
@@ -97,6 +113,7 @@ class FromClause:
         read: list[exp.Expr],
         following: list[exp.Join],
         emit: str,
+        reads: Reads,
     ) -> tuple[Relation, list[exp.Expr]]:
         """The rows of a join, and the conditions of WHERE that are still to be filtered by.
 
@@ -108,21 +125,30 @@ class FromClause:
             read: parts of the statement whose columns are read behind all joins.
             following: the joins behind it.
             emit: what EMIT of the whole says.
+            reads: what the SELECT reads.
         """
         constants = values_of(join.this)
         outer = constants is not None and kind_of(self.text, join, constants) in {"right", "full"}
         if constants is not None and not (outer and self.single_row is not None):
             return Constants(self.text, constants).joined(join, relation, self.options), conditions
         right = self._table(join.this, tables, joined=True)
+        if right.ranked is not None and reads.number(right.ranked, join.this, join):
+            right = self.numbered(right, join.this)
         if right.lookup is not None:
-            if relation.windowed is not None or relation.ranked is not None:
-                fix = "Join it in a SELECT around the window or the number, or within it before."
-                raise unsayable(self.text, join.this, "a lookup table beside a window or a number of rows", fix)
+            if relation.windowed is not None:
+                fix = "Join it in a SELECT around the window, or within it before."
+                raise unsayable(self.text, join.this, "a lookup table beside a window", fix)
+            relation = self.numbered(relation, join.this)
             return LookupJoiner(self.text, join, relation, right).joined(self.options, conditions)
         for alias in set(right.tables) & set(relation.tables):
             fix = f"Write {join.this.name} AS b."
             raise DefinitionError(
                 self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"
+            )
+        if str(join.args.get("method") or "").upper() == "NATURAL":  # by its number too, where the other table has a column of that name
+            relation, right = (
+                self.numbered(rows, join.this) if rows.ranked is not None and other.has(rows.ranked.name) else rows
+                for rows, other in ((relation, right), (right, relation))
             )
         join = natural(self.text, join, relation, right)
         own, later = (conditions, []) if not following else _divided(conditions, [*relation.tables, *right.tables])
@@ -137,19 +163,36 @@ class FromClause:
         return without_nulls(relation, join, right), [*conditions, *later]
 
     def _with_subqueries(
-        self, node: exp.Select, relation: Relation, tables: Tables, conditions: list[exp.Expr], read: list[exp.Expr]
+        self,
+        node: exp.Select,
+        relation: Relation,
+        tables: Tables,
+        conditions: list[exp.Expr],
+        read: list[exp.Expr],
+        reads: Reads,
     ) -> tuple[Relation, list[exp.Expr]]:
         """The rows joined with those of subqueries in WHERE, and the conditions that are still to be filtered by."""
-        table = partial(self._table, tables=tables, joined=True)
-        if relation.ranked is None:
-            relation, conditions = with_marks(self.text, relation, conditions, read, table, self.options)
-            if relation.windowed is None:
-                relation = with_marked_columns(self.text, relation, node, [*read, *conditions], table, self.options)
-                read = [*read, *made_columns(relation)]
+
+        def table(inner: exp.Expr, *, whole: bool = True) -> Relation:
+            """The rows of a subquery, which may be the whole of IN: its number is compared, then."""
+            rows = self._table(inner, tables, joined=True)
+            compared = rows.ranked is not None and (whole or reads.number(rows.ranked, inner, exp.Join(kind="SEMI")))
+            return self.numbered(rows, inner) if compared else rows
+
+        rows = replace(relation, ranked=None)  # a number that is left is read nowhere
+        marked, left = with_marks(self.text, rows, conditions, read, table, self.options)
+        if marked.windowed is None:
+            marked = with_marked_columns(self.text, marked, node, [*read, *left], table, self.options)
+        if marked is not rows:
+            relation, conditions = marked, left
+            read = [*read, *made_columns(relation)]
         inner, conditions = subquery_joins(self.text, conditions)
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []
-        pairs = [(each, with_inner_tables(each, table(each.node.this), relation.tables)) for each in inner]
+        own = [table(each.node.this, whole=bool(each.compared) and not each.columns) for each in inner]
+        pairs = [
+            (each, with_inner_tables(each, rows, relation.tables)) for each, rows in zip(inner, own, strict=True)
+        ]
         for number, (subquery, right) in enumerate(pairs):
             later = [column for each, rows in pairs[number + 1 :] for column in each.outer_columns(rows)]
             if subquery.compared and not subquery.columns:  # its column is in no other expression
@@ -182,11 +225,7 @@ class FromClause:
             raise unsayable(self.text, aggregate, f"an aggregate in {where}", fix)
 
     def _table(self, node: exp.Expr, tables: Tables, *, joined: bool = False) -> Relation:
-        """The rows of a table, a subquery or a window of FROM, under their alias; of one that is joined with their numbers."""
-        rows = self._rows(node, tables, joined=joined)
-        return self.numbered(rows, node) if joined else rows
-
-    def _rows(self, node: exp.Expr, tables: Tables, *, joined: bool) -> Relation:
+        """The rows of a table, a subquery or a window of FROM, under their alias."""
         alias = _alias(node)
         if isinstance(node, exp.Subquery):
             check_clauses(self.text, node)

@@ -20,6 +20,7 @@ from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over.computed import sorted_by
 from floodmark.sql.over.results import sort_of
+from floodmark.sql.ranking import never_null
 from floodmark.sql.refusals import LIMITED, SORTED, unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
 from floodmark.sql.text import Text, new_name
@@ -82,6 +83,23 @@ class Tail:
         first = first.filter(f"{itself(number)} > {behind}") if behind else first
         names = tuple(replace(name, time=False) for name in result.names)
         return replace(result, stream=_only(first, result.stream), names=names, spans=None)
+
+    def keeps_numbers(self, text: Text, result: Relation, before: Relation) -> bool:
+        """Whether the first rows have among themselves the numbers that they have among all: their order is that of the numbers, and none is left out before them."""
+        ranked = result.ranked
+        if ranked is None or self.offset is not None or len(self.order) != len(ranked.order):
+            return False
+        for part, by in zip(self.order, ranked.order, strict=True):
+            column = part.this
+            if not isinstance(column, exp.Column) or len(column.parts) > 1:
+                return False
+            located = _located(text, column, result, before)
+            if located is None or (located[0].text, bool(part.args.get("desc"))) != (by.text, by.descending):
+                return False
+            nulls = bool(part.args.get("nulls_first")) != by.nulls_first
+            if nulls and not (by.column and never_null(result.stream.step, by.column)):
+                return False
+        return bool(self.order)
 
     def _in_order(self, text: Text, result: Relation, before: Relation) -> bool:
         """Whether the order is one in which the rows of a stream come."""
