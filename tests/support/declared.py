@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from chains import chain
+from changing import CHANGING
 from odd_programs import draw_program
 
 import floodmark as fm
@@ -329,6 +330,23 @@ def _flows() -> Iterator[tuple[str, Operator]]:
     yield "revision", _flow("revised", bodies["filter"], revision=3)
 
 
+RANKED = "SELECT a, k, RANK() OVER (PARTITION BY k ORDER BY a) AS p FROM lefts"
+NUMBERS = {
+    "read nowhere, joined": f"SELECT q.a, r.note FROM ({RANKED}) AS q JOIN rights AS r ON q.k = r.k",
+    "read nowhere, in a semi-join": f"SELECT r.note FROM rights AS r LEFT SEMI JOIN ({RANKED}) AS q ON r.k = q.k",
+    "read nowhere, in EXISTS": f"SELECT note FROM rights AS r WHERE EXISTS (SELECT 1 FROM ({RANKED}) AS q WHERE q.k = r.k)",
+    "read nowhere, beside IN": f"SELECT a FROM ({RANKED}) AS q WHERE k IN (SELECT k FROM rights)",
+    "read nowhere, beside a value": f"SELECT a, (SELECT MAX(b) FROM rights) AS m FROM ({RANKED}) AS q",
+    "read nowhere, beside elements": f"SELECT a, x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(k, 7)) AS e(x)",
+    "read nowhere, in WITH": f"WITH w AS ({RANKED}) SELECT x.a FROM w AS x JOIN w AS y ON x.k = y.k",
+    "read of one table": f"WITH w AS ({RANKED}) SELECT x.a, y.p FROM w AS x JOIN w AS y ON x.k = y.k",
+    "first ones beside elements": f"SELECT a, x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(k, 7)) AS e(x) WHERE p <= 2",
+    "between columns": "SELECT a, RANK() OVER (PARTITION BY k ORDER BY a) AS p, k FROM lefts",
+    "first in its order": f"{RANKED} ORDER BY a LIMIT 3",
+}
+"""SQL with EMIT CHANGES, of numbers of rows."""
+
+
 def operators() -> Iterator[tuple[str, Operator]]:
     """Operators with each setting, those of ``operators/``, and programs drawn by a seed."""
     yield from _flows()
@@ -356,6 +374,9 @@ def operators() -> Iterator[tuple[str, Operator]]:
         yield f"odd {seed}", draw_program(seed).operator()
     for place, link in enumerate(chain(0)):
         yield f"chain {place}", link
+    for name, sql in NUMBERS.items():
+        read = {table: source for table, source in CHANGING.items() if table in sql}
+        yield f"sql, number {name}", fm.sql_operator("numbered", f"{sql} EMIT CHANGES", inputs=read)
 
 
 def declarations() -> Iterator[tuple[str, Any]]:

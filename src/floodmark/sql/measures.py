@@ -16,7 +16,7 @@ from floodmark.spec.expressions import known_type
 from floodmark.spec.windowing import aggregates
 from floodmark.spec.windowing.aggregates import Builtin
 from floodmark.sql.dialect import SPAN
-from floodmark.sql.reading.spellings import NAMED_AGGREGATES
+from floodmark.sql.reading.spellings import LISTED, NAMED_AGGREGATES
 from floodmark.sql.relation import Relation
 from floodmark.sql.text import Text
 from floodmark.sql.windows import function_name
@@ -195,7 +195,9 @@ class _Measure:
     def _argument(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Order):
             over = node.find_ancestor(exp.Window) is not None
-            if not over and len(node.expressions) == 1:  # by the value under another name, as f.x and x
+            if (
+                not over and LISTED in node.meta and len(node.expressions) == 1
+            ):  # by the value under another name, as f.x and x
                 value, order = (self.relation.scalar(self.text, part) for part in (node.this, node.expressions[0].this))
                 if value == order:
                     return value

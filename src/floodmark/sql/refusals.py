@@ -166,6 +166,12 @@ def ttl_of(tree: exp.Expr) -> str:
     return max(times, key=span, default="")
 
 
+def makes_rows(node: exp.Expr) -> bool:
+    """Whether a node is a function that makes several rows of one, or none."""
+    own = isinstance(node, (exp.Explode, exp.Posexplode, exp.Inline, exp.Unnest))
+    return own or (isinstance(node, exp.Anonymous) and str(node.this).upper() == "INLINE_OUTER")
+
+
 def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
     """Refuse parts of an expression that need more than a row, except OVER where it may stand."""
     for part in node.walk():
@@ -181,16 +187,19 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
                 "x > (SELECT MIN(y) ...), with EMIT CHANGES at the end; = ANY is IN, and <> ALL is NOT IN."
             )
             raise unsayable(text, part, f"a comparison with {part.key.upper()} rows of a subquery", fix)
-        if isinstance(part, exp.Query):
+        inner = part.this if isinstance(part, exp.Subquery) else part
+        alone = isinstance(inner, exp.Select) and inner.args.get("from_") is None
+        if isinstance(part, exp.Query) and not (alone and any(map(makes_rows, part.walk()))):
             fix = (
                 "Write a semi-join: FROM a LEFT SEMI JOIN b ON a.k = b.k AND b.ts BETWEEN ...; LEFT ANTI JOIN for NOT. Or end the statement with "
                 "EMIT CHANGES: IN (SELECT ...) and EXISTS (SELECT ...) in WHERE, and (SELECT MAX(x) FROM t) in WHERE and in columns, are joins of rows of "
                 "any time then."
             )
             raise unsayable(text, part, "a subquery in an expression", fix)
-        if isinstance(part, (exp.Explode, exp.Unnest, exp.Posexplode, exp.Inline)):
+        if makes_rows(part):
             fix = "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word); what Python makes is flat_map(function, schema=...)."
-            raise unsayable(text, part, f"{part.key.upper()}, which makes several rows of one", fix)
+            name = text.of(part).partition("(")[0].strip().upper()
+            raise unsayable(text, part, f"{name}, which makes several rows of one", fix)
         if isinstance(part, exp.Anonymous) and str(part.this).upper() == "CURRENT_WATERMARK":
             fix = (
                 "The watermark decides which rows are late: late='side_output' writes these to an output, and ctx.watermark of a process function in Python is "

@@ -140,7 +140,9 @@ class Statement:
     ) -> tuple[Relation, list[exp.Expr]]:
         """The first rows of a relation that WHERE takes, with their number, and the conditions that are left; the same rows where it takes none."""
         qualified = node.args.get("qualify") is not None
-        where, firsts = (conditions, None) if qualified else firsts_of(self.text, node, conditions, relation, changing=True)
+        where, firsts = (
+            (conditions, None) if qualified else firsts_of(self.text, node, conditions, relation, changing=True)
+        )
         if firsts is None:
             return relation, conditions
         emits = str(node.meta.get("emit", "")), self.emit

@@ -262,7 +262,7 @@ class Pattern:
 
     def _refuse_single(self, what: str) -> None:
         if not self.last.counted:
-            fix = f"Write one_or_more(), times(n) or times_or_more(n) before {what}."
+            fix = f"Leave it out: of one row it has no effect. Or write one_or_more(), times(n) or times_or_more(n) before {what}, for several rows."
             raise self._unfit(f"{what} behind a quantifier", "a stage of one row", fix)
 
     def _both(self, what: str, other: str) -> DefinitionError:

@@ -51,9 +51,7 @@ class FromClause:
         first_rows: takes the first rows of a subquery.
     """
 
-    def __init__(
-        self, text: Text, options: Options, query: Query, numbered: Numbered, first_rows: FirstRows
-    ) -> None:
+    def __init__(self, text: Text, options: Options, query: Query, numbered: Numbered, first_rows: FirstRows) -> None:
         self.text, self.options, self.query = text, options, query
         self.numbered, self.first_rows = numbered, first_rows
         self.bounds_of_rows = False
@@ -145,7 +143,9 @@ class FromClause:
             raise DefinitionError(
                 self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"
             )
-        if str(join.args.get("method") or "").upper() == "NATURAL":  # by its number too, where the other table has a column of that name
+        if (
+            str(join.args.get("method") or "").upper() == "NATURAL"
+        ):  # by its number too, where the other table has a column of that name
             relation, right = (
                 self.numbered(rows, join.this) if rows.ranked is not None and other.has(rows.ranked.name) else rows
                 for rows, other in ((relation, right), (right, relation))
@@ -190,9 +190,7 @@ class FromClause:
         if inner and relation.ranked is None:  # before the join, where conditions keep rows out of the state
             relation, conditions = self.filtered(relation, node, conditions), []
         own = [table(each.node.this, whole=bool(each.compared) and not each.columns) for each in inner]
-        pairs = [
-            (each, with_inner_tables(each, rows, relation.tables)) for each, rows in zip(inner, own, strict=True)
-        ]
+        pairs = [(each, with_inner_tables(each, rows, relation.tables)) for each, rows in zip(inner, own, strict=True)]
         for number, (subquery, right) in enumerate(pairs):
             later = [column for each, rows in pairs[number + 1 :] for column in each.outer_columns(rows)]
             if subquery.compared and not subquery.columns:  # its column is in no other expression

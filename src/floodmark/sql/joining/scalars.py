@@ -27,7 +27,7 @@ from floodmark.sql.joining.subqueries import (
 )
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.reading.spellings import Composed
-from floodmark.sql.refusals import unsayable
+from floodmark.sql.refusals import makes_rows, unsayable
 from floodmark.sql.relation import IS_THERE, MADE, OR_EMPTY
 from floodmark.sql.text import Text, begin_of
 
@@ -251,9 +251,10 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
         "(SELECT b.x FROM b WHERE b.k = a.k ORDER BY b.y LIMIT 1); or write a join."
     )
     if isinstance(query, exp.Select) and query.args.get("from_") is None:
-        rows = query.find(exp.Explode, exp.Posexplode, exp.Inline, exp.Unnest)
+        rows = next((part for part in query.walk() if makes_rows(part)), None)
         if rows is not None:
-            what = f"{rows.key.upper()} in a subquery that is one value, of which it makes several rows"
+            name = text.of(rows).partition("(")[0].strip().upper()
+            what = f"{name} in a subquery that is one value, of which it makes several rows"
             raise unsayable(text, rows, what, "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word).")
         raise unsayable(
             text,

@@ -9,6 +9,8 @@ from typing import Any
 from sqlglot import exp
 
 SPAN = "span"
+LISTED = "listed"
+"""Entry in the meta of an order: the array of its values is sorted around the aggregate."""
 Written = Callable[[exp.Expr], str]
 """A part of an expression -> its text."""
 _DIGITS = {0: "SECOND", 3: "MILLISECOND"}
@@ -93,6 +95,7 @@ def _listed(inner: exp.Expr) -> tuple[exp.Expr, str]:
     first = inner.expressions[0]
     if len(inner.expressions) > 1 or first.this != value:
         inner.set("this", value)
+        inner.meta[LISTED] = True
         aggregate.set("this", inner)
     return aggregate, f"sort_array({{0}}, {'false' if first.args.get('desc') else 'true'})"
 
