@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from changing import CHANGING, answers, asked, bounded, history
+from sql_tables import BEGIN, TABLES, entries_of, flights, oracle, plain
 
 import floodmark as fm
+from floodmark.testing import proof
 
 RANKED = "SELECT a, RANK() OVER (ORDER BY a DESC NULLS LAST) AS place, k FROM lefts"
 STATEMENTS = {
@@ -59,3 +63,31 @@ def test_numbers_of_rows_are_those_of_duckdb_wherever_they_stand(name: str) -> N
         done, answer = answers(operator, rows, seed)[-1]
         assert answer == asked(question, rows[:done])
     assert any(counts), "history without a row of the answer"
+
+
+ELEMENTS = "CROSS JOIN UNNEST(array(flight, 7000)) AS e(x)"
+
+
+@pytest.mark.feature("Q1")
+def test_first_rows_beside_unnest_are_those_of_each_time_and_each_window() -> None:
+    """Without EMIT CHANGES: ``within``, or the window, says of which rows they are the first."""
+    numbered = "SELECT origin, flight, scheduled, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY scheduled) AS rn FROM flights"
+    sql = f"SELECT origin, flight, x FROM ({numbered}) AS q {ELEMENTS} WHERE rn = 1"
+    first = fm.sql_operator("first", sql, inputs={"flights": TABLES["flights"]}, within="1 day")
+    row = {"origin": "EWR", "dest": "BOS", "tail": None, "delay": 1}
+    rows = [{**row, "flight": hour, "scheduled": BEGIN + timedelta(hours=hour)} for hour in (0, 5, 30, 31, 60)]
+    answer = proof.bounded(first, entries_of(first, {"flights": rows}, 0))
+    assert sorted(values for _, values in answer) == [
+        ("EWR", flight, x) for flight in (0, 30, 60) for x in sorted({flight, 7000})
+    ]
+
+    hours = "TABLE(TUMBLE(TABLE flights, DESCRIPTOR(scheduled), INTERVAL '1' HOUR))"
+    numbered = f"SELECT window_start, window_end, origin, flight, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, origin ORDER BY flight) AS rn FROM {hours}"
+    sql = f"SELECT origin, flight, rn, x FROM ({numbered}) AS q {ELEMENTS} WHERE rn <= 2"
+    drawn = {"flights": flights(1, 40)}
+    of_windows = fm.sql_operator("first", sql, inputs={"flights": TABLES["flights"]})
+    answer = proof.bounded(of_windows, entries_of(of_windows, drawn, 0))
+    question = "SELECT *, ROW_NUMBER() OVER (PARTITION BY origin, date_trunc('hour', scheduled) ORDER BY flight) AS rn FROM flights QUALIFY rn <= 2"
+    wanted = plain(oracle(f"SELECT origin, flight, rn, unnest([flight, 7000]) FROM ({question})", drawn))
+    assert plain([values for (_, values), times in answer.items() for _ in range(times)]) == wanted
+    assert len(wanted) > 2

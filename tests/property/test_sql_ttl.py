@@ -22,6 +22,8 @@ STATEMENTS = {
         FROM ({LIVES}) GROUP BY origin, life HAVING COUNT(*) > 1""",
     "SELECT origin, flight, rn FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) AS rn FROM flights) WHERE rn <= 2 EMIT CHANGES": f"""SELECT origin,
         flight, ROW_NUMBER() OVER (PARTITION BY origin, life ORDER BY delay DESC NULLS LAST, flight) AS rn FROM ({LIVES}) QUALIFY rn <= 2""",
+    "SELECT origin, flight, x FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY delay DESC NULLS LAST, flight) AS rn FROM flights) AS q CROSS JOIN UNNEST(array(rn, 7)) AS e(x) WHERE rn <= 2 EMIT CHANGES": f"""SELECT origin,
+        flight, unnest([rn, 7]) FROM (SELECT origin, flight, ROW_NUMBER() OVER (PARTITION BY origin, life ORDER BY delay DESC NULLS LAST, flight) AS rn FROM ({LIVES}) QUALIFY rn <= 2)""",
     "SELECT origin, flight FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY flight DESC) AS rn FROM flights) WHERE rn = 1 EMIT CHANGES": f"""SELECT origin, MAX(flight)
         FROM ({LIVES}) GROUP BY origin, life""",
 }

@@ -170,7 +170,16 @@ def test_a_comparison_of_lengths_of_time_is_refused_with_that_of_the_times() -> 
     assert sail_sql("a > b + INTERVAL '2' HOUR", schema, "column 'x'")
 
 
-@pytest.mark.parametrize("text", ["monotonically_increasing_id()", "spark_partition_id()", "input_file_name()"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "monotonically_increasing_id()",
+        "spark_partition_id()",
+        "input_file_name()",
+        "map('a', NULL, 'b', 1)",
+        "named_struct('a', NULL, 'b', 1)",
+    ],
+)
 def test_what_was_not_compared_is_refused(text: str) -> None:
     with pytest.raises(CapabilityError, match=r"CAPABILITY-031 .*not compared with Spark.*--engine spark"):
         sail_sql(text, SCHEMA, "column 'x'")

@@ -251,6 +251,7 @@ REFUSED = {
     "SELECT origin, FIRST(delay ORDER BY delay) AS t FROM flights AS f GROUP BY origin EMIT CHANGES": "DEFINITION-389 .*the order of other columns",
     "SELECT origin, LAST(f.delay ORDER BY delay) AS t FROM flights AS f GROUP BY origin EMIT CHANGES": "DEFINITION-389 .*the order of other columns",
     "SELECT origin, FIRST_VALUE(f.delay ORDER BY delay) AS t FROM flights AS f GROUP BY origin EMIT CHANGES": "DEFINITION-389 .*the order of other columns",
+    "SELECT delay, origin, RANK() OVER (PARTITION BY origin ORDER BY delay) AS delay FROM flights EMIT CHANGES": "DEFINITION-393 .*'delay' twice",
     "SELECT origin, STRING_AGG(f.tail, ',' ORDER BY delay) AS t FROM flights AS f GROUP BY origin EMIT CHANGES": "DEFINITION-389 .*the order of other columns",
     f"SELECT origin, COUNT(*) AS n FROM {HOURS} GROUP BY origin": "DEFINITION-390 .*Add window_start, window_end to GROUP BY",
     f"SELECT COUNT(*) AS n FROM {HOURS}": "DEFINITION-390 .*Add window_start",

@@ -117,7 +117,7 @@ class Columns:
             before, bound = (None, "") if located is None else (located[0].before, located[0].bound)
             made = Name(table="", name=name, column=name, text=itself(name), time=time, before=before, bound=bound)
             names.append(made)
-        self._check_names([name for name, _ in columns])
+        self._check_names([*(name for name, _ in columns), *([ranked.name] if ranked is not None else [])])
         stream = relation.stream
         if ranked is not None:
             ranked, columns = selected(ranked, columns, stream.schema)

@@ -172,8 +172,8 @@ class Relation:
 
     def has(self, name: str) -> bool:
         """Whether a column or the number has a name, in any case."""
-        names = [own.name for own in (*self.names, *([self.ranked] if self.ranked is not None else []))]
-        return name.lower() in {own.lower() for own in names}
+        number = "" if self.ranked is None else self.ranked.name
+        return name.lower() in {own.lower() for own in (*(column.name for column in self.names), number)}
 
     @property
     def tables(self) -> list[str]:

@@ -14,6 +14,9 @@ from floodmark.spec.expressions.typed import Typed
 
 FILE = Path(__file__).with_name("implicit.json")
 
+_OF_ONE_TYPE = frozenset({"in", "coalesce", "greatest", "least"})
+"""Functions of any number of arguments, which become one type."""
+
 
 def explicit(tree: Typed) -> Typed:
     """An expression in which Spark's implicit casts of arguments are explicit. Literal texts stay, as they were compared in this form."""
@@ -26,11 +29,11 @@ def explicit(tree: Typed) -> Typed:
 
 
 def _with_typed_nulls(tree: Typed, children: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    """The children of a node; those that are NULL in a CASE, or beside arguments of two types, have the type of another one, as in what was compared."""
+    """The children of a node; those that are NULL in a CASE, or beside two types among the arguments of IN, COALESCE, GREATEST and LEAST, have the type of another one, as in what was compared."""
     case, last = isinstance(tree.node, Case), len(children) - 1
     values = [child for at, child in enumerate(children) if not case or at % 2 or at == last]
     kinds = [child.type for child in values if child.type != "void"]
-    variable = isinstance(tree.node, Call) and variadic(tree.node.name) and len(set(kinds)) > 1
+    variable = isinstance(tree.node, Call) and tree.node.name in _OF_ONE_TYPE and len(set(kinds)) > 1
     if not (case or variable) or not kinds or "" in kinds:
         return children
     return tuple(
