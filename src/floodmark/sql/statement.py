@@ -24,6 +24,7 @@ from floodmark.sql.joining.constants import single_row
 from floodmark.sql.joining.from_clause import FIRSTS, FromClause, Tables
 from floodmark.sql.joining.lateral import with_lateral
 from floodmark.sql.joining.marks import named_columns
+from floodmark.sql.joining.reads import Reads
 from floodmark.sql.joining.scalars import with_aggregates, with_first_rows
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
@@ -229,7 +230,8 @@ class Statement:
         """The rows behind WHERE and QUALIFY, the columns of SELECT over them, and whether they are the first ones of a numbering."""
         text, qualify = self.text, node.args.get("qualify")
         relation, conditions = self._from(node, tables)
-        if qualify is not None:
+        ranked = relation.ranked if qualify is not None else None
+        if ranked is not None and Reads(node, ()).number(ranked, node.args["from_"].this):
             relation = self._numbered(relation, node, emit)
         if self.options.functions:
             relation, conditions = with_results(self.text, node, relation, conditions, self.options)

@@ -20,7 +20,6 @@ from floodmark.sql.measures import is_aggregate
 from floodmark.sql.options import Options
 from floodmark.sql.over.computed import sorted_by
 from floodmark.sql.over.results import sort_of
-from floodmark.sql.ranking import never_null
 from floodmark.sql.refusals import LIMITED, SORTED, unsayable
 from floodmark.sql.relation import EVENT_TIME, Name, Relation, Sorted
 from floodmark.sql.text import Text, new_name
@@ -94,10 +93,8 @@ class Tail:
             if not isinstance(column, exp.Column) or len(column.parts) > 1:
                 return False
             located = _located(text, column, result, before)
-            if located is None or (located[0].text, bool(part.args.get("desc"))) != (by.text, by.descending):
-                return False
-            nulls = bool(part.args.get("nulls_first")) != by.nulls_first
-            if nulls and not (by.column and never_null(result.stream.step, by.column)):
+            turned = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
+            if located is None or (located[0].text, *turned) != (by.text, by.descending, by.nulls_first):
                 return False
         return bool(self.order)
 
