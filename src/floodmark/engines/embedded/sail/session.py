@@ -85,7 +85,8 @@ class Connection:
             yield
         except (PySparkException, RpcError, OSError) as error:
             if _UNREADABLE in str(error):
-                where, fix = "server of the embedded engine", "Nothing is lost or there twice; run it again."
+                where = "server of the embedded engine"
+                fix = "Nothing is lost or there twice; run it again. If it comes each time, the answer may be larger than a message, 2 GB: ask for fewer rows or columns."
                 got = f"an answer that gRPC could not read {when}"
                 raise ServerLost(where, "one that answers", got, fix, code="EXECUTION-070") from error
             if not self.gone(error):
