@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import threading
@@ -28,6 +29,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.readers import needs
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream import delivered
+from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route, routes
 from floodmark.spec.values.schema import RETRACTION
 
@@ -255,8 +257,8 @@ def test_a_table_that_another_delivery_fills_is_refused_also_where_it_has_come_b
 ) -> None:
     deliver(route(url), lake, until_caught_up=True)
     there = sql("SELECT * FROM totals ORDER BY 1")
-    for table in ("totals", "Totals"):
-        other = route(url, name="other", table=table)
+    for named in ({"table": "totals"}, {"table": "Totals"}, {"table": "totals", "schema": "main"}):
+        other = route(url, name="other", **named)
         with pytest.raises(
             ConnectorError, match=r"DELIVERY-024 .*delivery 'totals_to_sql'.*ToSql\(..., table=...\).*DELETE"
         ):
@@ -279,6 +281,20 @@ def test_a_delivery_that_goes_into_another_table_fills_that(lake: Lake, url: str
         small_lake.batch(lake, 2 + len(last_values(lake)), [row(f"k{len(last_values(lake))}", 7, 90)])
         deliver(route(url, table=table), lake, until_caught_up=True)
         assert dict(sql(f"SELECT key, total FROM {table}")) == last_values(lake)
+
+
+def test_an_earlier_release_reads_what_is_noted_of_a_delivery(lake: Lake, url: str, sql: Sql) -> None:
+    """It makes a position of all but the columns, and asks whether they have all names."""
+    for schema in (None, "main"):
+        at = deliver(route(url, schema=schema), lake, until_caught_up=True)
+        ((content,),) = sql("SELECT position FROM _floodmark_positions")
+        noted = json.loads(content)
+        assert {*noted.pop("columns")} == {*TOTALS.outputs[0].schema.names}
+        assert Delivered(**noted) == at
+    sql("UPDATE _floodmark_positions SET position = ?", json.dumps({**noted, "columns": ["key"], "of a later one": 1}))
+    assert deliver(route(url), lake, until_caught_up=True) != at, (
+        "it goes on, with all results as there are more columns"
+    )
 
 
 def test_a_constraint_that_is_violated_stops_the_delivery_and_nothing_of_it_is_there(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ROWS = 2_000
 """Changes of a batch."""
+_THREADS = 2
+"""Of a delivery, as many of them share a host."""
 _KEY = ("_sequence", "_event_time")
 """What names a row of final results, with its number among equals: numbers of bounded runs are unique within their interval."""
 _STAYING = f"s._kind = {ROW} AND s._sequence >= {BOUNDED}"
@@ -49,6 +51,7 @@ class Database:
 
         if self._database is None:
             self._database = duckdb.connect()
+            self._database.execute(f"SET threads = {_THREADS}")
             self._database.execute(f"SET temp_directory = {literal(str(self.scratch))}")
         try:
             with self._database.cursor() as connection:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 KEY = "_floodmark_key"
 """The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
 POSITIONS = "_floodmark_positions"
-_COLUMNS, _INTO = "columns", "into"
-"""Key in the text of a position: the columns with which rows were delivered last."""
+_COLUMNS = "columns"
+"""Key in the text of a position: column -> full name of the table that it was delivered into last. Earlier releases list the columns alone, and read both."""
 _CODES = {"UndefinedTable", "UndefinedColumn", "DatatypeMismatch", "NotNullViolation", "GeneratedAlways"}
 """psycopg's errors of a table that was altered."""
 _OTHER_UNIQUE = (
@@ -141,7 +141,7 @@ class SqlSink(Sink):
         row = self._row(connection)
         noted = {} if row is None else json.loads(row.position)
         further = _COLUMNS in noted and not self._types.keys() <= {*noted[_COLUMNS]}
-        return further or (_INTO in noted and noted[_INTO] != table.fullname)
+        return further or _into(noted) not in {None, _full_name(connection, table)}
 
     def _check_owner(self, connection: Connection, table: sa.Table) -> None:
         """Refuse a table that another delivery fills: all results of one would replace those of the other.
@@ -150,10 +150,11 @@ class SqlSink(Sink):
             ConnectorError: DELIVERY-024.
         """
         positions, _ = self._declared(connection.dialect.name)
-        named = str.casefold if connection.dialect.name == "sqlite" else str
+        named = str.casefold if _ignores_case(connection) else str
+        full = _full_name(connection, table)
         for name, content in connection.execute(sa.select(positions.c.delivery, positions.c.position)):
-            into = json.loads(content).get(_INTO)
-            if name != self.route.name and into is not None and named(into) == named(table.fullname):
+            into = _into(json.loads(content))
+            if name != self.route.name and into is not None and named(into) == named(full):
                 fix = (
                     "Give each delivery a table of its own: ToSql(..., table=...). If the other one is gone: "
                     f"DELETE FROM {positions.fullname} WHERE delivery = '{name}'"
@@ -175,7 +176,8 @@ class SqlSink(Sink):
             "version": position.version,
             "number": position.number,
             "position": json.dumps(
-                {**asdict(position), _COLUMNS: [*self._types], _INTO: results.fullname}, separators=(",", ":")
+                {**asdict(position), _COLUMNS: dict.fromkeys(self._types, _full_name(connection, results))},
+                separators=(",", ":"),
             ),
             "delivered_at": datetime.now(UTC).replace(tzinfo=None),
         }
@@ -332,8 +334,28 @@ class SqlSink(Sink):
 
 def _position(row: Any) -> Delivered:
     noted = json.loads(row.position)
-    position = Delivered(**{name: value for name, value in noted.items() if name not in {_COLUMNS, _INTO}})
+    names = {one.name for one in fields(Delivered)}
+    position = Delivered(**{name: value for name, value in noted.items() if name in names})
     return position if row.table_id else Delivered(number=position.number)
+
+
+def _into(noted: Mapping[str, Any]) -> str | None:
+    """The table of the last delivery; None where an earlier release has not noted it."""
+    columns = noted.get(_COLUMNS)
+    return next(iter(columns.values()), None) if isinstance(columns, dict) else None
+
+
+def _full_name(connection: Connection, table: sa.Table) -> str:
+    """Name of a table with its schema, also where that is the database's own."""
+    schema = table.schema or connection.dialect.default_schema_name
+    return f"{schema}.{table.name}" if schema else table.name
+
+
+def _ignores_case(connection: Connection) -> bool:
+    """Whether names of tables that differ in case are one."""
+    if connection.dialect.name in {"mysql", "mariadb"}:
+        return bool(connection.scalar(sa.text("SELECT @@lower_case_table_names")))
+    return connection.dialect.name == "sqlite"
 
 
 def _options(backend: str) -> dict[str, Any]:
