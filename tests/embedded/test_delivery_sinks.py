@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleErro
 from floodmark.deliveries import files, results
 from floodmark.deliveries.files import MANIFEST
 from floodmark.deliveries.run import Delivery, deliver
+from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.assets.delivery import Route, routes
 from floodmark.spec.values.schema import RETRACTION
@@ -165,11 +167,11 @@ def test_each_commit_is_a_file_of_changes(lake: Lake, tmp_path: Path, kind: Any)
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 def test_files_are_divided_among_folders_as_other_programs_read_them(lake: Lake, tmp_path: Path, kind: Any) -> None:
-    folder, keys = tmp_path / "out", ["a/b=c", "größe 漢", "100%", "", "x\ny", 'say "yes"']
+    folder, keys = tmp_path / "out", ["a/b=c", "größe 漢", "100%", "0", "x\ny", 'say "yes"']
     small_lake.batch(lake, 2, [row(None, 0, 20), *(row(key, number, 21) for number, key in enumerate(keys, 1))])
     written = bound(ToFiles(str(folder), format=kind, changes=True, partition_by="key"))
     deliver(written, lake, until_caught_up=True)
-    small_lake.batch(lake, 3, [row("", 4, 30, RETRACTION), row("a", 11, 31)])
+    small_lake.batch(lake, 3, [row("0", 4, 30, RETRACTION), row("a", 11, 31)])
     deliver(written, lake, until_caught_up=True)
     read = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}[kind]
     types = "hive_types={'key': VARCHAR}, hive_partitioning=true, filename=true"
@@ -177,7 +179,7 @@ def test_files_are_divided_among_folders_as_other_programs_read_them(lake: Lake,
     last = {key: total for key, total, change in duckdb.sql(query).fetchall() if change == "upsert"}
     assert last == {"a": 11, "b": 2, None: 0} | {key: number for number, key in enumerate(keys, 1)}
     gone = duckdb.sql(query.replace(" ORDER", " WHERE _change = 'delete' ORDER")).fetchall()
-    assert gone == [("", None, "delete")]
+    assert gone == [("0", None, "delete")]
 
 
 def test_very_many_changes_are_divided_in_several_files(
@@ -199,11 +201,11 @@ def _keys(events: Stream[Event]) -> Stream:
     return events.select("key")
 
 
-def test_what_cannot_divide_files_is_refused(lake: Lake, tmp_path: Path) -> None:
+def test_what_cannot_divide_files_is_refused() -> None:
     for columns, got in (
         ("day", "columns of the output, got no column 'day'.*Columns: "),
         (["window_start"], "texts, whole numbers, booleans or dates, got 'window_start' of type timestamp"),
-        (["total"], "columns of the key, .* got 'total'"),
+        (["total"], "with changes=True columns of the key, .* got 'total'"),
     ):
         with pytest.raises(DefinitionError, match=f"DEFINITION-473 .*expected {got}"):
             bound(ToFiles("out", changes=True, partition_by=columns))
@@ -211,9 +213,129 @@ def test_what_cannot_divide_files_is_refused(lake: Lake, tmp_path: Path) -> None
         routes(operator(_keys, name="keys"), [ToFiles("out", partition_by="key")], "test")
     with pytest.raises(DefinitionError, match="DEFINITION-336 .*each once"):
         ToFiles("out", partition_by=["key", "key"])
-    small_lake.batch(lake, 2, [row("x" * 300, 1, 20)])
-    with pytest.raises(ConnectorError, match="DELIVERY-023 .*255 bytes.*xxx.*shorter column"):
+    with pytest.raises(
+        DefinitionError, match="DEFINITION-473 .*'key' of results that are final.*Leave changes=True out"
+    ):
+        bound(ToFiles("out", output="late", changes=True, partition_by="key"))
+
+
+@pytest.mark.parametrize("key", ["x" * 300, "", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_names_no_folder_stops_the_delivery(lake: Lake, tmp_path: Path, key: str) -> None:
+    small_lake.batch(lake, 2, [row(key, 1, 20)])
+    got = f"got '{key[:90]}.* a new folder"
+    with pytest.raises(ConnectorError, match=f"DELIVERY-023 .*not empty, and of at most 255 bytes.*{got}"):
         deliver(bound(ToFiles(str(tmp_path / "out"), changes=True, partition_by="key")), lake, until_caught_up=True)
+
+
+def test_texts_that_are_one_folder_on_a_disk_that_ignores_case_are_refused(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_lake.batch(lake, 2, [row("A", 4, 20), row("d", 5, 21)])
+    divided = bound(ToFiles(str(tmp_path / "out"), changes=True, partition_by="key"))
+    folders = storage.folders
+    monkeypatch.setattr(storage, "folders", lambda path: [*{one.lower(): one for one in folders(path)}.values()])
+    with pytest.raises(ConnectorError, match="DELIVERY-027 .*'key=[aA]'.*folder of another text.*tells case"):
+        deliver(divided, lake, until_caught_up=True)
+    monkeypatch.undo()
+    deliver(divided, lake, until_caught_up=True)
+    read = pq.read_table(tmp_path / "out").to_pydict()
+    assert dict(zip(read["key"], read["total"], strict=True)) == small_lake.totals(lake)
+
+
+@pytest.mark.parametrize("inner", ["inner", "key=a", "key=a/key=b"])
+def test_a_folder_within_that_of_a_divided_delivery_is_refused_and_none_of_its_files_goes(
+    lake: Lake, tmp_path: Path, inner: str
+) -> None:
+    out, within = tmp_path / "out", bound(ToFiles(str(tmp_path / "out" / inner), changes=True))
+    divided = bound(ToFiles(str(out), changes=True, partition_by="key"))
+    for number in (2, 3):
+        deliver(within, lake, until_caught_up=True)
+        small_lake.batch(lake, number, [row("d", 4, 6 + number)])
+    there = {file: file.read_bytes() for file in out.rglob("*.*")}
+    assert len(there) == 3
+    with pytest.raises(ConnectorError, match=f"DELIVERY-025 .*{inner} in .*out, whose files are divided.*beside"):
+        deliver(divided, lake, until_caught_up=True)
+    assert {file: file.read_bytes() for file in out.rglob("*.*")} == there
+    deliver(within, lake, until_caught_up=True)
+    shutil.rmtree(out)
+    deliver(divided, lake, until_caught_up=True)
+    with pytest.raises(ConnectorError, match=f"DELIVERY-025 .*{inner} in .*out, whose files are divided.*beside"):
+        deliver(within, lake, until_caught_up=True)
+
+
+def test_files_that_others_have_put_beside_the_folders_of_a_division_stay(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for folder in ("", "copy", "key=a/key=a", "keys=a"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        (out / folder / "0000000009-9.json").touch()
+    before = {*out.rglob("*.json")}
+    deliver(bound(ToFiles(str(out), format="json", changes=True, partition_by="key")), lake, until_caught_up=True)
+    assert before <= {*out.rglob("*.json")}
+
+
+@pytest.mark.parametrize("columns", [(), ("key",)])
+def test_a_folder_stays_divided_as_it_was_at_first(lake: Lake, tmp_path: Path, columns: tuple[str, ...]) -> None:
+    def divided(columns: tuple[str, ...]) -> Route:
+        return bound(ToFiles(str(tmp_path / "out"), format="json", changes=True, partition_by=columns))
+
+    other = () if columns else ("key",)
+    deliver(divided(columns), lake, until_caught_up=True)
+    there = {*(tmp_path / "out").rglob("*.json")}
+    small_lake.batch(lake, 2, [row("d", 4, 8)])
+    with pytest.raises(ConnectorError, match="DELIVERY-026 .*divided.*or remove this one"):
+        deliver(divided(other), lake, until_caught_up=True)
+    assert {*(tmp_path / "out").rglob("*.json")} == there
+    deliver(divided(columns), lake, until_caught_up=True)
+    shutil.rmtree(tmp_path / "out")
+    deliver(divided(other), lake, until_caught_up=True)
+    lines = [json.loads(line) for file in (tmp_path / "out").rglob("0*.json") for line in file.open()]
+    assert sorted(line["total"] for line in lines) == [2, 4, 10]
+
+
+def test_a_delivery_that_was_cut_short_and_goes_on_leaves_no_row_twice(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_TOGETHER", 1)
+    monkeypatch.setattr(results, "_ROWS", 1)
+    divided = bound(ToFiles(str(tmp_path / "out"), changes=True, partition_by="key"))
+    deliver(divided, lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row(key, number, 20 + number) for number, key in enumerate("defg")])
+    read, cut = results.Selection.changes, []
+
+    def changes(selection: results.Selection) -> Iterator[Any]:
+        for number, changed in enumerate(read(selection)):
+            if number == 2 and not cut:
+                cut.append(number)
+                small_lake.batch(lake, 3, [row("h", 9, 30)])
+                raise FileNotFoundError
+            yield changed
+
+    monkeypatch.setattr(results.Selection, "changes", changes)
+    deliver(divided, lake, until_caught_up=True)
+    table = pq.read_table(tmp_path / "out").to_pydict()
+    assert cut == [2]
+    assert sorted(zip(table["key"], table["total"], strict=True)) == sorted(small_lake.totals(lake).items())
+
+
+def test_files_whose_manifest_is_gone_stay_until_all_results_are_there_anew(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, written = tmp_path / "out", bound(ToFiles(str(tmp_path / "out"), changes=True))
+    deliver(written, lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row("d", 4, 8)])
+    deliver(written, lake, until_caught_up=True)
+    (out / MANIFEST).unlink()
+    seen = list[set[str]]()
+    write = files.FilesSink._write
+
+    def watched(*arguments: Any) -> None:
+        seen.append({file.name for file in out.glob("0*")})
+        write(*arguments)
+
+    monkeypatch.setattr(files.FilesSink, "_write", watched)
+    deliver(written, lake, until_caught_up=True)
+    assert seen == [{"0000000001-2.parquet"}]
+    assert [file.name for file in out.glob("0*")] == ["0000000000-2.parquet"]
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -223,7 +345,7 @@ def test_a_file_that_a_killed_delivery_has_left_does_not_count_once_its_number_h
     folder = tmp_path / "out"
     kind = "divided" if divided else "files"
     assert process(lake, TOTALS, kind, str(folder), at="delivery.before_position") != 0
-    left = {file.name for file in folder.rglob("*.json")}
+    left = {file.name for file in folder.rglob("0*.json")}
     small_lake.batch(lake, 2, [row("d", 4, 8)])
     assert process(lake, TOTALS, kind, str(folder)) == 0
     counted = {file.name for file in folder.rglob("0*.json")}

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +31,8 @@ from floodmark.spec.assets.to_files import ToFiles
 MANIFEST = "_floodmark.json"
 """The file that says which files count."""
 CHANGE = "_change"
+_DIVIDED = "partition_by"
+"""Key in the manifest: the columns that divide the files."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """A null in the name of a folder."""
 _NAME_BYTES = 255
@@ -58,6 +60,10 @@ class FilesSink(Sink):
     settings: ToFiles
     route: Route
     _first: int = field(default=0, init=False)
+    _unfinished: bool = field(default=True, init=False)
+    """There may be files of the next number, of a delivery that was cut short."""
+    _named: set[str] = field(default_factory=set, init=False)
+    """Folders whose names are on the disk as they were asked for."""
 
     @property
     def takes_deletes(self) -> bool:
@@ -65,47 +71,98 @@ class FilesSink(Sink):
         return self.settings.changes
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Make the folder.
+
+        Raises:
+            ConnectorError: DELIVERY-025, it lies in the folder of another delivery, which divides its files.
+        """
         files, path = self._opened()
         with self._reaching():
+            if isinstance(
+                files, LocalFileSystem
+            ):  # in a bucket the other one looks, as what lies above may not be this one's to read
+                for parent in Path(path).parents:
+                    content = storage.read(f"{parent}/{MANIFEST}")
+                    if content is not None and json.loads(content).get(_DIVIDED):
+                        raise self._nested(path, f"{parent}")
             files.create_dir(path)
+        self._named.clear()
 
     def position(self) -> Delivered | None:
         """As the manifest says. Files that do not count are removed: a delivery that was killed has left them, and the next one may have other changes.
 
         Raises:
-            ConnectorError: DELIVERY-022, another output is delivered there.
+            ConnectorError: DELIVERY-022, another output is delivered there; DELIVERY-025, another delivery has a folder within; DELIVERY-026, files there are divided by other columns.
         """
         with self._reaching():
             content = storage.read(f"{self.settings.folder}/{MANIFEST}")
+            if content is None:  # what is there stays until all is delivered anew
+                self._remove(lambda _: False)
+                self._write_manifest(0, -1, None)
             manifest: dict[str, Any] = {"first": 0, "number": -1} if content is None else json.loads(content)
             at = Delivered(**manifest["position"]) if "position" in manifest else None
-            if at is not None and at.name not in {"", self.route.output.table}:
-                expected = f"a folder of '{self.route.output.table}', or a new one"
-                got = f"{self.settings.folder}, which has the results of '{at.name}'"
-                fix = "Give each delivery a folder of its own: ToFiles(...)."
-                raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-022")
-            self._first = manifest["first"]
-            self._remove(*self._opened(), self._first, manifest["number"])
+            if content is not None:
+                self._check(manifest, at)
+            self._first, self._unfinished = manifest["first"], True
+            if at is not None:
+                self._remove(lambda number: not self._first <= number <= at.number)
         return at
 
     def deliver(self, changes: Changes, number: int) -> None:
         """Write the file, then the manifest; then remove files that count no more."""
         with self._reaching():
+            if self._unfinished:
+                self._remove(lambda other: other == number)
+            self._unfinished = True
             files, path = self._opened()
             name = f"{number:010d}-{changes.position.version}"
-            if self.settings.partition_by:
+            if self._columns:
                 self._write_divided(files, path, name, changes.batches)
             else:
                 self._write(files, f"{path}/{name}.{self.settings.format}", changes.batches)
             crash.point("delivery.before_position")
             first = number if changes.whole else self._first
-            manifest = {"first": first, "number": number, "position": json.loads(changes.position.to_json())}
-            storage.write(f"{self.settings.folder}/{MANIFEST}", json.dumps(manifest).encode())
+            self._write_manifest(first, number, changes.position)
             crash.point("delivery.after_commit")
-            self._first = first
+            self._first, self._unfinished = first, False
             if changes.whole:
-                self._remove(files, path, first, number)
+                self._remove(lambda other: other != number)
+
+    # ---- the manifest
+
+    def _write_manifest(self, first: int, number: int, position: Delivered | None) -> None:
+        manifest: dict[str, Any] = {"first": first, "number": number, _DIVIDED: self._columns}
+        if position is not None:
+            manifest["position"] = json.loads(position.to_json())
+        storage.write(f"{self.settings.folder}/{MANIFEST}", json.dumps(manifest).encode())
+
+    def _check(self, manifest: Mapping[str, Any], at: Delivered | None) -> None:
+        """Refuse a folder of another output, and one that is divided otherwise."""
+        folder = self.settings.folder
+        if at is not None and at.name not in {"", self.route.output.table}:
+            expected = f"a folder of '{self.route.output.table}', or a new one"
+            got = f"{folder}, which has the results of '{at.name}'"
+            fix = (
+                "Give each delivery a folder of its own: ToFiles(...). If the output was renamed, remove "
+                f"{folder}/{MANIFEST}: all results are then delivered anew, and the files there go once they are."
+            )
+            raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-022")
+        divided = tuple(manifest.get(_DIVIDED, ()))
+        if divided != self._columns:
+            expected = f"a folder whose files are {_described(self._columns)}, or a new one"
+            got = f"{folder}, whose files are {_described(divided)}"
+            fix = (
+                "Give the delivery a new folder, or remove this one: all results are then delivered anew. "
+                "Or take partition_by back to what it was."
+            )
+            raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-026")
+
+    def _nested(self, inner: str, outer: str) -> ConnectorError:
+        fix = "Give each delivery a folder of its own, beside the other one: ToFiles(...)."
+        got = f"{inner} in {outer}, whose files are divided: what reads them reads both"
+        return ConnectorError(self._where, "folders that do not lie within each other", got, fix, code="DELIVERY-025")
+
+    # ---- writing
 
     def _write_divided(self, files: FileSystem, path: str, name: str, batches: Iterator[list[Change]]) -> None:
         """Write a file in the folder of each division that has rows; several where there are very many rows."""
@@ -114,8 +171,11 @@ class FilesSink(Sink):
             for change in changes:
                 divided[self._division(change)].append(change)
             file = f"{name}.{part}" if part else name
-            for folder, some in divided.items():
+            for folder in divided:
                 files.create_dir(f"{path}/{folder}")
+            if isinstance(files, LocalFileSystem):
+                self._check_names(path, divided)
+            for folder, some in divided.items():
                 self._write(files, f"{path}/{folder}/{file}.{self.settings.format}", iter([some]))
             if isinstance(files, LocalFileSystem):
                 storage.sync_all(
@@ -127,6 +187,30 @@ class FilesSink(Sink):
                     }
                 )
 
+    def _check_names(self, path: str, divisions: Iterable[str]) -> None:
+        """Refuse texts that are one on this disk, as where case is ignored: their folder would have the name of one of them.
+
+        Raises:
+            ConnectorError: DELIVERY-027.
+        """
+        there: dict[str, frozenset[str]] = {}
+        for division in divisions:
+            parent = path
+            for folder in division.split("/"):
+                if (full := f"{parent}/{folder}") not in self._named:
+                    if parent not in there:
+                        there[parent] = frozenset(storage.folders(parent))
+                    if folder not in there[parent]:
+                        expected = "texts that name folders of their own"
+                        got = f"{folder!r:.100}, which is the folder of another text on this disk"
+                        fix = (
+                            "Deliver to a disk that tells case and accents apart, or divide by a column in one case, "
+                            'with_columns(country="upper(country)"), into a new folder.'
+                        )
+                        raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-027")
+                    self._named.add(full)
+                parent = full
+
     def _division(self, change: Change) -> str:
         """The folder of a change: ``country=NL/year=2025``.
 
@@ -134,13 +218,16 @@ class FilesSink(Sink):
             ConnectorError: DELIVERY-023, a text that names no folder.
         """
         row, folders = change.values if change.row is None else change.row, []
-        for column in self.settings.partition_by:
+        for column in self._columns:
             value = row[column]
             text = json.dumps(value) if isinstance(value, bool) else f"{plain(value)}"
             folder = f"{_escaped(column)}={_NULL if value is None else _escaped(text)}"
-            if value == _NULL or len(folder.encode()) > _NAME_BYTES:
-                fix = f"Divide by a shorter column, and restart the delivery: floodmark restart {self.route.name}"
-                expected = f"a value of '{column}' that names a folder, of at most {_NAME_BYTES} bytes with the name of the column"
+            if value in {"", _NULL} or len(folder.encode()) > _NAME_BYTES:
+                expected = f"a value of '{column}' that names a folder: not empty, and of at most {_NAME_BYTES} bytes with the name of the column"
+                fix = (
+                    f"Divide by another column, such as with_columns(part=\"coalesce(nullif(left({column}, 50), ''), 'none')\"), into a new folder, and "
+                    f"restart the delivery: floodmark restart {self.route.name}"
+                )
                 raise ConnectorError(self._where, expected, f"{value!r:.100}", fix, code="DELIVERY-023")
             folders.append(folder)
         return "/".join(folders)
@@ -172,6 +259,11 @@ class FilesSink(Sink):
         return row | {CHANGE: "delete" if change.row is None else "upsert"} if self.settings.changes else row
 
     @property
+    def _columns(self) -> tuple[str, ...]:
+        """Those that divide the files."""
+        return tuple(self.settings.partition_by)
+
+    @property
     def _where(self) -> str:
         return f"delivery '{self.route.name}'"
 
@@ -195,11 +287,21 @@ class FilesSink(Sink):
             return f"{document({name: row[name] for name in self._schema.names})}\n".encode()
         return _csv([_cell(row[name]) for name in self._schema.names])
 
-    def _remove(self, files: FileSystem, path: str, first: int, last: int) -> None:
-        """Remove files of deliveries before the first one that counts, and behind the last one."""
-        for info in files.get_file_info(FileSelector(path, recursive=bool(self.settings.partition_by))):
-            own = _OWN.fullmatch(info.base_name) if info.type == FileType.File else None
-            if own is not None and not first <= int(own[1]) <= last:
+    def _remove(self, goes: Callable[[int], bool]) -> None:
+        """Remove files of this delivery, some or none, by their number: those with names of its own, as deep as it divides them.
+
+        Raises:
+            ConnectorError: DELIVERY-025, another delivery has a folder within this one.
+        """
+        files, path = self._opened()
+        starts = [f"{_escaped(column)}=" for column in self._columns]
+        for info in files.get_file_info(FileSelector(path, recursive=bool(starts))):
+            *folders, name = info.path.removeprefix(path).strip("/").split("/")
+            if folders and name == MANIFEST:
+                raise self._nested("/".join([path, *folders]), path)
+            own = _OWN.fullmatch(name) if info.type == FileType.File else None
+            is_deep = len(folders) == len(starts) and all(map(str.startswith, folders, starts))
+            if own is not None and is_deep and goes(int(own[1])):
                 files.delete_file(info.path)
 
     def _opened(self) -> tuple[FileSystem, str]:
@@ -231,6 +333,10 @@ def _portions(batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
             portion = []
     if portion:
         yield portion
+
+
+def _described(columns: tuple[str, ...]) -> str:
+    return f"divided by {', '.join(columns)}" if columns else "not divided"
 
 
 def _escaped(text: str) -> str:

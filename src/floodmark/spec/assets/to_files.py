@@ -30,7 +30,7 @@ class ToFiles(Delivery):
             removed, except when the output was made anew.
         partition_by: column, or columns, whose values divide the files among folders, as Hive, Spark, Arrow and DuckDB read them:
             ``country=NL/0000000007-42.parquet``. A null is ``__HIVE_DEFAULT_PARTITION__``. The columns are texts, whole numbers, booleans or dates, and are in the
-            names of the folders alone. A commit of very many rows has further files, ``0000000007-42.1.parquet``; one without rows has none.
+            names of the folders alone; a text is not empty. With ``changes`` they are of the result's key. A folder is divided as it was at first. A commit of very many rows has further files, ``0000000007-42.1.parquet``; one without rows has none.
 
     Raises:
         DefinitionError: DEFINITION-336, a setting.
@@ -74,18 +74,21 @@ class ToFiles(Delivery):
             DefinitionError: DEFINITION-331; DEFINITION-473, a column of ``partition_by``.
         """
         Delivery.check(self, output, where)
+        keys = () if output.current is None else output.keys
         for name in self.partition_by:
             expected, got = "", f"no column '{name}'"
             if name not in output.schema:
                 expected = "columns of the output"
             elif (kind := output.schema[name].type) not in _NAMING:
                 expected, got = "texts, whole numbers, booleans or dates", f"'{name}' of type {kind}"
-            elif self.changes and output.revisable and name not in output.keys:
-                expected, got = "columns of the key, as a result that is taken back has no others", f"'{name}'"
+            elif self.changes and name not in keys:
+                expected = "with changes=True columns of the key, as a result that is taken back has no others"
+                got = f"'{name}'" if keys else f"'{name}' of results that are final and have no key"
             if expected:
                 hint = "" if name in output.schema else closest(name, output.schema.names)
                 columns = f"{hint}Columns: {output.schema.describe()}."
-                fix = f'Leave it out, or add a column that fits: with_columns(day="CAST(at AS DATE)"). {columns}'
+                fix = "Leave changes=True out, or this column. " if self.changes and not output.revisable else ""
+                fix += f'Leave it out, or add a column that fits: with_columns(day="CAST(at AS DATE)"). {columns}'
                 raise DefinitionError(f"{where}, partition_by", expected, got, fix, code="DEFINITION-473")
         if len(self.partition_by) == len(output.schema.names):
             got, fix = "all columns", "Leave one out: files have the other columns."
