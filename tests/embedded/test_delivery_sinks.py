@@ -18,6 +18,7 @@ from delivery_schedule import process
 from events import Event
 from hooks import Hook
 from kafka_topic import committed
+from pyarrow.fs import FileSelector
 from small_lake import TOTALS, row
 from streams import PLAIN
 
@@ -33,6 +34,7 @@ from floodmark.spec.values.schema import RETRACTION
 
 if TYPE_CHECKING:
     from kafka_broker import Broker
+    from s3_server import Proxy, Server
 
 
 @pytest.fixture
@@ -315,6 +317,33 @@ def test_a_delivery_that_was_cut_short_and_goes_on_leaves_no_row_twice(
     table = pq.read_table(tmp_path / "out").to_pydict()
     assert cut == [2]
     assert sorted(zip(table["key"], table["total"], strict=True)) == sorted(small_lake.totals(lake).items())
+
+
+@pytest.mark.parametrize("columns", [(), ("key",)])
+def test_files_in_a_bucket_and_one_whose_files_are_removed_meanwhile_is_filled_anew(
+    lake: Lake,
+    s3: Server,
+    s3_proxy: Proxy,
+    columns: tuple[str, ...],
+) -> None:
+    out, told, stop = f"{s3.bucket()}/out", list[str](), threading.Event()
+    written = bound(ToFiles(out, changes=True, partition_by=columns))
+    system, path = storage.file_system(out)
+    seen = list[Delivery]()
+
+    def then(delivery: Delivery) -> None:
+        seen.append(delivery)
+        if len(seen) == 2:
+            system.delete_dir(path)
+        if len(seen) == 4:
+            stop.set()
+        small_lake.batch(lake, 1 + len(seen), [row(f"k{len(seen)}", 4, 20 + len(seen))])
+
+    deliver(written, lake, stop=stop, on_delivery=then, on_wait=told.append)
+    names = {file.base_name for file in system.get_file_info(FileSelector(path, recursive=True))}
+    assert names == {MANIFEST, "0000000000-3.parquet", "0000000001-4.parquet"}
+    assert told == [f"waiting: delivery 'totals_to_files': the folder {out} was removed", ""]
+    assert [one.whole for one in seen] == [True, False, True, False]
 
 
 def test_files_whose_manifest_is_gone_stay_until_all_results_are_there_anew(

@@ -111,6 +111,8 @@ class FilesSink(Sink):
     def deliver(self, changes: Changes, number: int) -> None:
         """Write the file, then the manifest; then remove files that count no more."""
         with self._reaching():
+            if storage.read(f"{self.settings.folder}/{MANIFEST}") is None:
+                raise Altered(f"{self._where}: the folder {self.settings.folder} was removed")
             if self._unfinished:
                 self._remove(lambda other: other == number)
             self._unfinished = True
@@ -295,7 +297,7 @@ class FilesSink(Sink):
         """
         files, path = self._opened()
         starts = [f"{_escaped(column)}=" for column in self._columns]
-        for info in files.get_file_info(FileSelector(path, recursive=bool(starts))):
+        for info in files.get_file_info(FileSelector(path, allow_not_found=True, recursive=bool(starts))):
             *folders, name = info.path.removeprefix(path).strip("/").split("/")
             if folders and name == MANIFEST:
                 raise self._nested("/".join([path, *folders]), path)
