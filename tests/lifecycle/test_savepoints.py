@@ -447,7 +447,9 @@ def test_a_garbled_plan_goes_by_the_command_that_the_error_names(engine: Computi
     offsets = Path(Timeline.current(begun, "totals").checkpoint.path, "offsets")
     last = builtins.max(int(file.name) for file in offsets.iterdir() if file.name.isdecimal())
     (offsets / str(last + 1)).write_text("")
-    (offsets / f".{last + 1}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + bytes(4))  # an earlier release leaves one
+    (offsets / f".{last + 1}.crc").write_bytes(
+        b"crc\0" + (512).to_bytes(4, "big") + bytes(4)
+    )  # an earlier release leaves one
     for until, end in ((120, False), (180, True)):
         put(begun, until, end=end)
     with pytest.raises(StateError, match="STATE-036") as caught:
