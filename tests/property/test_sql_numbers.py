@@ -34,6 +34,9 @@ STATEMENTS = {
     "of array elements": f"SELECT q.place, e.x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(q.k, 7)) AS e(x) WHERE q.place = 1",
     "first ones beside elements": f"SELECT q.a, e.x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(q.k, 7)) AS e(x) WHERE q.place <= 3 AND e.x IS NOT NULL",
     "first ones beside constants": f"SELECT q.a, q.place, v.n FROM ({RANKED}) AS q LEFT JOIN (VALUES (1, 'x'), (1, 'y')) AS v(k, n) ON v.k = q.k WHERE q.place <= 3",
+    "first ones before constants without partners": f"SELECT q.a, q.place, v.n FROM ({RANKED}) AS q RIGHT JOIN (VALUES (1, 1), (99, 5)) AS v(k, n) ON q.k = v.k WHERE q.place <= 3",
+    "first ones beside constants that have a name of theirs": f"SELECT q.a, v.place AS x FROM ({RANKED}) AS q JOIN (VALUES (1, 1), (2, 5)) AS v(k, place) ON q.k = v.k WHERE v.place = 1",
+    "elements by the name of a number": f"SELECT q.place, e.place AS x FROM ({RANKED}) AS q CROSS JOIN UNNEST(array(k, 1)) AS e(place) WHERE e.place = 1",
     "read nowhere": f"SELECT q.k, r.note FROM ({RANKED}) AS q JOIN rights AS r ON q.k = r.k",
     "read of one table": f"WITH w AS ({RANKED}) SELECT x.a, y.place FROM w AS x JOIN w AS y ON x.k = y.k",
     "in the order of first rows": "SELECT k, RANK() OVER (ORDER BY a NULLS LAST) AS place, f IS NULL AS n FROM lefts ORDER BY place, k NULLS LAST, n LIMIT 3",
@@ -44,6 +47,7 @@ STATEMENTS = {
 DUCK = {
     "first ones beside elements": f"SELECT a, x FROM (SELECT a, unnest([k, 7]) AS x FROM ({RANKED}) AS q WHERE place <= 3) WHERE x IS NOT NULL",
     "of array elements": f"SELECT place, unnest([k, 7]) FROM ({RANKED}) AS q WHERE place = 1",
+    "elements by the name of a number": f"SELECT * FROM (SELECT place, unnest([k, 1]) AS x FROM ({RANKED}) AS q) WHERE x = 1",
 }
 
 

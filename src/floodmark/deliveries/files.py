@@ -60,6 +60,8 @@ class FilesSink(Sink):
     settings: ToFiles
     route: Route
     _first: int = field(default=0, init=False)
+    _noted: bool = field(default=False, init=False)
+    """There is a manifest: before the first delivery only where files are divided, which earlier releases do not read."""
     _unfinished: bool = field(default=True, init=False)
     """There may be files of the next number, of a delivery that was cut short."""
     _named: set[str] = field(default_factory=set, init=False)
@@ -98,12 +100,14 @@ class FilesSink(Sink):
             content = storage.read(f"{self.settings.folder}/{MANIFEST}")
             if content is None:  # what is there stays until all is delivered anew
                 self._remove(lambda _: False)
-                self._write_manifest(0, -1, None)
+                if self._columns:
+                    self._write_manifest(0, -1, None)
             manifest: dict[str, Any] = {"first": 0, "number": -1} if content is None else json.loads(content)
             at = Delivered(**manifest["position"]) if "position" in manifest else None
             if content is not None:
                 self._check(manifest, at)
             self._first, self._unfinished = manifest["first"], True
+            self._noted = content is not None or bool(self._columns)
             if at is not None:
                 self._remove(lambda number: not self._first <= number <= at.number)
         return at
@@ -111,7 +115,7 @@ class FilesSink(Sink):
     def deliver(self, changes: Changes, number: int) -> None:
         """Write the file, then the manifest; then remove files that count no more."""
         with self._reaching():
-            if storage.read(f"{self.settings.folder}/{MANIFEST}") is None:
+            if self._noted and storage.read(f"{self.settings.folder}/{MANIFEST}") is None:
                 raise Altered(f"{self._where}: the folder {self.settings.folder} was removed")
             if self._unfinished:
                 self._remove(lambda other: other == number)
@@ -126,7 +130,7 @@ class FilesSink(Sink):
             first = number if changes.whole else self._first
             self._write_manifest(first, number, changes.position)
             crash.point("delivery.after_commit")
-            self._first, self._unfinished = first, False
+            self._first, self._unfinished, self._noted = first, False, True
             if changes.whole:
                 self._remove(lambda other: other != number)
 

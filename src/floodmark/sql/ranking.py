@@ -140,8 +140,8 @@ def firsts_of(
     ranked = relation.ranked
     if ranked is None:
         return conditions, None
-    over = [condition for condition in conditions if _reads(condition, ranked.name)]
-    bounds = {id(condition): _most(condition, ranked.name) for condition in over}
+    over = [condition for condition in conditions if _reads(condition, ranked)]
+    bounds = {id(condition): _most(condition, ranked) for condition in over}
     known = [most for most in bounds.values() if most is not None]
     others = [condition for condition in conditions if condition not in over]
     if not known:
@@ -149,9 +149,9 @@ def firsts_of(
             fix = f"Take the first ones: WHERE {ranked.name} <= 3; or say that later rows change numbers, at the end: EMIT CHANGES."
             raise unsayable(text, over[0], "rows by their number without a greatest one", fix)
         return conditions, None
-    left = tuple(condition for condition in over if not _is_from_one(condition, ranked.name))
+    left = tuple(condition for condition in over if not _is_from_one(condition, ranked))
     selected = [*node.expressions, *others, *(part for part in (node.args.get("group"),) if part is not None)]
-    shown = bool(left) or any(_reads(part, ranked.name) or _is_star(part) for part in selected)
+    shown = bool(left) or any(_reads(part, ranked) or _is_star(part) for part in selected)
     return others, Firsts(ranked, min(known), left, shown)
 
 
@@ -190,17 +190,24 @@ def _reads_any(node: exp.Expr, windows: dict[str, exp.Expr]) -> bool:
     return any(isinstance(windows.get(column.name), exp.Window) for column in node.find_all(exp.Column))
 
 
-def _reads(node: exp.Expr, name: str) -> bool:
-    return any(column.name.lower() == name.lower() for column in node.find_all(exp.Column))
+def _reads(node: exp.Expr, ranked: Ranked) -> bool:
+    return any(_is_number(column, ranked) for column in node.find_all(exp.Column))
+
+
+def _is_number(node: exp.Expr, ranked: Ranked) -> bool:
+    """Whether an expression is the number, and no column of that name in another table."""
+    if not isinstance(node, exp.Column) or node.name.lower() != ranked.name.lower():
+        return False
+    return not node.table or node.table.lower() == ranked.table.lower()
 
 
 def _is_star(node: exp.Expr) -> bool:
     return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
 
 
-def _most(condition: exp.Expr, name: str) -> int | None:
+def _most(condition: exp.Expr, ranked: Ranked) -> int | None:
     """The greatest number for which a condition may hold; None if it says none."""
-    return _bound(condition, lambda part: isinstance(part, exp.Column) and part.name.lower() == name.lower())
+    return _bound(condition, lambda part: _is_number(part, ranked))
 
 
 def _bound(condition: exp.Expr, is_number: Any) -> int | None:
@@ -215,9 +222,9 @@ def _bound(condition: exp.Expr, is_number: Any) -> int | None:
     return None
 
 
-def _is_from_one(condition: exp.Expr, name: str) -> bool:
+def _is_from_one(condition: exp.Expr, ranked: Ranked) -> bool:
     """Whether a condition takes all numbers from 1 up to its bound."""
-    most = _most(condition, name)
+    most = _most(condition, ranked)
     if isinstance(condition, exp.Between):
         return _whole(condition.args["low"]) == 1
     return most is not None and (most == 1 or not isinstance(condition, exp.EQ))

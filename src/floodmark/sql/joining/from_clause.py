@@ -36,6 +36,8 @@ Numbered = Callable[[Relation, exp.Expr], Relation]
 """(rows, what makes them) -> the rows with the numbering that they say."""
 FirstRows = Callable[[exp.Select, Relation, list[exp.Expr]], tuple[Relation, list[exp.Expr]]]
 """(a SELECT, rows with a numbering, conditions of WHERE) -> the first rows, and the conditions that are left; the same rows where no first ones are taken."""
+_BY_ITSELF = {"right", "full"}
+"""Kinds of joins whose second table has rows without a partner."""
 FIRSTS = "first rows"
 """Entry in the meta of a SELECT: its first rows are taken before the joins of its FROM."""
 
@@ -76,7 +78,7 @@ class FromClause:
         reads = Reads(node, joins)
         ranked = relation.ranked
         if ranked is not None and (joins or rows_of_rows or reads.asked) and reads.number(ranked, source):
-            constant = not reads.asked and all(values_of(join.this) is not None for join in joins)
+            constant = not reads.asked and all(self._keeps_rows(join) for join in joins)
             if constant and (joins or rows_of_rows):  # of which the numbers are those of the rows before
                 relation, conditions = self.first_rows(node, relation, conditions)
             if joins or rows_of_rows or emit == CHANGES:
@@ -102,6 +104,11 @@ class FromClause:
             return joined
         return relation, conditions if relation.ranked is not None or where is None else [where]
 
+    def _keeps_rows(self, join: exp.Join) -> bool:
+        """Whether a join is with rows that are constants, none of which is a row of its own where it has no partner."""
+        values = values_of(join.this)
+        return values is not None and kind_of(self.text, join, values) not in _BY_ITSELF
+
     def _joined(
         self,
         relation: Relation,
@@ -126,7 +133,7 @@ class FromClause:
             reads: what the SELECT reads.
         """
         constants = values_of(join.this)
-        outer = constants is not None and kind_of(self.text, join, constants) in {"right", "full"}
+        outer = constants is not None and kind_of(self.text, join, constants) in _BY_ITSELF
         if constants is not None and not (outer and self.single_row is not None):
             return Constants(self.text, constants).joined(join, relation, self.options), conditions
         right = self._table(join.this, tables, joined=True)
