@@ -9,6 +9,7 @@ from changing import CHANGING, answers, asked, bounded, history
 from sql_tables import BEGIN, TABLES, entries_of, flights, oracle, plain
 
 import floodmark as fm
+from floodmark.core.errors import DefinitionError
 from floodmark.testing import proof
 
 RANKED = "SELECT a, RANK() OVER (ORDER BY a DESC NULLS LAST) AS place, k FROM lefts"
@@ -40,6 +41,7 @@ STATEMENTS = {
     "read nowhere": f"SELECT q.k, r.note FROM ({RANKED}) AS q JOIN rights AS r ON q.k = r.k",
     "read of one table": f"WITH w AS ({RANKED}) SELECT x.a, y.place FROM w AS x JOIN w AS y ON x.k = y.k",
     "in the order of first rows": "SELECT k, RANK() OVER (ORDER BY a NULLS LAST) AS place, f IS NULL AS n FROM lefts ORDER BY place, k NULLS LAST, n LIMIT 3",
+    "in the order of its keys": "SELECT l.k, l.a, RANK() OVER (PARTITION BY l.k ORDER BY l.a NULLS LAST) AS place FROM lefts AS l ORDER BY l.k NULLS LAST, l.a NULLS LAST LIMIT 7",
     "of LATERAL": f"SELECT q.place, l.note FROM ({RANKED}) AS q, LATERAL (SELECT note FROM rights AS r WHERE r.k = q.place ORDER BY note NULLS LAST LIMIT 1) AS l",
     "IN of a column beside a semi-join": "SELECT a, k IN (SELECT b FROM rights) AS known FROM lefts AS l WHERE EXISTS (SELECT 1 FROM rights AS r WHERE r.k = l.k)",
     "IN of a column beside NOT IN": "SELECT a, k IN (SELECT b FROM rights) AS known FROM lefts WHERE a NOT IN (SELECT k FROM rights WHERE k > 1)",
@@ -67,6 +69,18 @@ def test_numbers_of_rows_are_those_of_duckdb_wherever_they_stand(name: str) -> N
         done, answer = answers(operator, rows, seed)[-1]
         assert answer == asked(question, rows[:done])
     assert any(counts), "history without a row of the answer"
+
+
+@pytest.mark.feature("Q1")
+def test_first_rows_in_the_order_of_a_number_are_numbered_alone_however_their_columns_are_named() -> None:
+    def version(ordered: str, selected: str = "l.a") -> str:
+        sql = f"SELECT {selected}, RANK() OVER (ORDER BY l.a DESC) AS place FROM lefts AS l ORDER BY {ordered} LIMIT 3 EMIT CHANGES"
+        return fm.sql_operator("first", sql, inputs={"lefts": CHANGING["lefts"]}).version
+
+    assert (version("l.a DESC"), version("a DESC")) == ("first@45ef437b", "first@8e5582b7"), "those of earlier releases"
+    assert version("a") != version("a DESC") == version("a DESC", "a")
+    with pytest.raises(DefinitionError, match="DEFINITION-382.*beside a number of rows.*Select the column too"):
+        version("l.k")
 
 
 ELEMENTS = "CROSS JOIN UNNEST(array(flight, 7000)) AS e(x)"

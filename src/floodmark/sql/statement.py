@@ -190,6 +190,7 @@ class Statement:
         if not tail:
             return result
         if not tail.keeps_numbers(self.text, result, before):
+            tail.check_numbered(self.text, result, before)
             result = self._numbered(result, node, emit)
         return tail.over(self.text, result, before, emit, self.options)
 

@@ -86,17 +86,35 @@ class Tail:
     def keeps_numbers(self, text: Text, result: Relation, before: Relation) -> bool:
         """Whether the first rows have among themselves the numbers that they have among all: their order is that of the numbers, and none is left out before them."""
         ranked = result.ranked
-        if ranked is None or self.offset is not None or len(self.order) != len(ranked.order):
+        if ranked is None or self.offset is not None:
             return False
-        for part, by in zip(self.order, ranked.order, strict=True):
-            column = part.this
-            if not isinstance(column, exp.Column) or len(column.parts) > 1:
+        keys, parts = {key for _, key in ranked.keys}, list[tuple[str, bool, bool]]()
+        for part in self.order:
+            key = _selected(text, part.this, result, before)
+            if key is None:
                 return False
-            located = _located(text, column, result, before)
-            turned = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
-            if located is None or (located[0].text, *turned) != (by.text, by.descending, by.nulls_first):
-                return False
+            if parts or key not in keys:  # in the order of its keys the first rows are the first ones of each key
+                parts.append((key, bool(part.args.get("desc")), bool(part.args.get("nulls_first"))))
+        if parts != [(by.text, by.descending, by.nulls_first) for by in ranked.order]:
+            return False
         return bool(self.order)
+
+    def check_numbered(self, text: Text, result: Relation, before: Relation) -> None:
+        """Refuse first rows by columns that are not in SELECT, of rows that have a number: all rows are numbered first, and then only the columns of SELECT are left.
+
+        Raises:
+            DefinitionError: DEFINITION-382.
+        """
+        if result.ranked is None or self.limit is None or self._clocked(text, result, before):
+            return
+        if others := _others(text, self.order, result, before):
+            fix = f"Select the column too, and order by it without its table: SELECT ..., {next(iter(others)).strip('`')}, ... ORDER BY ... LIMIT n."
+            raise unsayable(
+                text,
+                self.order[0],
+                "first rows in the order of a column that is not in SELECT, beside a number of rows",
+                fix,
+            )
 
     def _in_order(self, text: Text, result: Relation, before: Relation) -> bool:
         """Whether the order is one in which the rows of a stream come."""
@@ -169,6 +187,24 @@ def _located(text: Text, node: exp.Expr, result: Relation, before: Relation) -> 
         return None
     located = result.find(text, node) if len(node.parts) == 1 else None
     return located if located is not None else before.find(text, node)
+
+
+def _selected(text: Text, node: exp.Expr, result: Relation, before: Relation) -> str | None:
+    """The text of the column of SELECT that an expression is, also by its name and table in FROM; None where it is none."""
+    if not isinstance(node, exp.Column):
+        return None
+    located = result.find(text, node) if len(node.parts) == 1 else None
+    if located is not None:
+        return located[0].text
+    of_table, step = before.find(text, node), result.stream.step
+    if of_table is None:
+        return None
+    columns = (
+        step.columns
+        if isinstance(step, steps.Project)
+        else [(name, itself(name)) for name in result.stream.schema.names]
+    )
+    return next((itself(name) for name, made in columns if made == of_table[0].text), None)
 
 
 def _others(text: Text, order: tuple[exp.Expr, ...], result: Relation, before: Relation) -> dict[str, Name]:
