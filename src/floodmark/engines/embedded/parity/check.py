@@ -168,7 +168,7 @@ class _Sql:
 _FORMS = {
     r"(=|<>|!=|<=|>=|<|>|between)\(interval": "Compare the times themselves: a > b + INTERVAL '2' HOUR in place of a - b > INTERVAL '2' HOUR.",
     r"\bround\((double|float)": "FLOOR(x * 100 + 0.5) / 100 is x to two digits, a half upwards.",
-    r"operations within each other|a sum of \d+ whole numbers": "Take it apart with several with_columns(...), in SQL by a subquery: SELECT *, x + c FROM (SELECT *, a + b AS x FROM t).",
+    r"operations within each other|a sum of \d+ whole numbers": "Make the terms of a long sum bigint, CAST(x AS bigint), or take it apart with several with_columns(...), in SQL by a subquery: SELECT *, x + c FROM (SELECT *, a + b AS x FROM t).",
     r"\barray_contains\(": "exists(tags, x -> x = 'a') says whether an array has a value.",
     r"\bnvl2\(": "NVL2(x, a, b) is CASE WHEN x IS NOT NULL THEN a ELSE b END.",
     r"\bto_timestamp\(string": "CAST(x AS timestamp) reads a text as a time.",
