@@ -58,7 +58,6 @@ def by_hand(signs: list[str], names: list[str], row: dict[str, int | None]) -> i
     return total
 
 
-@pytest.mark.feature("Z11")
 def test_a_sum_of_twenty_columns_is_the_sum_from_the_left() -> None:
     drawn = random.Random(5)
     signs, names = ["+", *drawn.choices("+-", k=19)], drawn.choices("abc", k=20)
@@ -67,7 +66,6 @@ def test_a_sum_of_twenty_columns_is_the_sum_from_the_left() -> None:
     assert computed(text, rows) == [by_hand(signs, names, row) for row in rows]
 
 
-@pytest.mark.feature("Z11")
 def test_the_first_partial_sum_that_is_too_large_is_an_error_unless_a_null_came_before() -> None:
     text = f"a + b{' + 1' * 8} - b + c"
     assert computed(text, [{"a": None, "b": LARGEST, "c": LARGEST}, {"a": 5, "b": None, "c": 1}]) == [None, None]
@@ -76,12 +74,10 @@ def test_the_first_partial_sum_that_is_too_large_is_an_error_unless_a_null_came_
     assert computed(text, [{"a": LARGEST - 10, "b": 1, "c": None}]) == [None]
 
 
-@pytest.mark.feature("Z11")
 def test_a_sum_of_300_fractions_is_computed() -> None:
     assert computed(" + ".join(["f"] * 300), [{"f": 0.5}, {"f": None}]) == [150.0, None]
 
 
-@pytest.mark.feature("Z11")
 @pytest.mark.parametrize("text", [" + ".join(["a"] * 41), "(" * 13 + "a" + " * b)" * 13])
 def test_more_than_the_engine_plans_in_a_moment_is_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(CapabilityError, match=r"CAPABILITY-031 .*take it apart with several with_columns.*subquery"):
