@@ -222,6 +222,7 @@ class Broker:
         config = {key.replace("_", "."): str(value) for key, value in settings.items()}
         for done in self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
             done.result()
+        self._await_told(name, partitions)
 
     def remove(self, name: str) -> None:
         """Delete a topic."""
@@ -237,7 +238,18 @@ class Broker:
         """Give a topic more partitions."""
         for done in self.admin.create_partitions([NewPartitions(name, partitions)]).values():
             done.result()
+        self._await_told(name, partitions)
         self._producer = None  # which knows the former number
+
+    def _await_told(self, name: str, partitions: int) -> None:
+        """Wait until the broker tells of a topic with so many partitions: it does a moment after the controller has made them."""
+        until = time.monotonic() + 60
+        while True:
+            topic = self.admin.list_topics(name, timeout=60).topics[name]
+            if topic.error is None and len(topic.partitions) >= partitions:
+                return
+            assert time.monotonic() < until, topic.error
+            time.sleep(0.02)
 
     def alter(self, name: str, **settings: str | int) -> None:
         """Change settings of a topic."""
