@@ -24,6 +24,7 @@ from floodmark.deliveries.documents import document, plain
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.lake.folder import storage
 from floodmark.lake.stream.delivered import Delivered
+from floodmark.lake.table.files import NO_PARTITION
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.to_files import ToFiles
@@ -33,8 +34,6 @@ MANIFEST = "_floodmark.json"
 CHANGE = "_change"
 _DIVIDED = "partition_by"
 """Key in the manifest: the columns that divide the files."""
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""A null in the name of a folder."""
 _NAME_BYTES = 255
 """Most bytes of the name of a folder."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
@@ -80,9 +79,8 @@ class FilesSink(Sink):
         """
         files, path = self._opened()
         with self._reaching():
-            if isinstance(
-                files, LocalFileSystem
-            ):  # in a bucket the other one looks, as what lies above may not be this one's to read
+            # in a bucket the other one looks, as what lies above may not be this one's to read
+            if isinstance(files, LocalFileSystem):
                 for parent in Path(path).parents:
                     content = storage.read(f"{parent}/{MANIFEST}")
                     if content is not None and json.loads(content).get(_DIVIDED):
@@ -227,8 +225,8 @@ class FilesSink(Sink):
         for column in self._columns:
             value = row[column]
             text = json.dumps(value) if isinstance(value, bool) else f"{plain(value)}"
-            folder = f"{_escaped(column)}={_NULL if value is None else _escaped(text)}"
-            if value in {"", _NULL} or len(folder.encode()) > _NAME_BYTES:
+            folder = f"{_escaped(column)}={NO_PARTITION if value is None else _escaped(text)}"
+            if value in {"", NO_PARTITION} or len(folder.encode()) > _NAME_BYTES:
                 expected = f"a value of '{column}' that names a folder: not empty, and of at most {_NAME_BYTES} bytes with the name of the column"
                 fix = (
                     f"Divide by another column, such as with_columns(part=\"coalesce(nullif(left({column}, 50), ''), 'none')\"), into a new folder, and "

@@ -195,9 +195,8 @@ class _Measure:
     def _argument(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Order):
             over = node.find_ancestor(exp.Window) is not None
-            if (
-                not over and LISTED in node.meta and len(node.expressions) == 1
-            ):  # by the value under another name, as f.x and x
+            # by the value under another name, as f.x and x
+            if not over and LISTED in node.meta and len(node.expressions) == 1:
                 value, order = (self.relation.scalar(self.text, part) for part in (node.this, node.expressions[0].this))
                 if value == order:
                     return value

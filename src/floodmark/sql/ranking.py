@@ -352,12 +352,12 @@ def _named(
     table = next(iter(relation.tables), "")
     shown = Name(table=table, name=firsts.ranked.name, text=number, column=column)
     names = []
-    for name in firsts.ranked.among(relation.names, shown if firsts.shown else None):
+    for name in firsts.ranked.among(relation.names, shown) if firsts.shown else relation.names:
         if name is shown:
             names.append(name)
-        elif name is not None and not name.text and name.name in BOUNDS:
+        elif not name.text and name.name in BOUNDS:
             text = WINDOW_TIME if name.name == BOUNDS[2] else name.name
             names.append(replace(name, text=text, column="" if name.time else name.name))
-        elif name is not None and name.column in stream.schema:
+        elif name.column in stream.schema:
             names.append(name if timed else replace(name, time=False))
     return Relation(stream=stream, names=tuple(names))

@@ -166,10 +166,21 @@ def ttl_of(tree: exp.Expr) -> str:
     return max(times, key=span, default="")
 
 
+MAKES_ROWS = (exp.Explode, exp.Posexplode, exp.Inline, exp.Unnest)
+"""Functions that make several rows of one, or none, as sqlglot reads them."""
+INLINE_OUTER = "INLINE_OUTER"
+"""Another one, which sqlglot reads as any function."""
+
+
 def makes_rows(node: exp.Expr) -> bool:
     """Whether a node is a function that makes several rows of one, or none."""
-    own = isinstance(node, (exp.Explode, exp.Posexplode, exp.Inline, exp.Unnest))
-    return own or (isinstance(node, exp.Anonymous) and str(node.this).upper() == "INLINE_OUTER")
+    named = isinstance(node, exp.Anonymous) and str(node.this).upper() == INLINE_OUTER
+    return named or isinstance(node, MAKES_ROWS)
+
+
+def name_of(text: Text, node: exp.Expr) -> str:
+    """The name of a function as it is written, in upper case."""
+    return text.of(node).partition("(")[0].strip().upper()
 
 
 def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
@@ -198,8 +209,7 @@ def check_expression(text: Text, node: exp.Expr, *, over: bool = False) -> None:
             raise unsayable(text, part, "a subquery in an expression", fix)
         if makes_rows(part):
             fix = "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word); what Python makes is flat_map(function, schema=...)."
-            name = text.of(part).partition("(")[0].strip().upper()
-            raise unsayable(text, part, f"{name}, which makes several rows of one", fix)
+            raise unsayable(text, part, f"{name_of(text, part)}, which makes several rows of one", fix)
         if isinstance(part, exp.Anonymous) and str(part.this).upper() == "CURRENT_WATERMARK":
             fix = (
                 "The watermark decides which rows are late: late='side_output' writes these to an output, and ctx.watermark of a process function in Python is "

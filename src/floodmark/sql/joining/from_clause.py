@@ -150,9 +150,8 @@ class FromClause:
             raise DefinitionError(
                 self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"
             )
-        if (
-            str(join.args.get("method") or "").upper() == "NATURAL"
-        ):  # by its number too, where the other table has a column of that name
+        # by its number too, where the other table has a column of that name
+        if str(join.args.get("method") or "").upper() == "NATURAL":
             relation, right = (
                 self.numbered(rows, join.this) if rows.ranked is not None and other.has(rows.ranked.name) else rows
                 for rows, other in ((relation, right), (right, relation))

@@ -27,7 +27,7 @@ from floodmark.sql.joining.subqueries import (
 )
 from floodmark.sql.measures import is_aggregate
 from floodmark.sql.reading.spellings import Composed
-from floodmark.sql.refusals import makes_rows, unsayable
+from floodmark.sql.refusals import makes_rows, name_of, unsayable
 from floodmark.sql.relation import IS_THERE, MADE, OR_EMPTY
 from floodmark.sql.text import Text, begin_of
 
@@ -253,8 +253,7 @@ def _uncorrelated(text: Text, query: exp.Expr) -> tuple[exp.Select, list[tuple[e
     if isinstance(query, exp.Select) and query.args.get("from_") is None:
         rows = next((part for part in query.walk() if makes_rows(part)), None)
         if rows is not None:
-            name = text.of(rows).partition("(")[0].strip().upper()
-            what = f"{name} in a subquery that is one value, of which it makes several rows"
+            what = f"{name_of(text, rows)} in a subquery that is one value, of which it makes several rows"
             raise unsayable(text, rows, what, "Write it in FROM: CROSS JOIN UNNEST(words) AS w(word).")
         raise unsayable(
             text,

@@ -14,7 +14,7 @@ from sqlglot import exp
 from floodmark.core.errors import DefinitionError
 from floodmark.sql.joining.joins import conjuncts
 from floodmark.sql.measures import is_aggregate
-from floodmark.sql.refusals import check_clauses, unsayable
+from floodmark.sql.refusals import MAKES_ROWS, check_clauses, unsayable
 from floodmark.sql.relation import Relation
 from floodmark.sql.text import Text, new_name
 
@@ -233,7 +233,7 @@ def check_rows(text: Text, query: exp.Expr) -> None:
     if any(map(has_aggregate, query.expressions)):
         fix = "Compare its value, (SELECT COUNT(*) FROM t WHERE ...) > 0; or select a constant, EXISTS (SELECT 1 FROM t WHERE ...)."
         raise unsayable(text, query, "an aggregate in EXISTS, which is one row, so that EXISTS is true", fix)
-    if any(item.find(exp.Explode, exp.Posexplode, exp.Unnest, exp.Inline) for item in query.expressions):
+    if any(item.find(*MAKES_ROWS) for item in query.expressions):
         raise unsayable(text, query, "a function in EXISTS that makes several rows of one", "Write it in FROM.")
 
 

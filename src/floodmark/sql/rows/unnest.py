@@ -15,13 +15,11 @@ from floodmark.spec.keyed.applied import signature_of
 from floodmark.spec.windowing.windows import Cumulative, Sliding
 from floodmark.sql.functions import argument_of
 from floodmark.sql.options import Options
-from floodmark.sql.refusals import unsayable
+from floodmark.sql.refusals import INLINE_OUTER, MAKES_ROWS, unsayable
 from floodmark.sql.relation import BOUNDS, Name, Relation, Windowed
 from floodmark.sql.text import Text, new_name
 from floodmark.sql.windows import function_name, row_bounds
 
-_GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline)
-_INLINE_OUTER = "INLINE_OUTER"
 _LONGEST = (1 << 31) - 1
 
 
@@ -39,7 +37,7 @@ def _generator(join: exp.Expr) -> exp.Expr | None:
     if isinstance(inner, exp.Lateral):
         inner = inner.this
     called = function_name(inner) == "TABLE" and len(inner.expressions) == 1
-    return inner if called or isinstance(inner, (exp.Unnest, *_GENERATORS)) else None
+    return inner if called or isinstance(inner, MAKES_ROWS) else None
 
 
 def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -> Relation:
@@ -47,7 +45,7 @@ def unnested(text: Text, node: exp.Expr, relation: Relation, options: Options) -
     view = isinstance(node, exp.Lateral)
     generator = node.this if view else _generator(node)
     outer = isinstance(generator, (exp.ExplodeOuter, exp.PosexplodeOuter))
-    if isinstance(generator, exp.Anonymous) and function_name(generator) == _INLINE_OUTER:
+    if isinstance(generator, exp.Anonymous) and function_name(generator) == INLINE_OUTER:
         outer, generator = True, exp.Inline(this=generator.expressions[0] if len(generator.expressions) == 1 else None)
     if isinstance(generator, exp.Anonymous):
         return _of_function(text, node, generator.expressions[0], relation, options)
