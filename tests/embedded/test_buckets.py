@@ -21,19 +21,20 @@ import pytest
 from deltalake import DeltaTable
 from events import disorder
 from processes import paths
+from pyspark.errors import PySparkException
 from s3_server import Plan
 from streams import ONCE, PLAIN, WINDOWED
 
-from floodmark import Ascending, Contract, Env, EventTime, Files, Settings, Source, Store
+from floodmark import Ascending, Contract, Env, EventTime, Files, SecretFile, Settings, Source, Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.engines import upgrading
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.landing import run as embedded_landing
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.sail.session import Sail, ServerLost
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.lake.folder import bucket
+from floodmark.lake.folder import bucket, credentials
 from floodmark.lake.folder.mirrored import ChangedMeanwhileError, mirrored
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
@@ -147,11 +148,44 @@ def test_killed_at_a_write_it_resumes_exactly(s3: Server, s3_proxy: Proxy, point
 def test_a_bounded_run_replaces_rows_in_a_bucket(s3: Server, s3_proxy: Proxy) -> None:
     lake, log = _lake(s3), disorder(PLAIN, 3, 120)
     _landed(lake, PLAIN, log, 3)
-    sail = Sail(memory=300)  # the shared one does not know the store
+    sail = Sail(memory=300)
     try:
         run_bounded(sail, PLAIN, lake)
         _check(lake, PLAIN, log)
         run_bounded(sail, PLAIN, lake, force=True)
+    finally:
+        sail.close()
+    _check(lake, PLAIN, log)
+
+
+def test_a_server_that_began_before_the_store_was_known_or_with_a_key_of_before_is_replaced(
+    s3: Server, s3_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, log, sail = _lake(s3), disorder(PLAIN, 3, 120), Sail(memory=300)
+    _landed(lake, PLAIN, log, 3)
+    key = tmp_path / "key"
+    key.write_text("old")
+    monkeypatch.setenv("FLOODMARK_STORE_FILES", "")
+    known = s3_proxy.url
+    try:
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        with sail.lent() as connection:
+            assert connection.number == 1
+        monkeypatch.setenv("AWS_ENDPOINT_URL", known)
+        credentials.reach(Store(access_key=SecretFile(str(key))))
+        run_bounded(sail, PLAIN, lake)
+        assert sail.started == 2
+        s3_proxy.plan(Plan(fault="refused", key="new"))
+        key.write_text("new")
+        run_bounded(sail, PLAIN, lake, force=True)
+        assert sail.started == 3
+        with sail.lent() as connection:
+            refused = connection.spark.sql("SELECT nothing")
+            with pytest.raises(PySparkException), connection.lost("while it was used"):
+                refused.toArrow()
+            monkeypatch.setenv("AWS_SESSION_TOKEN", "renewed meanwhile")
+            with pytest.raises(ServerLost, match="reaches the lake's store"), connection.lost("while it was used"):
+                refused.toArrow()
     finally:
         sail.close()
     _check(lake, PLAIN, log)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import forked
 import pytest
 from forget_process import STREAMS, forgotten, source, write
 
-from floodmark.control.processes.engine import Computing, OnEmbedded
+from floodmark.control.processes.engine import Computing, computing
 from floodmark.core import crash
-from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
-from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Settings
 
 from .test_forgetting import KEY, PROCESS, check, holding, prepared, rows
@@ -30,22 +26,10 @@ if TYPE_CHECKING:
     from s3_server import Proxy, Server
 
 
-class OnBucket(OnEmbedded):
-    """With a server that knows the store: one that tests share has begun before it was there."""
-
-    server: ClassVar[Sail]
-
-    def sail(self, *operators: Operator) -> Sail:
-        del operators
-        return self.server
-
-
 @pytest.fixture
-def on_bucket(s3_proxy: Proxy) -> Iterator[Computing]:
+def on_bucket(s3_proxy: Proxy) -> Computing:
     del s3_proxy
-    OnBucket.server = Sail(memory=300)
-    yield OnBucket(Settings(memory=300), lambda _: nullcontext())
-    OnBucket.server.close()
+    return computing(Settings(engine="embedded", memory=300))
 
 
 @pytest.mark.soak

@@ -291,6 +291,12 @@ REFUSED = {
     "SELECT origin, origin FROM flights": "'origin' twice",
     f"SELECT STDDEV(DISTINCT delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389 .*DISTINCT",
     f"SELECT SUM(MAX(delay)) AS n FROM {HOURS} GROUP BY window_start": "an aggregate in an aggregate",
+    f"SELECT ARRAY_AGG(delay ORDER BY delay LIMIT 2) AS n FROM {HOURS} GROUP BY window_start": "LIMIT in an aggregate.*SLICE",
+    f"SELECT ARRAY_AGG(DISTINCT delay LIMIT 2) AS n FROM {HOURS} GROUP BY window_start": "LIMIT in an aggregate",
+    f"SELECT FIRST(delay) IGNORE NULLS AS n FROM {HOURS} GROUP BY window_start": "FIRST with IGNORE NULLS.*MIN_BY",
+    f"SELECT FIRST(delay, true) AS n FROM {HOURS} GROUP BY window_start": "FIRST with IGNORE NULLS",
+    f"SELECT ARRAY_AGG(delay) RESPECT NULLS AS n FROM {HOURS} GROUP BY window_start": "ARRAY_AGG with RESPECT NULLS",
+    f"SELECT ARRAY_AGG(delay HAVING MAX dest) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-382 .*column .*HAVING MAX",
     f"SELECT BIT_XOR(delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389",
     "SELECT origin, CORR(delay, flight) AS c FROM flights GROUP BY origin EMIT CHANGES": r"column 16: .*CORR\(delay, flight\)\. It is said by others",
     "SELECT flight,\n CURRENT_WATERMARK(scheduled) AS w FROM flights": "line 2, column 2: .*CURRENT_WATERMARK, which is no column.*side_output",
@@ -775,3 +781,19 @@ def test_different_rows_within_a_time_are_rows_without_duplicates() -> None:
     assert stated(sql.format(""), within="1 day") == fluent
     assert stated(sql.format("/*+ STATE_TTL('flights' = '1 d') */")) == fluent
     assert "-- within: 1 day" in refusal(sql.format(""))
+
+
+@pytest.mark.parametrize(
+    ("told", "itself"),
+    [
+        ("ARRAY_AGG(delay) IGNORE NULLS", "ARRAY_AGG(delay)"),
+        ("ARRAY_AGG(delay IGNORE NULLS)", "ARRAY_AGG(delay)"),
+        ("FIRST(delay) RESPECT NULLS", "FIRST(delay)"),
+    ],
+)
+def test_what_an_aggregate_does_with_nulls_anyway_may_be_told(told: str, itself: str) -> None:
+    one, other = (
+        sql_operator("told", f"SELECT origin, {text} AS n FROM flights GROUP BY origin EMIT CHANGES", inputs=TABLES)
+        for text in (told, itself)
+    )
+    assert one.version == other.version

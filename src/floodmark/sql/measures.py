@@ -64,6 +64,7 @@ _DISTINCT: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
     exp.ArrayAgg: aggregates.distinct,
 }
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
+_NULLS = (exp.IgnoreNulls, exp.RespectNulls)
 _NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, MODE, PERCENTILE, PERCENTILE_CONT, PERCENTILE_DISC, APPROX_PERCENTILE, ANY_VALUE, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, EVERY, SOME, COUNT(DISTINCT x, y), SUM(DISTINCT x), AVG(DISTINCT x), APPROX_COUNT_DISTINCT"
 
 
@@ -81,6 +82,8 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate with its FILTER."""
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
+    if isinstance(node, _NULLS):
+        return is_aggregate(node.this)
     if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in NAMED_AGGREGATES:
         return True
     return function_name(node).lower() in _OWN.get()
@@ -96,6 +99,12 @@ def measure(text: Text, node: exp.Expr, relation: Relation) -> Builtin:
     if isinstance(node, exp.Filter):
         where = node.expression
         condition = relation.scalar(text, where.this if isinstance(where, exp.Where) else where)
+        node = node.this
+    if isinstance(node, _NULLS):
+        ignored = isinstance(node, exp.IgnoreNulls)
+        if isinstance(node.this, _POSITIONAL) is ignored:
+            got = f"{node.this.sql_name()} with {'IGNORE' if ignored else 'RESPECT'} NULLS"
+            raise _unknown(text, node, got)
         node = node.this
     return _Measure(text, relation, condition).of(node)
 
@@ -205,6 +214,8 @@ class _Measure:
                 node,
                 f"values in {'an' if over else 'the'} order {'with OVER' if over else 'of other columns'}",
             )
+        if isinstance(node, exp.Limit):
+            raise _unknown(self.text, node, "LIMIT in an aggregate")
         if any(is_aggregate(part) for part in node.walk()):
             raise _unknown(self.text, node, "an aggregate in an aggregate")
         return self.relation.scalar(self.text, node)
@@ -219,6 +230,10 @@ def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
         )
     if isinstance(node, exp.Order) and node.find_ancestor(exp.Window) is not None:
         fix = "Sort the array: SORT_ARRAY(ARRAY_AGG(x) OVER (...)), with false as second argument from the greatest on."
+    if isinstance(node, _NULLS):
+        fix = "FIRST and LAST take a null as it comes, all others leave nulls out. The first value of a group that is not null is MIN_BY(x, CASE WHEN x IS NOT NULL THEN at END), with the event time for at."
+    if isinstance(node, exp.Limit):
+        fix = "The two least values are SLICE(SORT_ARRAY(ARRAY_AGG(x)), 1, 2), the two greatest TOP_N(x, 2)."
     if isinstance(node, (exp.Corr, exp.CovarPop, exp.CovarSamp)):
         fix = (
             "It is said by others, over rows in which neither is null: COVAR_POP(x, y) is AVG(x * y) - AVG(x) * AVG(y), and CORR(x, y) that divided by "

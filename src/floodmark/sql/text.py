@@ -58,7 +58,11 @@ class Text:
         return type(error)(where, error.expected, error.got, error.fix, code=error.code)
 
     def of(self, node: exp.Expr, replacement: Replacement | None = None) -> str:
-        """The text of an expression without comments and line breaks, with replacements for some of its nodes."""
+        """The text of an expression without comments and line breaks, with replacements for some of its nodes.
+
+        Raises:
+            DefinitionError: DEFINITION-382, a part that sqlglot has put there itself, for a form that no step has.
+        """
         if SPAN not in node.meta and isinstance(
             node, _CONSTANTS
         ):  # an argument alone, whose place sqlglot does not write down
@@ -67,6 +71,10 @@ class Text:
             return f"{self.of(node.left, replacement)} AND {self.of(node.right, replacement)}"
         if SPAN not in node.meta and isinstance(node, exp.Paren):
             return f"({self.of(node.this, replacement)})"
+        if SPAN not in node.meta:
+            fix = "Write it in another way: docs/sql.md names what a stream computes."
+            expected, got = "an expression that a stream computes", node.sql(FloodmarkDialect)[:200]
+            raise DefinitionError(self.at(node), expected, got, fix, code="DEFINITION-382")
         begin, end = node.meta[SPAN]
         replaced = sorted(self._replaced(node, replacement))
         parts: list[str] = []

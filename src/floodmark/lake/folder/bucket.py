@@ -437,7 +437,7 @@ def _short(error: Exception) -> str:
 def _opened(location: str) -> tuple[ObjectStore, str]:
     """(store, key) of a URI."""
     scheme, bucket, key = split(location)
-    return _store(scheme, bucket, _environment()), key
+    return _store(scheme, bucket, store_variables()), key
 
 
 def endpoint_of(variables: Mapping[str, str]) -> str | None:
@@ -445,8 +445,8 @@ def endpoint_of(variables: Mapping[str, str]) -> str | None:
     return variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL") or variables.get("AWS_ENDPOINT")
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
-    """The variables of the environment that a store is opened with: with other ones it is opened anew."""
+def store_variables() -> tuple[tuple[str, str], ...]:
+    """The variables of the environment that a store is reached with, such as its credentials: a client of it that has others is replaced."""
     return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)))
 
 

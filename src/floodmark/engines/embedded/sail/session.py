@@ -20,6 +20,8 @@ from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.sail.server import Server, check_installed, default_memory
 from floodmark.engines.embedded.sail.shared import FOLDER, SharedServer
 from floodmark.engines.frames.client import importable
+from floodmark.lake.folder.bucket import store_variables
+from floodmark.lake.folder.credentials import refreshed
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -53,10 +55,12 @@ class Connection:
     Args:
         number: of the server, from 1 on. A connection with a new number has no views yet.
         server: that is being started.
+        variables: with which the server reaches the lake's store, of the environment in which the server was started or found.
     """
 
     number: int
     server: Server | SharedServer
+    variables: tuple[tuple[str, str], ...]
     spark: SparkSession = field(init=False)
     uses: int = field(init=False, default=0)
     users: int = field(init=False, default=0)
@@ -76,7 +80,9 @@ class Connection:
 
     @contextmanager
     def lost(self, when: str) -> Iterator[None]:
-        """A context that turns errors of the client into ``ServerLost`` if the server has ended, or if the client could not read an answer.
+        """A context that turns errors of the client into ``ServerLost`` if the work has to be done again.
+
+        So it is if the server has ended, if the client could not read an answer, or if the variables of the lake's store have changed meanwhile.
 
         Args:
             when: such as "while it was used".
@@ -89,9 +95,19 @@ class Connection:
                 fix = "Nothing is lost or there twice; run it again. If it comes each time, the answer may be larger than a message, 2 GB: ask for fewer rows or columns."
                 got = f"an answer that gRPC could not read {when}"
                 raise ServerLost(where, "one that answers", got, fix, code="EXECUTION-070") from error
+            if self.outdated():
+                where = "server of the embedded engine"
+                fix = "Nothing is lost or there twice; run it again."
+                got = f"{error} from one that knows the variables of before, {when}"
+                raise ServerLost(where, "one that reaches the lake's store", got, fix, code="EXECUTION-070") from error
             if not self.gone(error):
                 raise
             raise ServerLost.of(self.server.lost(when)) from error
+
+    def outdated(self) -> bool:
+        """Whether the store is reached with other variables than those that the server has; credentials in files are read again."""
+        refreshed()
+        return self.variables != store_variables()
 
     def gone(self, error: Exception) -> bool:
         """Whether the server has ended. After an error of a lost connection, its process gets a moment to end."""
@@ -203,11 +219,14 @@ class Sail:
         with self._lock:
             current = self._current
             gone = None
-            if current is not None and not current.server.alive:
+            if current is not None and (not current.server.alive or current.outdated()):
                 current, gone, over = None, current, self._retired_now()
             if current is None:
                 ahead, self._next = self._next, None
                 current = self._connected(self._numbered(), gone) if ahead is None else ahead.result()
+                if current.outdated():
+                    current.close()
+                    current = self._connected(self._numbered(), current)
                 self._current = current
             if self._due(current, _AHEAD) and self._next is None:
                 self._next = self._started_ahead()
@@ -233,10 +252,11 @@ class Sail:
 
     def _connected(self, number: int, before: Connection | None) -> Connection:
         """A connection to a new server; to another shared server than that of ``before``."""
+        variables = store_variables()
         if self._folder is None:
-            return Connection(number, Server(self.memory))
+            return Connection(number, Server(self.memory), variables)
         instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
-        return Connection(number, SharedServer(self._folder, self.memory, instead_of))
+        return Connection(number, SharedServer(self._folder, self.memory, instead_of), variables)
 
     def _due(self, connection: Connection, part: float) -> bool:
         if connection.server.replaced:
