@@ -2,47 +2,69 @@
 
     python bench/all.py [NAME]...
 
-Each is a program of this folder, which checks its answers and ends with an error if one is wrong. What it says is printed; minutes of each by the clock and by processors, and those that
-have failed or were cut at their limit, stand at the end. Numbers and pictures are below ``build/bench``: those of the pages, which were measured at larger sizes, stay as they are.
+Each is a program of this folder, which checks its answers and ends with an error if an answer is wrong. Its output is printed. A program that fails, or that is cut at its limit, is named, and the next
+one starts; so is a system that is not installed. Minutes of each program, by the clock and by processors, are printed at the end. All limits together are forty minutes. Numbers and pictures are below
+``build/bench``: those of the pages, which were measured at larger sizes, stay as they are.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 from measurements import FOLDER_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 MADE = HERE.parent / "build" / "bench"
-PROGRAMS: dict[str, tuple[str, int]] = {
-    "run": (
-        "run.py --rows 400000 --keys 100 --micro-batches 8 --held 10000 --only ysb,bounded,small,windows,keyed",
-        15,
-    ),
-    "load": ("load.py --rates 1000,10000,23148 --seconds 15", 3),
-    "load-spark": ("load.py --engine spark --rates 1000,10000 --seconds 15", 4),
-    "load-intervals": ("load.py --rates 10000 --seconds 10 --intervals 50~ms,1~second,5~seconds", 3),
-    "contenders": ("contenders.py --rows 500000 --campaigns 100", 6),
-    "relational": ("relational.py --records 1000000 --orders 2000000", 3),
-    "direct": ("relational.py --records 100000 --orders 500000 --direct 5", 2),
-    "interval_join": ("interval_join.py --rows 100000 --keys 100 --commits 5", 3),
-    "growth": ("growth.py --scale 0.25 --only rows,keys,commits", 4),
-    "intervals": ("growth.py --scale 0.25 --only intervals --spark", 5),
-    "variants": ("variants.py --rows 250000 --campaigns 100,10000,1000000", 2),
-    "serve": ("serve.py 300_000 100_000 alone serve redis", 3),
-    "steady": ("steady.py 500", 2),
-    "previews": ("previews.py --runs 5", 3),
-    "week": ("week.py --days 0.1 --every 60 --partitions 2000", 3),
-    "plots": ("plots.py build/bench/images", 1),
+
+
+class Program(NamedTuple):
+    """A program of this folder with its arguments, and the most minutes that it may take."""
+
+    words: tuple[str, ...]
+    minutes: float
+
+
+def program(text: str, minutes: float) -> Program:
+    """A command line, with a tilde for a blank inside a word."""
+    return Program(tuple(word.replace("~", " ") for word in text.split()), minutes)
+
+
+PROGRAMS: dict[str, Program] = {
+    "ads": program("run.py --rows 400000 --keys 100 --micro-batches 8 --files 8 --only ysb,bounded", 4),
+    "small": program("run.py --small 10 --only small", 3),
+    "windows": program("run.py --rows 400000 --only windows", 3),
+    "keyed": program("run.py --rows 200000 --held 1000 --only keyed", 3.5),
+    "load": program("load.py --rates 1000,10000,23148 --seconds 15", 2),
+    "load-spark": program("load.py --engine spark --rates 1000,10000 --seconds 15", 2),
+    "load-intervals": program("load.py --rates 10000 --seconds 10 --intervals 50~ms,1~second,5~seconds", 2),
+    "contenders": program("contenders.py --rows 500000 --campaigns 100", 5.5),
+    "relational": program("relational.py --records 1000000 --orders 2000000", 2),
+    "direct": program("relational.py --records 100000 --orders 500000 --direct 5", 1),
+    "interval_join": program("interval_join.py --rows 100000 --keys 100 --commits 5", 1),
+    "growth": program("growth.py --scale 0.25 --only rows,keys,commits", 3),
+    "intervals": program("growth.py --scale 0.25 --only intervals --spark --files 4,8,16,64", 2),
+    "variants": program("variants.py --rows 250000 --campaigns 100,10000,1000000", 1),
+    "serve": program("serve.py 300_000 100_000 alone serve redis", 1.5),
+    "steady": program("steady.py 500", 1),
+    "previews": program("previews.py --runs 5", 1),
+    "week": program("week.py --days 0.1 --every 60 --partitions 2000", 1),
+    "plots": program("plots.py build/bench/images", 0.5),
 }
-"""Name -> its program with arguments, a tilde for a blank inside one, and most minutes."""
-MOST = 40
-"""Minutes of all of them, once ``contenders.py --install`` has fetched the other systems."""
+MOST_MINUTES = 40
+"""Most minutes of all of them, once ``contenders.py --install`` has fetched the other systems."""
+PATIENCE_SECONDS = 15
+"""How long a program that is cut may take to stop what it has started, before all of it is killed."""
 
 
 def main() -> None:
@@ -50,29 +72,63 @@ def main() -> None:
     unknown = set(chosen) - set(PROGRAMS)
     if unknown:
         sys.exit(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
-    lines, failed, end = list[str](), False, time.monotonic() + MOST * 60
-    for name in chosen:
-        text, minutes = PROGRAMS[name]
-        program, *arguments = (word.replace("~", " ") for word in text.split())
-        print(f"== {name}: python bench/{text.replace('~', ' ')}", flush=True)
-        began, before = time.monotonic(), processors()
-        seconds = max(1.0, min(minutes * 60, end - began))
-        try:
-            ended = subprocess.run(
-                [sys.executable, str(HERE / program), *arguments],
-                cwd=HERE.parent,
-                env=os.environ | {FOLDER_VARIABLE: str(MADE / "results")},
-                timeout=seconds,
-                check=False,
-            )
-            verdict = "" if not ended.returncode else f", ended with {ended.returncode}"
-        except subprocess.TimeoutExpired:
-            verdict = f", cut after {seconds / 60:.1f} minutes"
+    sys.exit(run_all({name: PROGRAMS[name] for name in chosen}))
+
+
+def run_all(programs: Mapping[str, Program]) -> bool:
+    """Run programs, each whatever became of the ones before it, and print minutes of each; whether any failed."""
+    lines, failed, began_all = list[str](), False, time.monotonic()
+    for name, chosen in programs.items():
+        print(f"== {name}: python bench/{' '.join(chosen.words)}", flush=True)
+        began, began_at, before = time.monotonic(), time.time(), processors()
+        verdict = run_one(chosen)
         failed = failed or bool(verdict)
         clock, spent = (time.monotonic() - began) / 60, (processors() - before) / 60
         lines.append(f"{name}: {clock:.1f} min, {spent:.1f} of processors{verdict}")
+        lines.extend(left_out(began_at))
     print("\n".join(lines))
-    sys.exit(failed)
+    print(f"all: {(time.monotonic() - began_all) / 60:.1f} min", flush=True)
+    return failed
+
+
+def run_one(chosen: Program) -> str:
+    """Run a program, and cut it at its limit: what went wrong, or nothing."""
+    environment = os.environ | {FOLDER_VARIABLE: str(MADE / "results")}
+    command = [sys.executable, str(HERE / chosen.words[0]), *chosen.words[1:]]
+    running = subprocess.Popen(command, cwd=HERE.parent, env=environment)
+    try:
+        code = running.wait(chosen.minutes * 60)
+    except subprocess.TimeoutExpired:
+        cut(running)
+        return f", cut after {chosen.minutes:g} minutes"
+    except KeyboardInterrupt:
+        cut(running)
+        raise
+    return f", ended with {code}" if code else ""
+
+
+def cut(running: subprocess.Popen[bytes]) -> None:
+    """End a program with all that it has started: it may clean up first, and what is left then is killed."""
+    tree = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        tree += psutil.Process(running.pid).children(recursive=True)
+        running.kill()
+        running.wait()
+    for process in tree:
+        with suppress(psutil.NoSuchProcess):  # it has ended by itself
+            process.kill()
+    psutil.wait_procs(tree, PATIENCE_SECONDS)
+
+
+def left_out(since: float) -> Iterator[str]:
+    """The systems, in results that were written since a moment, that could not be measured."""
+    for file in sorted((MADE / "results").glob("*.json")):
+        if file.stat().st_mtime >= since:
+            rows: Sequence[dict[str, object]] = json.loads(file.read_text())
+            yield from (f"  without {row['system']}: {row['left out']}" for row in rows if "left out" in row)
 
 
 def processors() -> float:

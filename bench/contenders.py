@@ -5,8 +5,8 @@
 The query is that of the Yahoo streaming benchmark: filter the views, map ad to campaign, count per campaign and ten seconds. Batch systems read the
 files at once; streams read them in order with a watermark five seconds behind. Whole processes are measured, imports and the start of Java with them: seconds,
 processor seconds and peak memory of the process tree. Every answer is compared with DuckDB's. DuckDB, polars and Bytewax read Parquet, PyFlink and
-Pathway the same rows as CSV, as neither reads Parquet without more; Quix Streams reads topics of Kafka alone, and is not there. Environments are
-made under ``~/.cache/floodmark/contenders``, by pip, all of them with ``--install``, which measures nothing; a system that cannot be installed is named with the reason, and left out.
+Pathway the same rows as CSV, as neither reads Parquet without more; Quix Streams reads topics of Kafka alone, and is not there. ``--install`` makes the
+environments under ``~/.cache/floodmark/contenders``, by pip, and measures nothing. A system that is not installed, or that fails, is named with the reason, and the others are measured.
 """
 
 from __future__ import annotations
@@ -193,21 +193,36 @@ OWN = (
 # ---- the measurement
 
 
+def folder_of(name: str) -> Path:
+    """Where an environment lies."""
+    return ENVIRONMENTS / f"{name}-{abs(hash_of(NEEDS[name])):x}"
+
+
 def environment(name: str) -> Path | str:
-    """The Python of an environment, made at first; or why it could not be made."""
+    """The Python of an environment, empty for that of this program; or why there is none."""
     if not name:
         return Path(sys.executable)
-    folder = ENVIRONMENTS / f"{name}-{abs(hash_of(NEEDS[name])):x}"
-    python, done = folder / "bin" / "python", folder / ".installed"
-    if not done.exists():
+    folder = folder_of(name)
+    if (folder / ".installed").exists():
+        return folder / "bin" / "python"
+    return f"{name} is not installed: python bench/contenders.py --install says why, or installs it"
+
+
+def install(name: str) -> Path | str:
+    """Make an environment that is not there: its Python, or why it could not be made."""
+    folder, python = folder_of(name), environment(name)
+    if isinstance(python, Path):
+        return python
+    try:
         venv.create(folder, with_pip=True, clear=True)
-        made = subprocess.run(
-            [str(python), "-m", "pip", "install", "-q", *NEEDS[name]], capture_output=True, text=True, check=False
-        )
-        if made.returncode:
-            return (made.stderr.strip().splitlines() or ["pip failed"])[-1]
-        done.touch()
-    return python
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no environment could be made in {folder}: {error}"
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *NEEDS[name]]
+    made = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if made.returncode:
+        return (made.stderr.strip().splitlines() or ["pip failed"])[-1]
+    (folder / ".installed").touch()
+    return environment(name)
 
 
 def hash_of(words: tuple[str, ...]) -> int:
@@ -291,7 +306,7 @@ def main() -> None:
     from tempfile import TemporaryDirectory
 
     from measurements import keep
-    from run import measured
+    from run import SystemFailedError, measured
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -303,9 +318,9 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make the environments, and measure nothing")
     if parser.parse_args().install:
         for name in NEEDS:
-            print(f"{name}: {environment(name)}", flush=True)
+            print(f"{name}: {install(name)}", flush=True)
         return
-    asked, files, wrong = parser.parse_args(), 8, 0
+    asked, files, failed = parser.parse_args(), 8, False
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
         for keys in asked.campaigns:
             folder = Path(place, f"events-{keys}")
@@ -313,33 +328,50 @@ def main() -> None:
             texts(folder)
             measured("duckdb", folder, Path(place, "out"))
             chosen = [system for system in (*OWN, *PROGRAMS) if any(word in system for word in asked.only)]
-            if set(chosen) & set(OWN):
-                measured("floodmark landing", folder, Path(place, "out"))
+            no_log = not_landed(folder, Path(place, "out")) if set(chosen) & set(OWN) else ""
             for system in chosen:
-                runs = []
-                for number in range(asked.repeats):
-                    if system in PROGRAMS:
-                        runs.append(
-                            run_contender(
-                                system, folder, Path(place, f"{system.replace(' ', '-')}-{keys}-{number}.parquet")
-                            )
-                        )
-                    else:
-                        began = time.perf_counter()
-                        own = measured(system, folder, Path(place, "out"), micro_batches=files, files=files)
-                        whole = {"seconds": time.perf_counter() - began, "version": own_version(system)}
-                        runs.append(own | whole)
                 row: dict[str, Any] = {"system": system, "keys": keys, "rows": asked.rows}
-                if "left out" in runs[0]:
-                    row["left out"] = runs[0]["left out"]
+                try:
+                    runs = [
+                        run_once(system, folder, Path(place), keys, number, files, no_log)
+                        for number in range(asked.repeats)
+                    ]
+                except SystemFailedError as error:
+                    runs, failed = [{"left out": f"{error}".strip().splitlines()[-1][:300]}], True
+                if left_out := next((run["left out"] for run in runs if "left out" in run), None):
+                    row["left out"] = left_out
                 else:
                     row |= {"version": runs[0]["version"], "equal": all(run["answer_equal"] for run in runs)}
                     for name in ("seconds", "cpu_seconds", "peak_memory_mb"):
                         row[name] = round(statistics.median(run[name] for run in runs), 2)
-                    wrong += not row["equal"]
+                    failed = failed or not row["equal"]
                 keep("contenders", [row], by=("system", "keys"))
                 print(json.dumps(row), flush=True)
-    sys.exit(bool(wrong))
+    sys.exit(failed)
+
+
+def not_landed(folder: Path, out: Path) -> str:
+    """Land the events for the systems that read a log: why that failed, or nothing."""
+    from run import SystemFailedError, measured
+
+    try:
+        measured("floodmark landing", folder, out)
+    except SystemFailedError as error:
+        return f"{error}"
+    return ""
+
+
+def run_once(system: str, folder: Path, place: Path, keys: int, number: int, files: int, no_log: str) -> dict[str, Any]:
+    """One run of a system, in the environment that it has; ``no_log`` says why there is no log for those that read one."""
+    from run import SystemFailedError, measured
+
+    if system in PROGRAMS:
+        return run_contender(system, folder, place / f"{system.replace(' ', '-')}-{keys}-{number}.parquet")
+    if no_log:
+        raise SystemFailedError(no_log)
+    began = time.perf_counter()
+    own = measured(system, folder, place / "out", micro_batches=files, files=files)
+    return own | {"seconds": time.perf_counter() - began, "version": own_version(system)}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """How costs grow: with rows, with keys, with commits, and with the micro-batches among which the same rows are divided.
 
-    python bench/growth.py [--scale 1] [--only rows,keys,commits,intervals] [--spark]
+    python bench/growth.py [--scale 1] [--only rows,keys,commits,intervals] [--spark] [--files 1,2,4,8,16,64]
 
 Views per campaign and ten seconds on the embedded engine, processor seconds of the process and its server, on a server that is there. ``rows``, ``keys`` and ``commits`` are doubled again and again,
 all else as it was; the exponent is the slope of least squares of the logarithms: 1 grows as its cause does, 0 not at all. ``commits`` are micro-batches of a
 log of as many commits of 100 rows each; what grows faster than 1 there, grows with each micro-batch. ``intervals`` reads a log of 64 commits in 64, 32, ... and 1
-micro-batch, which are as many checkpoints: what one costs is the slope, and its share of the run at each interval is printed; with ``--spark`` on Spark too.
+micro-batch (of so many ``--files`` each), which are as many checkpoints: what one costs is the slope, and its share of the run at each interval is printed; with ``--spark`` on Spark too.
 Answers are DuckDB's, all rows counted.
 """
 
@@ -100,6 +100,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["rows", "keys", "commits", "intervals"])
     parser.add_argument("--spark", action="store_true")
+    several = [1, 2, 4, 8, 16, FILES]
+    parser.add_argument("--files", type=lambda text: [int(word) for word in text.split(",")], default=several)
     asked, rows = parser.parse_args(), list[dict[str, Any]]()
     million, hundred = int(1_000_000 * asked.scale), max(10, int(100 * min(1.0, 2 * asked.scale)))
     causes = {
@@ -117,13 +119,13 @@ def main() -> None:
         if "intervals" in asked.only:
             folder = Path(place, "intervals")
             landed(sail, folder, million, 100, FILES)
-            rows += intervals("embedded", run_unbounded, sail, folder, million)
+            rows += intervals("embedded", run_unbounded, sail, folder, million, asked.files)
             if asked.spark:
                 import systems
 
                 from floodmark.engines.spark.unbounded.run import run_unbounded as on_spark
 
-                rows += intervals("spark", on_spark, systems.session(), folder, million)
+                rows += intervals("spark", on_spark, systems.session(), folder, million, asked.files)
     sail.close()
     keep("growth", rows, by=("what", "engine", "rows", "keys", "commits", "files"))
 
@@ -147,11 +149,11 @@ def grown(sail: Any, run: Any, what: str, causes: list[tuple[int, int, int]], pl
     return measured
 
 
-def intervals(engine: str, run: Any, session: Any, folder: Path, rows: int) -> list[dict[str, Any]]:
-    """What the same rows cost in more and more micro-batches."""
+def intervals(engine: str, run: Any, session: Any, folder: Path, rows: int, files: list[int]) -> list[dict[str, Any]]:
+    """What the same rows cost in micro-batches of so many files each."""
     streamed(run, session, folder, folder / f"{engine}-warm", FILES)
     measured = []
-    for each in (1, 2, 4, 8, 16, 64):
+    for each in files:
         told = streamed(run, session, folder, folder / f"{engine}-{each}", each)
         measured.append({"what": "intervals", "engine": engine, "files": each, "rows": rows, **told})
     slope, base = np.polyfit([row["micro-batches"] for row in measured], [row["cpu"] for row in measured], 1)

@@ -1,9 +1,9 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--repeats 3] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--small 20,60] [--files 32] [--repeats 3] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. With ``--repeats`` those that are compared run in turn, and each number is the median. Ratios are speeds against raw
-PySpark in the same run: above 1 is faster. CPU seconds are those of the whole process tree, from its start: on a busy machine compare these. Everything printed is also in ``bench/results.json``.
+PySpark in the same run: above 1 is faster. CPU seconds are those of the whole process tree, from its start: on a busy machine compare these. Everything printed is also in ``bench/results/run.json``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ import psutil
 
 HERE = Path(__file__).resolve().parent
 RAW = {"bounded": "spark batch", "unbounded": "spark streaming", "landing": "spark append"}
-FILES = 32
 MORE = ("first_query_seconds", "p99_batch_seconds")
 """What only some systems say."""
 STEADY = ("steady_cpu_seconds", "steady_cpu_java", "steady_cpu_workers", "steady_cpu_driver")
 """CPU seconds per steady micro-batch, and of them those of Java, of Python workers and of the driver."""
-RESULTS = measurements.FOLDER.parent / "results.json"
+MEASUREMENT = ("benchmark", "system", "mode", "keys", "micro_batches")
+"""What tells rows of ``bench/results/run.json`` apart."""
 
 Row = dict[str, Any]
+
+
+class SystemFailedError(Exception):
+    """A system ended with an error: its name, and what it said."""
 
 
 def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
@@ -57,7 +61,8 @@ def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
     watcher.start()
     told, errors = process.communicate()
     if process.returncode:
-        raise SystemExit(f"{system} failed:\n{told}\n{errors}")
+        msg = f"{system} failed:\n{told}\n{errors}"
+        raise SystemFailedError(msg)
     watcher.join()
     return {
         **json.loads(told.splitlines()[-1]),
@@ -210,7 +215,7 @@ class Results:
         if base and STEADY[0] in row and STEADY[0] in base:
             row["steady_cpu_ratio_to_raw"] = round(base[STEADY[0]] / row[STEADY[0]], 3)
         self.rows.append(row)
-        self._write()
+        measurements.keep("run", [row], MEASUREMENT)  # also when a later system fails
         names = ("benchmark", "system", "mode", "keys", "micro_batches", "rows_per_second", "steady_batch_seconds")
         shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb")]
         shown += [
@@ -224,17 +229,6 @@ class Results:
             if name in row:
                 print(f"{'':11}{name.replace('_', ' ')}: {row[name]}", flush=True)
 
-    def _write(self) -> None:
-        """Keep what was measured, also when a later system fails; what is not measured this time keeps its rows."""
-
-        def what(row: Row) -> tuple[Any, ...]:
-            return tuple(row[name] for name in ("benchmark", "system", "mode", "keys", "micro_batches"))
-
-        before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        rows = list(({what(row): row for row in before} | {what(row): row for row in self.rows}).values())
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-
     def _print(self, cells: Any) -> None:
         widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 6, 6, 9, 6, 5)
         texts = (
@@ -243,27 +237,29 @@ class Results:
         print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)), flush=True)
 
 
-def ysb(results: Results, place: Path, rows: int, campaigns: list[int], batches: list[int], repeats: int) -> None:
+def ysb(
+    results: Results, place: Path, rows: int, campaigns: list[int], batches: list[int], files: int, repeats: int
+) -> None:
     """Views per campaign and ten seconds: all systems."""
     for keys in campaigns:
         folder = place / f"ysb-{keys}"
-        measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=FILES)
+        measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=files)
         for system, mode in (("duckdb", "batch"), ("spark append", "landing"), ("floodmark landing", "landing")):
             told = measured(system, folder, place / "out")
-            results.add("ysb", system, mode, told, keys=keys, micro_batches=FILES, rows=rows)
+            results.add("ysb", system, mode, told, keys=keys, micro_batches=files, rows=rows)
         for count in batches:
             systems = ("spark streaming", "floodmark unbounded")
-            runs = in_turn(systems, repeats, folder, place / "out", micro_batches=count, files=FILES)
+            runs = in_turn(systems, repeats, folder, place / "out", micro_batches=count, files=files)
             for system, told in zip(systems, runs, strict=True):
                 results.add("ysb", system, "unbounded", told, keys=keys, micro_batches=count, rows=rows)
         shutil.rmtree(folder)
 
 
-def bounded(results: Results, place: Path, rows: int, campaigns: list[int], repeats: int) -> None:
+def bounded(results: Results, place: Path, rows: int, campaigns: list[int], files: int, repeats: int) -> None:
     """The same as one batch: the median of at least three runs of each, in turn, as one takes seconds and a machine has moods."""
     for keys in campaigns:
         folder = place / f"bounded-{keys}"
-        measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=FILES)
+        measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=files)
         measured("duckdb", folder, place / "out")
         measured("floodmark landing", folder, place / "out")
         systems = ("spark batch", "floodmark bounded")
@@ -317,17 +313,17 @@ def table(rows: list[Row]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
-    """The benchmarks that were asked for, in order."""
+def measure(options: argparse.Namespace, results: Results, place: Path) -> list[str]:
+    """The benchmarks that were asked for, in order; the names of those that a failed system ended."""
     import keyed
     import pair
     import windows
 
     numbers = options.keys, options.micro_batches
     benchmarks: dict[str, Callable[[], None]] = {
-        "ysb": lambda: ysb(results, place, options.rows, *numbers, options.repeats),
-        "bounded": lambda: bounded(results, place, options.rows, options.keys, options.repeats),
-        "small": lambda: small(results, place, [20, 60], options.repeats),
+        "ysb": lambda: ysb(results, place, options.rows, *numbers, options.files, options.repeats),
+        "bounded": lambda: bounded(results, place, options.rows, options.keys, options.files, options.repeats),
+        "small": lambda: small(results, place, options.small, options.repeats),
         "engines": lambda: pair.engines(results, place, measured, options.rows, options.keys),
         "windows": lambda: windows.ordered(results, place, measured, in_turn, options.rows // 4, options.repeats),
         "keyed": lambda: keyed.keyed(
@@ -337,9 +333,15 @@ def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
         "backfill": lambda: backfill.year(results, place, measured),
     }
     wanted = {"keyed" if name in {one[0] for one in keyed.COMPARED} else name for name in options.only}
+    failed = list[str]()
     for name, run in benchmarks.items():
         if name in wanted:
-            run()
+            try:
+                run()
+            except SystemFailedError as error:
+                print(f"{name} ends here, the others are measured: {error}", flush=True)
+                failed.append(name)
+    return failed
 
 
 def main() -> None:
@@ -347,6 +349,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--keys", type=lambda text: [int(k) for k in text.split(",")], default=[100, 1_000_000])
     parser.add_argument("--micro-batches", type=lambda text: [int(k) for k in text.split(",")], default=[1, 8, 32])
+    parser.add_argument("--files", type=int, default=32, help="of ysb and bounded, which are as many commits")
+    parser.add_argument("--small", type=lambda text: [int(k) for k in text.split(",")], default=[20, 60])
     numbers = [10_000, 100_000, 1_000_000]
     parser.add_argument("--held", type=lambda text: [int(k) for k in text.split(",")], default=numbers)
     parser.add_argument(
@@ -366,14 +370,16 @@ def main() -> None:
         child(options.child)
         return
     if options.table:
-        print(table(json.loads(RESULTS.read_text())))
+        print(table(measurements.read("run")))
         return
     results = Results()
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
-        measure(options, results, Path(place))
+        failed = measure(options, results, Path(place))
     wrong = [row for row in results.rows if row["answer_equal"] is False]
-    print(f"{len(results.rows)} measurements in {RESULTS}; {len(wrong)} with another answer than DuckDB's")
-    sys.exit(bool(wrong))
+    print(
+        f"{len(results.rows)} measurements in {measurements.FOLDER / 'run.json'}; {len(wrong)} with another answer than DuckDB's"
+    )
+    sys.exit(bool(wrong or failed))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -119,3 +122,78 @@ def test_a_measurement_replaces_the_one_of_the_same_name_and_a_picture_is_drawn(
     picture = plots.latency()
     assert picture is not None
     assert all(text in picture for text in ("embedded, p50", "embedded, p99.9", "10,000"))
+
+
+def test_all_benchmarks_together_may_take_forty_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = program("all", monkeypatch)
+    assert sum(chosen.minutes for chosen in everything.PROGRAMS.values()) <= everything.MOST_MINUTES
+    for chosen in everything.PROGRAMS.values():
+        assert (BENCH / chosen.words[0]).exists()
+
+
+def test_a_benchmark_that_fails_or_is_cut_is_named_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    everything = program("all", monkeypatch)
+    programs = {
+        "fails.py": "import sys; sys.exit(3)",
+        "endless.py": f"""
+import os, signal, subprocess, sys
+begun = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+open({str(tmp_path / "pid")!r}, "w").write(str(begun.pid))
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pause()""",
+        "measures.py": f"""
+import pathlib
+folder = pathlib.Path({str(tmp_path / "results")!r})
+folder.mkdir()
+(folder / "systems.json").write_text('[{{"system": "other", "left out": "it is not installed"}}, {{"system": "own"}}]')""",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(everything, "HERE", tmp_path)
+    monkeypatch.setattr(everything, "MADE", tmp_path)
+    monkeypatch.setattr(everything, "PATIENCE_SECONDS", 0.5)
+    chosen = {name: everything.program(name, 0.02 if name == "endless.py" else 5) for name in programs}
+    assert everything.run_all(chosen)
+    told = capfd.readouterr().out
+    assert re.search(r"fails.py: [0-9.]+ min, [0-9.]+ of processors, ended with 3\n", told)
+    assert "of processors, cut after 0.02 minutes" in told
+    assert re.search(r"measures.py: [0-9.]+ min, [0-9.]+ of processors\n  without other: it is not installed\n", told)
+    pid = tmp_path / "pid"
+    if pid.exists() and pid.read_text():  # on a busy machine it may have been cut before that
+        with suppress(psutil.NoSuchProcess):
+            assert psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE  # nobody has asked for it yet
+
+
+def test_a_system_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    contenders = program("contenders", monkeypatch)
+    monkeypatch.setattr(contenders, "ENVIRONMENTS", tmp_path / "none")
+    row = contenders.run_contender("bytewax stream", tmp_path, tmp_path / "answer.parquet")
+    assert row == {"left out": contenders.environment("bytewax")}
+    assert "bytewax is not installed: python bench/contenders.py --install" in row["left out"]
+
+
+def test_an_environment_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    contenders = program("contenders", monkeypatch)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(contenders, "ENVIRONMENTS", tmp_path / "file")
+    assert "no environment could be made in" in contenders.install("bytewax")
+
+
+def test_a_benchmark_that_a_system_ends_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = program("run", monkeypatch)
+
+    def fails(*_: object) -> None:
+        msg = "spark streaming failed:\nno Java"
+        raise run.SystemFailedError(msg)
+
+    measured = list[str]()
+    monkeypatch.setattr(run, "ysb", fails)
+    monkeypatch.setattr(run, "small", lambda *_: measured.append("small"))
+    options = Namespace(only=["ysb", "small"], rows=1, keys=[1], micro_batches=[1], small=[1], files=1, repeats=1)
+    assert run.measure(options, run.Results(), tmp_path) == ["ysb"]
+    assert measured == ["small"]
+    assert "ysb ends here, the others are measured: spark streaming failed:\nno Java" in capsys.readouterr().out
