@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 WIDTH = 840
 """Pixels."""
-GRAPH = {"x": 400, "y": 0, "width": 840, "height": 800}
-"""The part of the page with the graph and the dialog."""
+GRAPH = {"x": 0, "y": 0, "width": 1000, "height": 880}
+"""A whole page with the graph and the dialog, its navigation hidden: Dagster fits the graph into it."""
 BESIDE_THE_MENU = {"x": 240, "y": 0, "width": 1260, "height": 800}
 """The part of a page with what is told of an asset or a run."""
 DIFFERENT, LEAST_PIXELS = 24, 150
@@ -40,8 +40,6 @@ DIFFERENT, LEAST_PIXELS = 24, 150
 MOST_BYTES = 1_000_000
 FIRST_MS, LAST_MS = 1_500, 4_000
 """How long the first and the last frame are seen."""
-ZOOM_OUT = 1473, 652
-"""Where the button is on a page of 1500 x 800."""
 DAYS = "2025-03-01", "2025-03-03"
 OPERATORS = '''
 
@@ -71,6 +69,7 @@ class Film:
     clip: dict[str, int]
     hold: int
     """How long a frame in between is seen, ms."""
+    width: int = WIDTH
     frames: list[Image] = field(default_factory=list)
 
     def shoot(self) -> None:
@@ -78,7 +77,7 @@ class Film:
         from PIL import Image, ImageChops
 
         image = Image.open(io.BytesIO(self.page.screenshot(clip=self.clip))).convert("RGB")
-        image = image.resize((WIDTH, image.height * WIDTH // image.width), Image.Resampling.LANCZOS)
+        image = image.resize((self.width, image.height * self.width // image.width), Image.Resampling.LANCZOS)
         if self.frames:
             changed = ImageChops.difference(image, self.frames[-1]).convert("L").point(lambda value: value > DIFFERENT)
             if sum(changed.get_flattened_data()) < LEAST_PIXELS:
@@ -117,13 +116,7 @@ def backfill(page: Page, server: Server, film: Film) -> str:
     page.goto(f"{server.url}/locations/{LOCATION}/asset-groups/operators/lineage")
     page.get_by_text("best_hour", exact=True).first.wait_for()
     page.wait_for_timeout(3_000)  # a graph draws itself in steps no element tells of
-    for _ in range(5):
-        page.mouse.click(*ZOOM_OUT)
-        page.wait_for_timeout(300)
-    page.mouse.move(1_100, 600)
-    page.mouse.down()
-    page.mouse.move(1_060, 670, steps=5)
-    page.mouse.up()
+    page.get_by_text("Hide navigation").click()
     page.wait_for_timeout(1_000)
     film.shoot()
     page.get_by_role("button", name="Materialize").first.click()
@@ -252,8 +245,8 @@ def main(folder: Path, *names: str) -> None:
             made = shop(Path(scratch))
             with serving(made, Path(scratch) / "state") as server, chromium() as page:
                 assert server.ended(server.launch("orders", tags={})) == "SUCCESS"
-                page.set_viewport_size({"width": 1500, "height": 800})
-                film = Film(page, GRAPH, 500)
+                page.set_viewport_size({"width": GRAPH["width"], "height": GRAPH["height"]})
+                film = Film(page, GRAPH, 500, GRAPH["width"])
                 status = backfill(page, server, film)
                 assert status == "COMPLETED_SUCCESS", status
                 saved(film, folder / "backfill.webp")
