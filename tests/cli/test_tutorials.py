@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -75,6 +79,58 @@ def test_the_tutorial_of_edits_counts_as_duckdb_does(tmp_path: Path) -> None:
         tmp_path, STRETCHES
     )
     assert "<svg" in (tmp_path / "edits.html").read_text("utf-8")
+
+
+LIVE = "https://stream.wikimedia.org/v2/stream/recentchange"
+
+
+@contextmanager
+def event_stream(events: Sequence[str]) -> Iterator[str]:
+    """A server of events as the encyclopaedia's is, which ends after its last one: its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(b":ok\n\n")
+            for number, event in enumerate(events):
+                self.wfile.write(f'event: message\nid: [{{"offset":{number}}}]\ndata: {event}\n\n'.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v2/stream/recentchange"
+        finally:
+            server.shutdown()
+
+
+def test_the_command_for_real_edits_writes_files_that_count_as_the_drawn_ones(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "wikipedia", tmp_path, dirs_exist_ok=True)
+    environment = Reader(tmp_path, variables(tmp_path)).environment
+    inbox, shown = tmp_path / "inbox" / "edits", pieces(ROOT / "docs" / "tutorials" / "wikipedia.md", "bash")[0]
+
+    def do(script: str) -> None:
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    do("python edits.py")
+    events = [line for file in sorted(inbox.iterdir()) for line in file.read_text("utf-8").splitlines()]
+    drawn = counted(tmp_path, EDITS)
+    shutil.rmtree(inbox)
+    inbox.mkdir()
+    assert shown.count(LIVE) == 1
+    with event_stream(events) as url:
+        do(shown.replace(LIVE, url))
+    ran(shown)
+    assert [len(file.read_text("utf-8").splitlines()) for file in sorted(inbox.iterdir())] == [1000] * 4 + [800]
+    do("floodmark land edits --end && floodmark run edits_per_wiki --unbounded --until-caught-up")
+    windows = table(tmp_path, "lake/outputs/edits_per_wiki__current", "wiki, window_start, edits, by_bots, bytes")
+    assert windows == drawn
 
 
 @pytest.mark.feature("D11")
