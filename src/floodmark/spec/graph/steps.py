@@ -365,10 +365,15 @@ class WindowAggregate(_Keyed):
     @property
     def columnar(self) -> bool:
         """Whether the result depends on the set of a window's rows alone, so that a columnar kernel can merge partial results."""
+        return self.once_on_grid and not self.in_order
+
+    @property
+    def once_on_grid(self) -> bool:
+        """Whether windows lie on a grid, and each has the result of aggregates at its end."""
         special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
         grid = isinstance(self.window, (Tumbling, Sliding, Cumulative, Calendar, Global))
         blames = self.on_error == "quarantine" and self.own_aggregates  # one value, not a column of them
-        return grid and self.time == "event" and not special and not self.in_order and not blames
+        return grid and self.time == "event" and not special and not blames
 
     @property
     def rolling(self) -> bool:
