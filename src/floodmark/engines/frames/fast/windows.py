@@ -182,14 +182,14 @@ def _measured(step: WindowAggregate, pairs: DataFrame, measured: Measured) -> Da
 def _picked(step: WindowAggregate, pairs: DataFrame, by: _By) -> DataFrame:
     """As ``_measured``, of aggregates that take their values from one row; nulls if ``by`` is null in all rows."""
     keys = [f"k{i}" for i in range(len(step.keys))]
-    place = f"row_number() OVER (PARTITION BY {', '.join([*keys, '_end'])} ORDER BY {by.order})"
+    rank = f"row_number() OVER (PARTITION BY {', '.join([*keys, '_end'])} ORDER BY {by.order})"
     values = [
         f"v{i}" if by.expression is None else f"CASE WHEN `_by` IS NOT NULL THEN v{i} END"
         for i, _ in enumerate(step.aggregates)
     ]
     types = (step.schema.types[name] for name, _ in step.aggregates)
     measures = [f"CAST({v} AS {kind}) AS m{i}" for i, (v, kind) in enumerate(zip(values, types, strict=True))]
-    return pairs.selectExpr("*", f"{place} AS `_place`").filter("`_place` = 1").selectExpr(*keys, "_end", *measures)
+    return pairs.selectExpr("*", f"{rank} AS `_rank`").filter("`_rank` = 1").selectExpr(*keys, "_end", *measures)
 
 
 def _grid(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Forever | ListedDays | None:
