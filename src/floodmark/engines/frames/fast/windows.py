@@ -1,13 +1,12 @@
 """The fast path of bounded runs: windows as plain Spark SQL, for the cases in which SQL is proven to equal the kernel.
 
 These are tumbling, sliding and global windows without refires, and calendar windows over an interval, over inputs that are not revised, with
-aggregates that SQL has too, or with values of one row of each window: the one with the greatest or least ``by``, the first or the last one.
+aggregates that SQL has too (``ranked`` for those that depend on the order of rows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from py4j.protocol import Py4JJavaError
@@ -20,6 +19,7 @@ from floodmark.core.types import parse
 from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
+from floodmark.engines.frames.fast import ranked
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -29,10 +29,10 @@ from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.expressions import check
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Expect, FlatMap, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.steps import Expect, WindowAggregate, quarantines, walk
 from floodmark.spec.values.run import LateRows
 from floodmark.spec.values.schema import BOUNDED
-from floodmark.spec.windowing.aggregates import AnyAggregate, Builtin
+from floodmark.spec.windowing.aggregates import AnyAggregate
 from floodmark.spec.windowing.windows import Calendar, Global, Sliding, Tumbling
 from floodmark.spec.windowing.windows import Cumulative as CumulativeWindow
 
@@ -47,12 +47,12 @@ _LISTED = 400
 def possible(operator: Operator, interval: Interval, late_rows: LateRows, measured: Measured = sql_of) -> bool:
     """True if SQL gives the same results as the kernel for the windows of an operator over an interval."""
     step = operator.stateful
-    if not isinstance(step, WindowAggregate) or not (step.columnar or _has_one_row(operator, step)):
+    if not isinstance(step, WindowAggregate) or not (step.columnar or ranked.possible(operator, step)):
         return False
     after = (one for _, result in operator.results for one in walk(result))
     if any(quarantines(one) and not isinstance(one, Expect) for one in after):
         return False
-    plain = step.in_order or all(measured(a, "v", value_type(step, a), "''") is not None for _, a in step.aggregates)
+    plain = ranked.alone(step) or all(_sql(step, n, a, "v", measured) is not None for n, a in step.aggregates)
     grid = _grid(step, interval) is not None
     revisable = any(one.revisable for one in operator.inputs)
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
@@ -86,23 +86,16 @@ def compute(
     ended = extent.sql_event_time("_end")
     if not interval.everything:
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
-    by = _by(step) if step.in_order else None
+    guard, chosen = on_sail(rows), ranked.orders(step)
     pairs = placed.selectExpr(
         *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
-        *(
-            f"{_value(step, a.expression, rendering, guard=on_sail(rows))} AS v{i}"
-            for i, (_, a) in enumerate(step.aggregates)
-        ),
-        *(
-            []
-            if by is None
-            else [f"{_value(step, by.expression, rendering, guard=on_sail(rows))} AS `_by`", "`_sequence` AS `_at`"]
-        ),
+        *(f"{_value(step, a.expression, rendering, guard=guard)} AS v{i}" for i, (_, a) in enumerate(step.aggregates)),
+        *ranked.columns(chosen, lambda text: _value(step, text, rendering, guard=guard)),
         "_end",
         "_end - 1 <= _watermark AS _late",
     )
     on_time, dropped = _judged(pairs, rows)
-    grouped = _measured(step, on_time, measured) if by is None else _picked(step, on_time, by)
+    grouped = _measured(step, ranked.marked(step, on_time) if chosen else on_time, measured)
     bounds = []
     if not isinstance(grid, Forever):
         bounds = [
@@ -123,73 +116,23 @@ def compute(
     return result, side, dropped
 
 
-@dataclass(frozen=True, slots=True)
-class _By:
-    """Which row of a window has the values of its result.
-
-    Args:
-        expression: whose value decides; None for the arrival alone.
-        order: SQL of the order of rows, from the columns ``_by`` and ``_at``.
-    """
-
-    expression: str | None
-    order: str
-
-
-_ORDERS = {
-    "max_by": "`_by` DESC NULLS LAST, `_at`",
-    "min_by": "`_by` ASC NULLS LAST, `_at`",
-    "first": "`_at`",
-    "last": "`_at` DESC",
-}
-"""Aggregate that takes a value from one row -> how that row comes first."""
-
-
-def _by(step: WindowAggregate) -> _By | None:
-    """The row that all aggregates of a step take their values from; None if they take them from several ones, or compute something."""
-    chosen = {(a.function, a.by) if isinstance(a, Builtin) else ("", None) for _, a in step.aggregates}
-    if len(chosen) != 1:
-        return None
-    ((function, expression),) = chosen
-    return _By(expression, _ORDERS[function]) if function in _ORDERS else None
-
-
-def _has_one_row(operator: Operator, step: WindowAggregate) -> bool:
-    """Whether the aggregates take their values from one row of each window, which SQL finds: no two rows arrive at once, and all values have an order."""
-    by = _by(step)
-    if by is None or not step.once_on_grid or operator.order == "event_time":
-        return False
-    if any(given.inner for given in operator.inputs) or any(isinstance(one, FlatMap) for one in walk(step.parent)):
-        return False
-    kinds = [parse(value_type(step, a)) for _, a in step.aggregates]
-    kinds += [] if by.expression is None else [parse(_type_of(step, by.expression))]
-    keys = [parse(step.parent.schema.types[key]) for key in step.keys]
-    return not any(kind.inner for kind in (*kinds, *keys)) and not any(key.is_floating for key in keys)
-
-
 def _measured(step: WindowAggregate, pairs: DataFrame, measured: Measured) -> DataFrame:
     """(keys ``k``, values ``v``, ``_end``) -> for each key and window the aggregates, as ``m``."""
-    types = step.schema.types
+    keys, types = [f"k{i}" for i, _ in enumerate(step.keys)], step.schema.types
+    if ranked.alone(step):
+        values = (f"CAST(v{i} AS {types[n]}) AS m{i}" for i, (n, _) in enumerate(step.aggregates))
+        return pairs.selectExpr(*keys, "_end", *values)
     measures = [
-        expr(pairs, f"CAST({measured(a, f'v{i}', value_type(step, a), _overflow(step, n, a))} AS {types[n]})").alias(
-            f"m{i}"
-        )
+        expr(pairs, f"CAST({_sql(step, n, a, f'v{i}', measured)} AS {types[n]})").alias(f"m{i}")
         for i, (n, a) in enumerate(step.aggregates)
     ]
-    return pairs.groupBy(*(f"k{i}" for i in range(len(step.keys))), "_end").agg(*measures)
+    return pairs.groupBy(*keys, "_end").agg(*measures)
 
 
-def _picked(step: WindowAggregate, pairs: DataFrame, by: _By) -> DataFrame:
-    """As ``_measured``, of aggregates that take their values from one row; nulls if ``by`` is null in all rows."""
-    keys = [f"k{i}" for i in range(len(step.keys))]
-    rank = f"row_number() OVER (PARTITION BY {', '.join([*keys, '_end'])} ORDER BY {by.order})"
-    values = [
-        f"v{i}" if by.expression is None else f"CASE WHEN `_by` IS NOT NULL THEN v{i} END"
-        for i, _ in enumerate(step.aggregates)
-    ]
-    types = (step.schema.types[name] for name, _ in step.aggregates)
-    measures = [f"CAST({v} AS {kind}) AS m{i}" for i, (v, kind) in enumerate(zip(values, types, strict=True))]
-    return pairs.selectExpr("*", f"{rank} AS `_rank`").filter("`_rank` = 1").selectExpr(*keys, "_end", *measures)
+def _sql(step: WindowAggregate, name: str, aggregate: AnyAggregate, value: str, measured: Measured) -> str | None:
+    """SQL of an aggregate; None if only the kernel can compute it."""
+    kind, error = value_type(step, aggregate), _overflow(step, name, aggregate)
+    return measured(ranked.measured(aggregate), value, kind, error)
 
 
 def _grid(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Forever | ListedDays | None:
