@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import calls_process
 import forked
@@ -17,11 +19,17 @@ from deltalake import DeltaTable
 from events import START, Event
 
 import floodmark as fm
+from floodmark.control.processes.job import OperatorStream
+from floodmark.control.processes.measuring import Measuring
+from floodmark.control.state.records import Deployment
+from floodmark.control.state.store import Store
+from floodmark.control.streams.vitals import Vitals, vitals
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import shared
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.folder.paths import Lake
+from floodmark.spec.values.run import BatchInfo
 from floodmark.spec.values.schema import MARKER
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
@@ -141,3 +149,63 @@ def test_ten_thousand_rows_are_answered_by_a_service_of_200_ms_that_fails_for_on
         replay = run_bounded(sail, doubled, lake, force=True)
         assert service.calls.total() == asked
         print(f"10,000 rows: {result.seconds:.1f} s, {asked:,} calls; the replay {replay.seconds:.1f} s")  # noqa: T201 - for people
+
+
+@pytest.mark.feature("A1")
+def test_a_service_that_answers_late_shows_as_backpressure_of_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, store = Lake(str(tmp_path / "lake")), Store(f"sqlite:///{tmp_path}/control.db")
+    with Service() as service:
+        port = service.port
+
+        async def double(row, request):
+            return await fetched(port, row["value"], request.key) | {"value": row["value"]}
+
+        @fm.operator
+        def asked(events: fm.Stream[Event]) -> fm.Stream:
+            return events.call(double, calls_process.Doubled, timeout="1 hour")
+
+        about = {"root": str(tmp_path), "environment": "dev", "package": "p", "version": asked.version}
+        store.deploy(Deployment(operator=asked.name, lake=lake.root, desired="running", **about))
+        (deployment,) = store.deployments()
+        job = OperatorStream(asked, fm.Settings(lake=lake.root))
+        measuring = Measuring(store, store.begin(deployment, "/logs"), job, pytest.fail)
+
+        def seen(seconds: float) -> Vitals:
+            """What is seen so long after now."""
+            at = store.now() + seconds
+            with monkeypatch.context() as patched:
+                patched.setattr(Store, "now", lambda _: at)
+                return vitals(store, [deployment])[0]
+
+        def committed(batch: BatchInfo) -> None:
+            measure = job._measured(batch)
+            measuring.record(measure)
+            if measure.number == 0:
+                service.hold()
+                service.notify = service.calls.total() + 1
+
+        log = Log(asked.inputs[0].schema)
+        log.rows([{"at": START + timedelta(seconds=n), "key": "a", "value": n} for n in range(30)], "at", 1_000)
+        log.end()
+        for first, last in ((0, 10), (10, 20), (20, None)):
+            lakes.land(lake, asked, log, first, last)
+
+        def run() -> None:
+            try:
+                run_unbounded(shared(), asked, lake, until_caught_up=True, files_per_batch=1, on_batch=committed)
+            finally:
+                service.reached.set()
+
+        measuring.begin()
+        with ThreadPoolExecutor(1) as pool:
+            stream = pool.submit(run)
+            service.reached.wait()
+            late = seen(61.0)
+            service.release()
+            stream.result()
+        assert (late.pressure, late.waited, late.waiting_rows) == ("high", 1.0, 21)
+        assert values(lake, "asked") == [(n, 2 * n) for n in range(30)]
+        after = seen(61.0)
+        assert (after.pressure, after.waited, after.waiting_rows) == ("ok", 0.0, 0)

@@ -29,6 +29,8 @@ class Service:
         self.reached = threading.Event()
         """Set with the call of number ``notify``."""
         self.notify = 0
+        self._open = asyncio.Event()
+        self._open.set()
         self._loop = asyncio.new_event_loop()
 
     def __enter__(self) -> Self:
@@ -46,6 +48,14 @@ class Service:
         started.set()
         self._loop.run_forever()
 
+    def hold(self) -> None:
+        """Let answers wait."""
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def release(self) -> None:
+        """Send the answers that wait, and those to come."""
+        self._loop.call_soon_threadsafe(self._open.set)
+
     def refuses(self, value: str) -> bool:
         """Whether the first call about a value is refused."""
         return zlib.crc32(value.encode()) % 100 < self.failing
@@ -59,6 +69,7 @@ class Service:
         if self.notify and self.calls.total() >= self.notify:
             self.reached.set()
         await asyncio.sleep(self.latency)
+        await self._open.wait()
         self.busy -= 1
         refused = self.calls[key] == 1 and self.refuses(value)
         status = "503 Busy" if refused or int(value) == self.broken else "200 OK"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,12 @@ CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("no such column", built(lambda r: r.filter("m > 1")), "DEFINITION-022", "Columns:"),
     ("no such method", built(lambda r: r.fliter("n > 1")), "DEFINITION-147", "filter"),
     ("a step too early", built(lambda r: r.aggregate()), "DEFINITION-147", ".window("),
+    (
+        "199 streams in pairs",
+        built(lambda r: reduce(Stream.union, [r] * 199)),
+        "DEFINITION-475",
+        "union(second, third)",
+    ),
     ("an array as key", built(lambda r: r.key_by("tags")), "DEFINITION-053", "tags[0]"),
     ("any dictionary", contract(dict), "DEFINITION-011", "JsonText"),
     ("two columns by case", contract(int, X=int), "DEFINITION-144", "Rename one"),
@@ -128,3 +135,11 @@ def test_the_error_says_where_what_and_what_to_do(
     assert error.code == code
     assert all(part.strip() for part in (error.where, error.expected, error.got))
     assert fix in error.fix
+
+
+def test_as_many_streams_at_once_are_one_step() -> None:
+    @operator
+    def whole(rows: Stream[Row]) -> Stream:
+        return rows.union(*[rows.filter(f"n = {n}") for n in range(400)])
+
+    assert whole.version.startswith("whole@")

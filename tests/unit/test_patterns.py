@@ -343,6 +343,7 @@ def test_a_condition_without_a_value_is_named_as_one_of_the_pattern() -> None:
 
 def test_time_since_the_previous_row_bounds_partial_matches_too() -> None:
     waits = fm.begin("a").followed_by("b").where("amount > 500").within("5 minutes", "previous")
+    operator(fm.begin("a").within("5 minutes", "previous").times(2))
     rows = [swipe(n, 1) for n in range(200)]
     Case(operator(waits, most=6)).feed("swipes", rows).end()
     with pytest.raises(DefinitionError, match="DEFINITION-426.*wait for 'c' for ever"):
@@ -389,6 +390,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "DEFINITION-426 .*1,048,575 partial matches",
     ),
     "no number": (lambda: operator(fm.begin("a"), most=0), "DEFINITION-426"),
+    "time since the row before the first": (
+        lambda: operator(fm.begin("a").within("1 minute", "previous").next("b")),
+        r"DEFINITION-421 .*within\(..., \"previous\"\) behind a stage that has a row before it, got one behind 'a'",
+    ),
     "many rows": (lambda: operator(fm.begin("a").times(10_001).within("1 hour")), "DEFINITION-427 .*got one of 10,001"),
     "many rows of a group": (
         lambda: operator(fm.begin(fm.begin("a").times(2).next("b")).times(4000).within("1 hour")),

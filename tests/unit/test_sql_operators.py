@@ -797,3 +797,11 @@ def test_what_an_aggregate_does_with_nulls_anyway_may_be_told(told: str, itself:
         for text in (told, itself)
     )
     assert one.version == other.version
+
+
+def test_a_long_chain_of_union_all_is_one_step_and_a_chain_of_unions_is_refused() -> None:
+    def chain(kind: str, number: int) -> str:
+        return f" {kind} ".join(f"SELECT origin FROM flights WHERE delay = {n}" for n in range(number))
+
+    assert stated(chain("UNION ALL", 500)).version.startswith("x@")
+    assert "DEFINITION-475" in refusal(f"{chain('UNION', 120)} EMIT CHANGES")

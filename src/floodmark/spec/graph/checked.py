@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from floodmark.core.errors import CapabilityError
+from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.spec.graph import stages, steps
 from floodmark.spec.keyed.matching import TemporalJoinOfChanges
 from floodmark.spec.keyed.process import ProcessFunction
@@ -16,6 +17,32 @@ from floodmark.spec.windowing.windows import bounded_in_time
 
 if TYPE_CHECKING:
     from floodmark.spec.graph.operator import Operator, OutputRef
+
+
+MOST_DEPTH = 160
+"""Steps one behind the other at most: each part of floodmark and of an engine that reads a graph calls itself for every step of a path."""
+
+
+def check_depth(results: Iterable[steps.Step], where: str) -> None:
+    """Refuse a graph with a longer path than ``MOST_DEPTH`` steps, before anything follows the path.
+
+    Args:
+        results: of an operator.
+        where: for errors.
+
+    Raises:
+        DefinitionError: DEFINITION-475.
+    """
+    layer, depth = {id(step): step for step in results}, 1
+    while layer := {id(parent): parent for step in layer.values() for parent in step.parents}:
+        depth += 1
+        if depth > MOST_DEPTH:
+            fix = (
+                "Give union all of its streams at once, first.union(second, third), and filter all conditions at once, "
+                "joined by AND; or split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
+            )
+            expected = f"{MOST_DEPTH} steps or fewer one behind the other"
+            raise DefinitionError(where, expected, "more", fix, code="DEFINITION-475")
 
 
 def check_stages(operator: Operator, where: str) -> None:

@@ -16,7 +16,7 @@ from floodmark.core.errors import DefinitionError, closest, shown
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.graph import stages, steps
-from floodmark.spec.graph.checked import check_stages
+from floodmark.spec.graph.checked import check_depth, check_stages
 from floodmark.spec.graph.stream import Body, Outputs, Stream
 from floodmark.spec.keyed.matching import TemporalJoinOfChanges
 from floodmark.spec.keyed.regular import RegularJoin
@@ -618,6 +618,7 @@ def _graph(
             raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
         streams[label] = stream
     graph = tuple((label, stream.step) for label, stream in streams.items())
+    check_depth((step for _, step in graph), where)
     if len(stages.stages_of(result for _, result in graph)) > 1:
         graph = stages.with_names(graph, where, name)
     check_stages(Operator(name, inputs, graph), where)

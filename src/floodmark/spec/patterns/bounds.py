@@ -16,8 +16,8 @@ def check_pattern(pattern: Pattern, skip: Skip, most: int | None, where: str) ->
     """Refuse a pattern that cannot end, or whose partial matches have no bound; the greatest number of partial matches of a key.
 
     Raises:
-        DefinitionError: DEFINITION-422 the skip strategy names no stage, 424 a name twice, 425 no end, 426 no bound,
-            427 more than ``MOST_STATES`` rows.
+        DefinitionError: DEFINITION-421 time since a row before the first one, 422 the skip strategy names no stage, 424 a name twice,
+            425 no end, 426 no bound, 427 more than ``MOST_STATES`` rows.
     """
     names = [stage.name for stage in pattern.walk() if stage.group is None]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -31,6 +31,11 @@ def check_pattern(pattern: Pattern, skip: Skip, most: int | None, where: str) ->
         fix = 'Take smaller numbers, or count in the condition of the next stage: one_or_more().next("b").where("count(a) >= 5000").'
         got = f"one of {pattern.size:,}: numbers of rows, multiplied by those of their groups"
         raise DefinitionError(where, f"a pattern of {MOST_STATES:,} rows or fewer", got, fix, code="DEFINITION-427")
+    first = pattern.stages[0]
+    if first.gap is not None and first.group is None and first.most == 1 and not first.optional:
+        fix = 'Leave it out: it has no effect there. Write within(..., "previous") behind the stage whose row must come soon, or within("10 minutes") for the whole match.'
+        expected = 'within(..., "previous") behind a stage that has a row before it'
+        raise DefinitionError(where, expected, f"one behind '{first.name}', the first row", fix, code="DEFINITION-421")
     _check_end(pattern, where)
     if most is None and (why := _unbounded(pattern)):
         fix = 'End partial matches, .within("10 minutes"); or name how many a key may have before the run stops, most=10_000.'

@@ -6,7 +6,7 @@ equal, as in GROUP BY. Source: SQL:2016 7.17, as in Flink's ``StreamPhysicalGrou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -32,21 +32,21 @@ _WAYS_ON: Mapping[type[exp.Expr], str] = {
 def branches(node: exp.Expr) -> list[exp.Expr]:
     """The SELECTs of a set operation, left to right: all those of a chain of UNION ALL, else two."""
     assert isinstance(node, exp.SetOperation)
-    if is_chain(node):
-        return [part for side in (node.this, node.expression) for part in _chained(side)]
-    return [node.this, node.expression]
+    if not is_chain(node):
+        return [node.this, node.expression]
+    parts, unread = list[exp.Expr](), [node.expression, node.this]
+    while unread:
+        part = unread.pop()
+        if is_chain(part) and "emit" not in part.meta:
+            unread += [part.expression, part.this]
+        else:
+            parts.append(part)
+    return parts
 
 
 def is_chain(node: exp.Expr) -> bool:
     """Whether a node is a UNION ALL, which may be one of a chain."""
     return isinstance(node, exp.Union) and not node.args.get("distinct") and not node.args.get("with_")
-
-
-def _chained(node: exp.Expr) -> Iterator[exp.Expr]:
-    if is_chain(node) and "emit" not in node.meta:
-        yield from branches(node)
-    else:
-        yield node
 
 
 def combined(text: Text, node: exp.SetOperation, parts: Sequence[Relation], *, changing: bool) -> Relation:
