@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from java_flags import LEAN
 
 from floodmark.engines.spark.setup import jars
 from floodmark.engines.spark.setup.home import spark_home
@@ -163,7 +164,7 @@ class Broker:
 
     def start(self) -> None:
         """Start it, anew or again, and wait until it answers."""
-        java = [str(find_java().binary), f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
+        java = [str(find_java().binary), *LEAN, f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
         java += ["-cp", os.pathsep.join(map(str, _class_path()))]
         if not (self.folder / "data" / "meta.properties").exists():
             controller = _free_port()
@@ -181,9 +182,8 @@ class Broker:
                 [*tool, f"{self.folder}/server.properties"], capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stdout + done.stderr
-        flags = ["-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with (self.folder / "broker.log").open("ab") as log:
-            command = [java[0], *flags, *java[1:], "kafka.Kafka", f"{self.folder}/server.properties"]
+            command = [*java, "-Xmx256m", "-Xms64m", "kafka.Kafka", f"{self.folder}/server.properties"]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + _START_SECONDS
         while not self._answers():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_transport import NodeConfig, Transport, TransportError
+from java_flags import LEAN
 
 from floodmark.engines.spark.setup import jars
 from floodmark.engines.spark.setup.java import find_java
@@ -152,7 +153,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         path = ":".join(str(jar) for jar in JARS.paths if not jar.name.startswith(("netty-", "transport-netty4")))
-        memory = ("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        memory = ("-Xms256m", "-Xmx256m", *LEAN)
         own = (f"-Dopensearch.path.home={self.folder}", f"-Dopensearch.path.conf={self.folder / 'config'}")
         rest = ("-Dopensearch.distribution.type=tar", f"-Djava.io.tmpdir={self.folder / 'tmp'}")
         allowed = "-Djava.security.manager=allow"
