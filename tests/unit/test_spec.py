@@ -244,15 +244,15 @@ def test_text_that_is_compared_as_text_is_not_flagged(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "spark"),
+    ("text", "expected"),
     [
         ("größe", "`größe`"),
         ("upper(größe) = 'größe' AND `größe` > λ*2", "upper(`größe`) = 'größe' AND `größe` > `λ`*2"),
         ("coalesce(end, 'größe')", "coalesce(end, 'größe')"),
     ],
 )
-def test_names_that_are_not_of_ascii_are_quoted_for_spark(text: str, spark: str) -> None:
-    assert quoted(text) == spark
+def test_names_that_are_not_of_ascii_are_quoted_for_spark(text: str, expected: str) -> None:
+    assert quoted(text) == expected
 
 
 def test_local_times_that_do_not_exist_or_exist_twice() -> None:
