@@ -406,3 +406,26 @@ def test_a_call_of_the_library_that_never_ends_is_left_alone(
     assert said[-1] == ""
     values = [json.loads(message.value()) for message in committed(broker, topic) if message.value()]
     assert sorted((value["key"], value["total"]) for value in values) == sorted(small_lake.totals(lake).items())
+
+
+class _Told(confluent_kafka.Producer):
+    """A producer of the library that records its properties."""
+
+    properties: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        self.properties.append(properties)
+        super().__init__(properties)
+
+
+def test_properties_of_the_settings_are_those_of_the_library(
+    lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {**vars(confluent_kafka), "Producer": _Told}
+    monkeypatch.setattr(kafka, "library", lambda: SimpleNamespace(**names))
+    monkeypatch.setattr(_Told, "properties", [])
+    for properties in ({}, {"linger.ms": 7, "compression.type": "lz4"}):
+        deliver(bound(ToKafka(broker.topic(1), broker.servers, properties=properties)), lake, until_caught_up=True)
+    default, own = _Told.properties
+    assert default["linger.ms"] == 20
+    assert own == default | {"linger.ms": 7, "compression.type": "lz4"}

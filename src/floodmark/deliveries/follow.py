@@ -163,7 +163,9 @@ class Log:
                 return self._whole(at, newest, table)
         files = [f"{self.path}/{name}" for step in steps for name in step.added]
         rows = self._results.appended(self._files(files), position.version)
-        return Changes(batches=rows.changes(), position=position, before=at, columns=rows.columns)
+        return Changes(
+            batches=rows.changes(), documents=rows.documents(), position=position, before=at, columns=rows.columns
+        )
 
     def whole(self, version: int) -> Changes:
         """All results of a version, as changes behind nothing.
@@ -196,6 +198,7 @@ class Log:
         taken_back = at is not None
         return Changes(
             batches=rows.changes(),
+            documents=rows.documents(),
             position=position,
             before=at,
             whole=True,
@@ -218,7 +221,14 @@ class Log:
             version,
             self._current() if step.by_hand else None,
         )
-        return Changes(batches=rows.changes(), position=position, before=at, taken_back=True, columns=rows.columns)
+        return Changes(
+            batches=rows.changes(),
+            documents=rows.documents(),
+            position=position,
+            before=at,
+            taken_back=True,
+            columns=rows.columns,
+        )
 
     # ---- the log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from floodmark.connectors.readers.brokers import Seen, client_config, library
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError
-from floodmark.deliveries.documents import document
 from floodmark.deliveries.leftover import Leftover
-from floodmark.deliveries.sink import Away, Change, Changes, Sink
+from floodmark.deliveries.sink import Away, Changes, Documents, Sink
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.to_kafka import ToKafka
@@ -29,6 +28,10 @@ _ANSWER_SECONDS, _COMMIT_SECONDS = 10.0, 60.0
 _SPARE_SECONDS = 5.0
 """Time that a call of the library has beyond the time it is given."""
 _TOGETHER_SECONDS = 0.5
+_ROOM_SECONDS = 0.5
+"""Longest wait for room among the messages that the library holds."""
+_LINGER_MILLISECONDS = 20
+"""Wait for further messages of a request, unless the settings say another one; the end of a delivery does not wait."""
 _IN_FLIGHT = 1
 """Requests to a broker at a time. With more, a leader that is new to a partition can refuse the first request and take the second one, whose
 sequence it has nothing to compare with; librdkafka then confirms the messages of both, also within a transaction (KAFKA-15591)."""
@@ -77,14 +80,14 @@ class KafkaSink(Sink):
             "enable.idempotence": True,
             "max.in.flight.requests.per.connection": _IN_FLIGHT,
             "partitioner": "murmur2_random",
-            "linger.ms": 20,
+            "delivery.report.only.error": True,
         }
         if self.settings.transactions:
             milliseconds = self.settings.transaction_seconds * 1000
             own |= {"transactional.id": self._group, "transaction.timeout.ms": milliseconds}
         self._consumer, self._producer = (
             kafka.Consumer(common | group | {"auto.offset.reset": "earliest", "enable.partition.eof": True}),
-            kafka.Producer(common | own),
+            kafka.Producer({"linger.ms": _LINGER_MILLISECONDS} | common | own),
         )
         with self._reaching():
             if self.settings.transactions:
@@ -114,18 +117,16 @@ class KafkaSink(Sink):
         assert self._producer is not None
         assert self._consumer is not None
         self._failed = []
-        gone = self._gone(changes) if changes.whole and changes.before is not None else None
+        gone = self._gone() if changes.whole and changes.before is not None else None
+        headers = self._headers(changes.position.version, number)
         with self._reaching(sending=True):
             if self.settings.transactions:
                 self._producer.begin_transaction()
-            for batch in changes.batches if gone is None else gone.without(changes.batches):
-                for change in batch:
-                    self._send(
-                        _key(change), None if change.row is None else document(change.row).encode(), change.at, number
-                    )
+            for keys, values in changes.documents if gone is None else gone.without(changes.documents):
+                self._send(zip(keys, values, strict=True), headers)
                 crash.point("delivery.after_batch")
-            for key in () if gone is None else gone.left():
-                self._send(key, None, changes.position.version, number)
+            if gone is not None:
+                self._send(((key, None) for key in gone.left()), headers)
             self._flush()
             crash.point("delivery.before_position")
             if self.settings.transactions:
@@ -147,23 +148,32 @@ class KafkaSink(Sink):
 
     # ---- messages
 
-    def _send(self, key: bytes, value: bytes | None, at: int, number: int) -> None:
+    def _headers(self, version: int, number: int) -> list[tuple[str, str]]:
+        """Of the messages of a delivery.
+
+        Args:
+            version: of the output's table, whose changes are delivered.
+            number: of the delivery.
+        """
+        return [
+            (_OUTPUT, self.route.output.table),
+            ("floodmark-commit", f"{version}"),
+            ("floodmark-number", f"{number}"),
+        ]
+
+    def _send(self, messages: Iterable[tuple[bytes, bytes | None]], headers: list[tuple[str, str]]) -> None:
+        """Hand messages, keys and values, to the library."""
         assert self._producer is not None
-        headers = {
-            _OUTPUT: self.route.output.table,
-            "floodmark-commit": f"{at}",
-            "floodmark-number": f"{number}",
-        }
-        while True:
-            try:
-                self._producer.produce(
-                    self.settings.topic, value, key, headers=list(headers.items()), on_delivery=self._sent
-                )
-            except BufferError:  # wait for messages to leave
-                self._producer.poll(0.5)
-                continue
-            self._producer.poll(0)
-            return
+        produce, topic, sent = self._producer.produce, self.settings.topic, self._sent
+        for key, value in messages:
+            while True:
+                try:
+                    produce(topic, value, key, headers=headers, on_delivery=sent)
+                except BufferError:  # wait for messages to leave
+                    self._producer.poll(_ROOM_SECONDS)
+                else:
+                    break
+        self._producer.poll(0)
 
     def _flush(self) -> None:
         """Wait until the brokers have all messages: calls that end a transaction are silent for as long as it may take."""
@@ -210,13 +220,12 @@ class KafkaSink(Sink):
         if error is not None:
             raise error
 
-    def _gone(self, changes: Changes) -> Leftover:
+    def _gone(self) -> Leftover[Documents]:
         """The keys in the topic whose last message is of this output and has a value: those that are not among all results are to be taken back."""
         from confluent_kafka import KafkaError, TopicPartition  # noqa: PLC0415 - an extra
 
-        del changes
         assert self._consumer is not None
-        keys, topic = Leftover(_key), self.settings.topic
+        keys, topic = Leftover[Documents](lambda batch: batch.keys), self.settings.topic
         with self._reaching():
             partitions = self._consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic].partitions
             self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
@@ -292,8 +301,3 @@ class KafkaSink(Sink):
 _REFUSED = frozenset({10, 29, 30, 31, 53, 87})
 """Codes of Kafka's errors that no repetition mends: a message that is too large (10), no permission for topic, group, cluster or transactional id (29, 30, 31,
 53), a message that the topic does not take (87)."""
-
-
-def _key(change: Change) -> bytes:
-    """The key of a message: that of the result as JSON, or the name of a row of final results."""
-    return document(change.values).encode() if change.values else change.key.encode()

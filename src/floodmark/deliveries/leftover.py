@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from floodmark.deliveries.sink import Change
+Batch = TypeVar("Batch")
 
 
 @dataclass(slots=True)
-class Leftover:
+class Leftover(Generic[Batch]):
     """Keys of a sink, in a table that leaves the memory when there are many.
 
     Args:
-        key: the key of a change in the sink.
+        keys: the keys in the sink of a batch of changes.
     """
 
-    key: Callable[[Change], bytes]
+    keys: Callable[[Batch], Iterable[bytes]]
     _table: sqlite3.Connection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -30,10 +31,10 @@ class Leftover:
             query = "INSERT OR IGNORE INTO keys VALUES (?)" if alive else "DELETE FROM keys WHERE key = ?"
             self._table.execute(query, (key,))
 
-    def without(self, batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
+    def without(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The batches, whose keys are left out."""
         for batch in batches:
-            self._table.executemany("DELETE FROM keys WHERE key = ?", [(self.key(change),) for change in batch])
+            self._table.executemany("DELETE FROM keys WHERE key = ?", [(key,) for key in self.keys(batch)])
             yield batch
 
     def left(self) -> Iterator[bytes]:

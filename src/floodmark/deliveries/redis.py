@@ -141,8 +141,8 @@ class RedisSink(Sink):
             if cursor == b"0":
                 return
 
-    def _leftover(self) -> Leftover:
-        keys = Leftover(self._key)
+    def _leftover(self) -> Leftover[list[Change]]:
+        keys = Leftover[list[Change]](lambda batch: map(self._key, batch))
         for key in self._there():
             keys.put(key)
         return keys

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.core.sql import literal, quoted
-from floodmark.deliveries.sink import Change
-from floodmark.semantics.encoding.identity import identity
+from floodmark.deliveries.by_columns import identities_of, objects_of, texts_of
+from floodmark.deliveries.sink import Change, Documents
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.values.schema import BOUNDED, MARKER, ROW
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ROWS = 2_000
 """Changes of a batch."""
+_KEY_BYTES = 16
+"""Of the lasting name of a result, a digest."""
 _THREADS = 2
 """Of a delivery, as many of them share a host."""
 _KEY = ("_sequence", "_event_time")
@@ -212,15 +214,29 @@ class Selection:
         keys = self.route.keys
         with self._selected(self.query) as selected:
             for batch in selected.to_arrow_reader(_ROWS):
-                changes = []
-                for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    named = tuple(row[name] for name in keys or (*_KEY, _NUMBER))
-                    key = hashlib.blake2b(identity(named), digest_size=16).hexdigest()
-                    values = {name: row[name] for name in keys}
-                    changes.append(
-                        Change(key, {name: row[name] for name in names} if row[HAS] else None, values, self.at)
+                rows = zip(self._lasting(batch), batch.to_pylist(maps_as_pydicts="strict"), strict=True)
+                yield [
+                    Change(
+                        key,
+                        {name: row[name] for name in names} if row[HAS] else None,
+                        {name: row[name] for name in keys},
+                        self.at,
                     )
-                yield changes
+                    for key, row in rows
+                ]
+
+    def documents(self) -> Iterator[Documents]:
+        """The changes as JSON documents, some thousand at a time."""
+        names, keys = self.route.output.schema.names, self.route.keys
+        with self._selected(self.query) as selected:
+            for batch in selected.to_arrow_reader(_ROWS):
+                texts = {name: texts_of(batch[name]) for name in names}
+                if keys:
+                    named = objects_of(keys, [texts[name] for name in keys])
+                else:
+                    named = [*map(str.encode, self._lasting(batch))]
+                rows = zip(objects_of(names, [*texts.values()]), batch[HAS].to_pylist(), strict=True)
+                yield Documents(named, [row if is_there else None for row, is_there in rows])
 
     def columns(self, names: Sequence[str], order: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """The changes as Arrow columns.
@@ -234,6 +250,11 @@ class Selection:
         query = f"SELECT {', '.join(map(quoted, names))} FROM ({self.query}) ORDER BY {by}"
         with self._selected(query) as selected:
             yield from selected.to_arrow_reader(rows)
+
+    def _lasting(self, batch: pa.RecordBatch) -> list[str]:
+        """The lasting names of results."""
+        named = identities_of(batch[name] for name in self.route.keys or (*_KEY, _NUMBER))
+        return [hashlib.blake2b(key, digest_size=_KEY_BYTES).hexdigest() for key in named]
 
     @contextmanager
     def _selected(self, query: str) -> Iterator[duckdb.DuckDBPyRelation]:

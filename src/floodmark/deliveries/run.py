@@ -13,7 +13,7 @@ from floodmark.core.errors import ConnectorError, LifecycleError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import describe
 from floodmark.deliveries.follow import Log
-from floodmark.deliveries.sink import Altered, Away, Change, Changes, CommitSink, Sink
+from floodmark.deliveries.sink import Altered, Away, Change, Changes, CommitSink, Documents, Sink
 from floodmark.lake.folder import locks
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream import delivered
@@ -61,18 +61,28 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class _Counted:
-    """Batches of changes, which are counted as they are read."""
+class _Counts:
+    """Counts of the changes of a delivery, which are counted as a sink reads them."""
 
-    batches: Iterator[list[Change]]
     rows: int = field(default=0, init=False)
     retractions: int = field(default=0, init=False)
 
-    def __iter__(self) -> Iterator[list[Change]]:
-        for batch in self.batches:
-            gone = sum(change.row is None for change in batch)
-            self.rows, self.retractions = self.rows + len(batch) - gone, self.retractions + gone
+    def counted(self, changes: Changes) -> Changes:
+        """The same changes."""
+        return replace(changes, batches=self._batches(changes.batches), documents=self._documents(changes.documents))
+
+    def _batches(self, batches: Iterator[list[Change]]) -> Iterator[list[Change]]:
+        for batch in batches:
+            self._add(len(batch), sum(change.row is None for change in batch))
             yield batch
+
+    def _documents(self, batches: Iterator[Documents]) -> Iterator[Documents]:
+        for batch in batches:
+            self._add(len(batch.keys), batch.values.count(None))
+            yield batch
+
+    def _add(self, count: int, gone: int) -> None:
+        self.rows, self.retractions = self.rows + count - gone, self.retractions + gone
 
 
 @dataclass(slots=True)
@@ -166,10 +176,10 @@ class _Run:
             return False
         if not sink.remembers:
             delivered.plan(self.lake, self.route.name, changes.position)
-        counted = _Counted(changes.batches)
+        counts = _Counts()
         crash.point("delivery.before_rows")
         try:
-            sink.deliver(replace(changes, batches=iter(counted)), changes.position.number)
+            sink.deliver(counts.counted(changes), changes.position.number)
         except FileNotFoundError:  # removed by another program since it was found
             if changes.whole:
                 raise
@@ -183,8 +193,8 @@ class _Run:
         self.on_delivery(
             Delivery(
                 position=self.at,
-                rows=counted.rows,
-                retractions=counted.retractions,
+                rows=counts.rows,
+                retractions=counts.retractions,
                 seconds=time.monotonic() - begun,
                 waiting=max(0, (newest or 0) - self.at.version),
                 whole=changes.whole,

@@ -33,12 +33,25 @@ class Change(NamedTuple):
     at: int
 
 
+class Documents(NamedTuple):
+    """Changes as JSON documents.
+
+    Args:
+        keys: of each change: the key of its result as JSON, or the result's lasting name where results are final.
+        values: of each change: the result's last value as JSON; None if there is none any more.
+    """
+
+    keys: list[bytes]
+    values: list[bytes | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """The changes of one delivery.
 
     Args:
         batches: lists of changes, each result once. To be read once.
+        documents: the same changes as JSON documents, to be read instead of ``batches``: a fifth of the processor time.
         position: behind these changes.
         before: position before these changes.
         whole: the changes are all results there are: what else was delivered before is to be removed.
@@ -47,6 +60,7 @@ class Changes:
     """
 
     batches: Iterator[list[Change]]
+    documents: Iterator[Documents]
     position: Delivered
     before: Delivered | None
     whole: bool = False
