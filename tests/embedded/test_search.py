@@ -164,10 +164,12 @@ def test_documents_have_values_as_they_are_and_fields_find_them(server: Server) 
     with closing(sink):
         sink.prepare()
         changes = [Change("0" * 32, row, {}, 0), Change("1" * 32, {**row, "key": "x" * 40_000}, {}, 0)]
-        sink.deliver(Changes(batches=iter([changes]), position=position, before=None, whole=True), 0)
+        sink.deliver(
+            Changes(batches=iter([changes]), documents=iter(()), position=position, before=None, whole=True), 0
+        )
         change = Change("1" * 32, None, {}, 0)
         for _ in range(2):  # as if it was killed in between
-            sink.deliver(Changes(batches=iter([[change]]), position=position, before=position), 1)
+            sink.deliver(Changes(batches=iter([[change]]), documents=iter(()), position=position, before=position), 1)
     assert search_server.documents(server.url, "passing") == [json.loads(document(row))]
     for query in (
         {"term": {"whole": 2**63 - 1}},

@@ -427,5 +427,5 @@ def test_properties_of_the_settings_are_those_of_the_library(
     for properties in ({}, {"linger.ms": 7, "compression.type": "lz4"}):
         deliver(bound(ToKafka(broker.topic(1), broker.servers, properties=properties)), lake, until_caught_up=True)
     default, own = _Told.properties
-    assert default["linger.ms"] == 20
-    assert own == default | {"linger.ms": 7, "compression.type": "lz4"}
+    assert (default["linger.ms"], own["linger.ms"]) == (20, 7)
+    assert {**own}.keys() - {**default}.keys() == {"compression.type"}

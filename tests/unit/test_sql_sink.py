@@ -77,10 +77,11 @@ def deliver(url: str, *changes: Change, number: int = 0, **settings: Any) -> Non
     delivery = ToSql(url, **settings)
     sink = delivery.sink(Route(name="typed_to_sql", operator=TOTALS, output=OUTPUT, delivery=delivery))
     sink.prepare()
+    sink.claim("/lake")
     at = sink.position()
     number = 0 if at is None else at.number + 1
-    position = Delivered(table="t", version=number, number=number)
-    sink.deliver(Changes(batches=iter([list(changes)]), position=position, before=at), number)
+    position = Delivered(table="t", version=number, number=number, lake="/lake")
+    sink.deliver(Changes(batches=iter([list(changes)]), documents=iter(()), position=position, before=at), number)
     assert sink.position() == position
     sink.close()
 

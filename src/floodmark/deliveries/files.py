@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,6 +32,8 @@ from floodmark.spec.assets.to_files import ToFiles
 MANIFEST = "_floodmark.json"
 """The file that says which files count."""
 CHANGE = "_change"
+_OWNER = "owner"
+"""Key in the manifest: the delivery and the lake that have claimed the folder; not in manifests of earlier releases."""
 _DIVIDED = "partition_by"
 """Key in the manifest: the columns that divide the files."""
 _NAME_BYTES = 255
@@ -59,8 +61,8 @@ class FilesSink(Sink):
     settings: ToFiles
     route: Route
     _first: int = field(default=0, init=False)
-    _noted: bool = field(default=False, init=False)
-    """There is a manifest: before the first delivery only where files are divided, which earlier releases do not read."""
+    _lake: str = field(default="", init=False)
+    """Root of the lake whose claim the folder has."""
     _unfinished: bool = field(default=True, init=False)
     """There may be files of the next number, of a delivery that was cut short."""
     _named: set[str] = field(default_factory=set, init=False)
@@ -88,33 +90,41 @@ class FilesSink(Sink):
             files.create_dir(path)
         self._named.clear()
 
+    def claim(self, lake: str) -> None:
+        """Write a manifest unless there is one.
+
+        Raises:
+            ConnectorError: DELIVERY-025, another delivery has a folder within.
+        """
+        self._lake = lake
+        path = f"{self.settings.folder}/{MANIFEST}"
+        with self._reaching():
+            if storage.read(path) is None:
+                self._remove(lambda _: False)  # refuses before there is a manifest, which others would meet
+                storage.create(path, self._manifest(0, Delivered(name=self.route.output.table, lake=lake)))
+
     def position(self) -> Delivered | None:
         """As the manifest says. Files that do not count are removed: a delivery that was killed has left them, and the next one may have other changes.
 
         Raises:
-            ConnectorError: DELIVERY-022, another output is delivered there; DELIVERY-025, another delivery has a folder within; DELIVERY-026, files there are divided by other columns.
+            Altered: the manifest is gone.
+            ConnectorError: DELIVERY-022, another delivery or another output has the folder; DELIVERY-025, another delivery has a folder within; DELIVERY-026, files there are divided by other columns.
         """
         with self._reaching():
-            content = storage.read(f"{self.settings.folder}/{MANIFEST}")
-            if content is None:  # what is there stays until all is delivered anew
-                self._remove(lambda _: False)
-                if self._columns:
-                    self._write_manifest(0, -1, None)
-            manifest: dict[str, Any] = {"first": 0, "number": -1} if content is None else json.loads(content)
-            at = Delivered(**manifest["position"]) if "position" in manifest else None
-            if content is not None:
-                self._check(manifest, at)
+            manifest = self._read_manifest()
+            at = Delivered(**manifest["position"]) if "position" in manifest else Delivered()
+            self._check(manifest, at)
             self._first, self._unfinished = manifest["first"], True
-            self._noted = content is not None or bool(self._columns)
-            if at is not None:
-                self._remove(lambda number: not self._first <= number <= at.number)
+            # what is there stays until all is delivered anew
+            self._remove(lambda number: at.number >= 0 and not self._first <= number <= at.number)
         return at
 
     def deliver(self, changes: Changes, number: int) -> None:
         """Write the file, then the manifest; then remove files that count no more."""
         with self._reaching():
-            if self._noted and storage.read(f"{self.settings.folder}/{MANIFEST}") is None:
-                raise Altered(f"{self._where}: the folder {self.settings.folder} was removed")
+            if self._read_manifest().get(_OWNER, self._owner) != self._owner:
+                msg = f"{self._where}: the folder {self.settings.folder} was taken over by another delivery"
+                raise Altered(msg)
             if self._unfinished:
                 self._remove(lambda other: other == number)
             self._unfinished = True
@@ -126,24 +136,41 @@ class FilesSink(Sink):
                 self._write(files, f"{path}/{name}.{self.settings.format}", changes.batches)
             crash.point("delivery.before_position")
             first = number if changes.whole else self._first
-            self._write_manifest(first, number, changes.position)
+            storage.write(f"{self.settings.folder}/{MANIFEST}", self._manifest(first, changes.position))
             crash.point("delivery.after_commit")
-            self._first, self._unfinished, self._noted = first, False, True
+            self._first, self._unfinished = first, False
             if changes.whole:
                 self._remove(lambda other: other != number)
 
     # ---- the manifest
 
-    def _write_manifest(self, first: int, number: int, position: Delivered | None) -> None:
-        manifest: dict[str, Any] = {"first": first, "number": number, _DIVIDED: self._columns}
-        if position is not None:
-            manifest["position"] = json.loads(position.to_json())
-        storage.write(f"{self.settings.folder}/{MANIFEST}", json.dumps(manifest).encode())
+    def _read_manifest(self) -> dict[str, Any]:
+        content = storage.read(f"{self.settings.folder}/{MANIFEST}")
+        if content is None:
+            msg = f"{self._where}: the folder {self.settings.folder} was removed"
+            raise Altered(msg)
+        manifest: dict[str, Any] = json.loads(content)
+        return manifest
 
-    def _check(self, manifest: Mapping[str, Any], at: Delivered | None) -> None:
-        """Refuse a folder of another output, and one that is divided otherwise."""
+    def _manifest(self, first: int, position: Delivered) -> bytes:
+        about = {"first": first, "number": position.number, _DIVIDED: self._columns, _OWNER: self._owner}
+        return json.dumps({**about, "position": asdict(position)}).encode()
+
+    @property
+    def _owner(self) -> dict[str, str]:
+        return {"delivery": self.route.name, "lake": self._lake}
+
+    def _check(self, manifest: Mapping[str, Any], at: Delivered) -> None:
+        """Refuse a folder of another delivery or another output, and one that is divided otherwise."""
         folder = self.settings.folder
-        if at is not None and at.name not in {"", self.route.output.table}:
+        if (owner := manifest.get(_OWNER, self._owner)["delivery"]) != self.route.name:
+            fix = (
+                "Give each delivery a folder of its own: ToFiles(...). If the other one was renamed or is gone, remove "
+                f"{folder}/{MANIFEST}: all results are then delivered anew, and the files there go once they are."
+            )
+            expected, got = "a folder of its own", f"{folder}, which delivery '{owner}' fills"
+            raise ConnectorError(self._where, expected, got, fix, code="DELIVERY-022")
+        if at.name not in {"", self.route.output.table}:
             expected = f"a folder of '{self.route.output.table}', or a new one"
             got = f"{folder}, which has the results of '{at.name}'"
             fix = (

@@ -52,7 +52,7 @@ class RedisSink(Sink):
     # ---- the sink
 
     def prepare(self) -> None:
-        """Connect; take the prefix, or check that it is this delivery's.
+        """Connect; check that the prefix is nobody's, or this delivery's.
 
         Raises:
             ConnectorError: DELIVERY-003 a cluster, DELIVERY-004 keys that are others'.
@@ -66,8 +66,22 @@ class RedisSink(Sink):
                 raise self._not_own("keys that begin so and that floodmark has not written")
             if owner is not None and owner.decode() != self.route.name:
                 raise self._not_own(f"those of delivery '{owner.decode()}'")
+
+    def claim(self, lake: str) -> None:
+        """Take the prefix, unless another delivery has it.
+
+        Raises:
+            ConnectorError: DELIVERY-004, another delivery has it.
+        """
+        del lake  # of two lakes that deliver under one name, the position is watched
+        with self._translating():
+            self._ask(("SET", self._owner, self.route.name, "NX"))
+            (owner,) = self._ask(("GET", self._owner))
             if owner is None:
-                self._ask(("SET", self._owner, self.route.name))
+                msg = f"{self._where}: {self._owner} was removed"
+                raise Altered(msg)
+            if owner.decode() != self.route.name:
+                raise self._not_own(f"those of delivery '{owner.decode()}'")
 
     def position(self) -> Delivered | None:
         """As the server says; that of another prefix is one without a table."""

@@ -142,9 +142,9 @@ class _Run:
 
     def _begin(self) -> None:
         self.sink.prepare()
+        if isinstance(self.sink, Sink):
+            self.sink.claim(self.lake.root)
         self.at = self._reached()
-        if self.at is None and self.route.delivery.from_now:
-            self.at = self.log.now()
         if self.at is not None and self.at.lake not in {"", self.lake.root}:
             fix = (
                 "Only one lake may deliver to a sink under one name: give this delivery a name and a table of its own. Where the lake has moved, remove "
@@ -154,6 +154,10 @@ class _Run:
             raise LifecycleError(
                 where, f"a sink that lake {self.lake.root} delivers to", got, fix, code="LIFECYCLE-241"
             )
+        if self.at is not None and self.at.number < 0 and not self.at.table:  # a claim alone
+            self.at = None
+        if self.at is None and self.route.delivery.from_now:
+            self.at = self.log.now()
 
     def _reached(self) -> Delivered | None:
         """The position behind what the sink has."""

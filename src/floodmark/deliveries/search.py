@@ -34,6 +34,7 @@ _LATER = frozenset({429, 502, 503, 504})
 """Answers after which the same request is sent again."""
 _MISSING, _UNAUTHORIZED = 404, frozenset({401, 403})
 _NO_INDEX = "index_not_found_exception"
+_MADE = "resource_already_exists_exception"
 _FULL = "cluster_block_exception"
 """The server's disk is nearly full, so that it takes no writes for now."""
 _META = "floodmark"
@@ -88,6 +89,7 @@ class SearchSink(Sink):
             self._make(target, own)
             crash.point("delivery.after_clear")
             self._send(changes.batches, number, target)
+            self._behind_alias()  # refuses one that another delivery has taken meanwhile
             crash.point("delivery.before_commit")
             self._take_alias(target)
             self._live = target
@@ -203,8 +205,18 @@ class SearchSink(Sink):
         return True
 
     def _make(self, index: str, own: dict[str, str]) -> None:
-        """A new index; one that was begun before goes."""
-        self._ask("DELETE", f"/{index}", missing={})
+        """A new index; one that this delivery has begun before goes.
+
+        Raises:
+            Altered: another delivery has made it at the same time.
+            ConnectorError: DELIVERY-004, it is another delivery's, or nobody knows whose.
+        """
+        there = self._mapping(index)
+        if there is not None and (owner := _own(there).get("delivery", "somebody else")) != self.route.name:
+            raise self._not_own(f"the index {index} of {owner}")
+        if there is not None:
+            self._check_lake(index, own["lake"])
+            self._ask("DELETE", f"/{index}", missing={})
         settings = {"index.mapping.ignore_malformed": True}  # NaN stays in the document, and is not searched for
         self._ask(
             "PUT", f"/{index}", {"settings": settings, "mappings": {"_meta": {_META: own}, "properties": self._fields}}
@@ -296,10 +308,13 @@ class SearchSink(Sink):
 
         Raises:
             Away: it has no room, or no time.
-            Altered: the index is gone.
+            Altered: the index is gone, or there already.
         """
         if status in _LATER or kind == _FULL:
             raise self._away(got)
+        if kind == _MADE:
+            msg = f"{self._where}: an index of {self._alias} was made by another program at the same time"
+            raise Altered(msg)
         if kind == _NO_INDEX:
             msg = f"{self._where}: an index of {self._alias} was removed"
             raise Altered(msg)

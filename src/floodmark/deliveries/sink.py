@@ -100,13 +100,25 @@ class Sink(ABC):
             ConnectorError: it cannot take the changes as it is.
         """
 
+    def claim(self, lake: str) -> None:  # noqa: B027 - a sink that is written by key needs none
+        """Mark what is written to as this delivery's, in one step: of several deliveries that claim it at once, one gets it. Called behind ``prepare``.
+
+        Args:
+            lake: root of the lake that is delivered.
+
+        Raises:
+            Away: it cannot be reached.
+            Altered: another one has changed it at the same time.
+            ConnectorError: it is another delivery's.
+        """
+
     @property
     def lost(self) -> bool:
         """Whether what was delivered is gone, of a sink that does not remember but can tell; all results are then delivered anew. Asked behind ``prepare``."""
         return False
 
     def position(self) -> Delivered | None:
-        """The position of what is delivered, of a sink that remembers; None before the first delivery."""
+        """The position of what is delivered, of a sink that remembers; None before the first delivery, or one without a table that names the lake whose claim it has."""
         return None
 
     @abstractmethod

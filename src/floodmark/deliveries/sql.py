@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from decimal import Decimal
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlalchemy as sa
@@ -22,24 +20,36 @@ from floodmark.core.errors import ConnectorError, LifecycleError, shown
 from floodmark.core.types import Type
 from floodmark.core.types import parse as parse_type
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
+from floodmark.deliveries.sql_columns import column_type, fits, plain_of
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.to_sql import DIALECTS, ToSql
 from floodmark.spec.values import secret
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Dialect, Engine
+    from sqlalchemy.engine import Connection, Engine
 
 KEY = "_floodmark_key"
 """The primary key of a delivered table: a digest of the columns by which a result is one, as those may be null, NaN or longer than keys may be."""
 POSITIONS = "_floodmark_positions"
 _COLUMNS = "columns"
 """Key in the text of a position: column -> full name of the table that it was delivered into last. Earlier releases list the columns alone, and read both."""
-_CODES = {"UndefinedTable", "UndefinedColumn", "DatatypeMismatch", "NotNullViolation", "GeneratedAlways"}
+_TURN = "(claims)"
+"""Name of a row among the positions, which no delivery has: who holds its lock may claim a table."""
+_CODES = {
+    "UndefinedTable",
+    "DuplicateTable",
+    "UndefinedColumn",
+    "DatatypeMismatch",
+    "NotNullViolation",
+    "GeneratedAlways",
+}
 """psycopg's errors of a table that was altered."""
 _OTHER_UNIQUE = (
     "a row that a unique index of the table, other than its primary key, has already (SHOW INDEX names them)"
 )
+_MADE = ("pg_type_typname_nsp_index", "pg_class_relname_nsp_index", "already exists")
+"""What PostgreSQL and MariaDB say of a table that another process makes at the same time."""
 _GONE = ("no such table", "has no column named", "no such column", "doesn't exist", "Unknown column")
 """What SQLite and MariaDB say then."""
 
@@ -64,17 +74,30 @@ class SqlSink(Sink):
     # ---- the sink
 
     def prepare(self) -> None:
-        """Connect; make both tables, or check their columns."""
+        """Connect, and make the table of positions."""
         self.close()
         self._engine = self._connect()
+        dialect = self._engine.dialect.name
+        self._plain = tuple((name, plain_of(kind, self.settings.nan, dialect)) for name, kind in self._types.items())
         with self._translating(), self._transaction() as connection:
-            dialect = self._engine.dialect.name
             positions, self._table = self._declared(dialect)
             positions.create(connection, checkfirst=True)
+
+    def claim(self, lake: str) -> None:
+        """Note that this delivery fills the table, unless another one does; then make the table, or check its columns.
+
+        Raises:
+            ConnectorError: DELIVERY-024, another delivery fills it; DELIVERY-004, it is another table, or has columns of other types.
+        """
+        assert self._table is not None
+        with self._translating(), self._transaction() as connection:
+            positions, _ = self._declared(connection.dialect.name)
+            if connection.dialect.name != "sqlite":  # whose transactions are one after the other
+                connection.execute(_turn(positions, connection.dialect.name))
             self._check_owner(connection, self._table)
-            is_new = self._make(connection, self._table) or self._was_other(connection, self._table)
-            self._plain = tuple((name, _plain(kind, self.settings.nan, dialect)) for name, kind in self._types.items())
-            if is_new:  # what was delivered is not in it
+            is_other = self._was_other(connection, self._table)
+            self._note_claim(connection, self._table, lake)
+            if self._make(connection, self._table) or is_other:  # what was delivered is not in it
                 connection.execute(
                     sa.update(positions).where(positions.c.delivery == self.route.name).values(table_id="")
                 )
@@ -143,6 +166,21 @@ class SqlSink(Sink):
         further = _COLUMNS in noted and not self._types.keys() <= {*noted[_COLUMNS]}
         return further or _into(noted) not in {None, _full_name(connection, table)}
 
+    def _note_claim(self, connection: Connection, table: sa.Table, lake: str) -> None:
+        """Note the table of the next delivery: others look there."""
+        positions, _ = self._declared(connection.dialect.name)
+        row, full = self._row(connection, locked=True), _full_name(connection, table)
+        claim = Delivered(name=self.route.output.table, lake=lake)
+        if row is None:
+            connection.execute(sa.insert(positions).values(delivery=self.route.name, **self._noted(connection, claim)))
+        elif _into(json.loads(row.position)) not in {None, full}:
+            content = json.dumps({**json.loads(row.position), _COLUMNS: dict.fromkeys(self._types, full)})
+            connection.execute(
+                sa.update(positions)
+                .where(positions.c.delivery == self.route.name)
+                .values(position=content, table_id="")
+            )
+
     def _check_owner(self, connection: Connection, table: sa.Table) -> None:
         """Refuse a table that another delivery fills: all results of one would replace those of the other.
 
@@ -170,17 +208,8 @@ class SqlSink(Sink):
 
     def _move(self, connection: Connection, row: Any, position: Delivered) -> None:
         """Move the position; refuse to where another process has moved it meanwhile."""
-        positions, results = self._declared(connection.dialect.name)
-        values = {
-            "table_id": position.table,
-            "version": position.version,
-            "number": position.number,
-            "position": json.dumps(
-                {**asdict(position), _COLUMNS: dict.fromkeys(self._types, _full_name(connection, results))},
-                separators=(",", ":"),
-            ),
-            "delivered_at": datetime.now(UTC).replace(tzinfo=None),
-        }
+        positions, _ = self._declared(connection.dialect.name)
+        values = self._noted(connection, position)
         if row is None:
             connection.execute(sa.insert(positions).values(delivery=self.route.name, **values))
             return
@@ -191,6 +220,18 @@ class SqlSink(Sink):
         )
         if moved.rowcount != 1:
             raise self._taken_over(position.number, position.number)
+
+    def _noted(self, connection: Connection, position: Delivered) -> dict[str, Any]:
+        """The columns of a position."""
+        _, results = self._declared(connection.dialect.name)
+        columns = dict.fromkeys(self._types, _full_name(connection, results))
+        return {
+            "table_id": position.table,
+            "version": position.version,
+            "number": position.number,
+            "position": json.dumps({**asdict(position), _COLUMNS: columns}, separators=(",", ":")),
+            "delivered_at": _now(),
+        }
 
     def _taken_over(self, there: int, number: int) -> LifecycleError:
         fix = (
@@ -231,7 +272,7 @@ class SqlSink(Sink):
             self.settings.table or self.route.output.table,
             metadata,
             sa.Column(KEY, sa.CHAR(32), primary_key=True),
-            *(sa.Column(name, _type(kind)) for name, kind in self._types.items()),
+            *(sa.Column(name, column_type(kind)) for name, kind in self._types.items()),
             **options,
         )
         return positions, results
@@ -262,7 +303,7 @@ class SqlSink(Sink):
         differ = [
             f"{column.name} {there[column.name]['type']}, not {column.type.compile(dialect=connection.dialect)}"
             for column in table.columns
-            if column.name in there and not _fits(column.type, there[column.name]["type"], connection.dialect)
+            if column.name in there and not fits(column.type, there[column.name]["type"], connection.dialect)
         ]
         if differ:
             fix = (
@@ -336,7 +377,28 @@ def _position(row: Any) -> Delivered:
     noted = json.loads(row.position)
     names = {one.name for one in fields(Delivered)}
     position = Delivered(**{name: value for name, value in noted.items() if name in names})
+    if position.number < 0:  # a claim
+        return position
     return position if row.table_id else Delivered(number=position.number)
+
+
+def _turn(positions: sa.Table, dialect: str) -> Any:
+    """The statement that waits for claims by other deliveries, and makes them wait until the transaction ends: a row is locked, and made before if need be.
+
+    Args:
+        positions: the table of positions.
+        dialect: of a server.
+    """
+    at = _now()
+    values = {"delivery": _TURN, "table_id": "", "version": -1, "number": -1, "position": "{}", "delivered_at": at}
+    if dialect in {"mysql", "mariadb"}:
+        return mysql.insert(positions).values(values).on_duplicate_key_update(delivered_at=at)
+    made = postgresql.insert(positions).values(values)
+    return made.on_conflict_do_update(index_elements=["delivery"], set_={"delivered_at": at})
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def _into(noted: Mapping[str, Any]) -> str | None:
@@ -382,7 +444,7 @@ def _begin_immediately(engine: Engine) -> None:
 
 
 def _is_altered(error: exc.DBAPIError) -> bool:
-    return type(error.orig).__name__ in _CODES or any(text in str(error.orig) for text in _GONE)
+    return type(error.orig).__name__ in _CODES or any(text in str(error.orig) for text in (*_GONE, *_MADE))
 
 
 def _message(error: exc.DBAPIError) -> str:
@@ -401,83 +463,3 @@ def _upsert(table: sa.Table, dialect: str) -> Any:
     made = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     changed = {name: made.excluded[name] for name in names}
     return made.on_conflict_do_update(index_elements=[KEY], set_=changed) if changed else made.on_conflict_do_nothing()
-
-
-# ---- types
-
-
-def _type(kind: Type) -> Any:
-    """The column type for values of a type."""
-    if kind.is_integer:
-        return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-    if kind.is_floating:
-        return sa.Double()
-    match kind.name:
-        case "decimal":
-            return sa.Numeric(kind.precision, kind.scale).with_variant(sa.Text(), "sqlite")
-        case "boolean":
-            return sa.Boolean()
-        case "date":
-            return sa.Date()
-        case "timestamp":
-            return sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-        case "binary":
-            return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-        case _:
-            return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-
-
-def _fits(wanted: Any, there: Any, dialect: Dialect) -> bool:
-    """Whether an existing column's type holds the values of the wanted type."""
-    return _values_of(wanted.dialect_impl(dialect)) == _values_of(there)
-
-
-def _values_of(kind: Any) -> str:
-    """Which values a column type holds."""
-    if isinstance(kind, sa.Float):  # MariaDB's are decimals to Python
-        return "float"
-    if isinstance(kind, sa.Numeric) and kind.python_type is Decimal:
-        return f"decimal({kind.precision},{kind.scale})"
-    python = int if kind.python_type is bool else kind.python_type
-    return str(python.__name__)
-
-
-def _plain(kind: Type, nan: str, dialect: str) -> Callable[[Any], Any]:
-    """(type, what becomes of NaN, database) -> function that makes a value one that the database's driver takes."""
-    if kind.is_floating:
-        return partial(_float, nan=nan, dialect=dialect)
-    match kind.name:
-        case "string":
-            return _text if dialect == "postgresql" else str
-        case "decimal":
-            return str if dialect == "sqlite" else lambda value: value
-        case "timestamp":
-            return _instant if dialect == "postgresql" else lambda value: _instant(value).replace(tzinfo=None)
-        case "array" | "map" | "struct":
-            return partial(json.dumps, default=_json, ensure_ascii=False)
-        case _:
-            return lambda value: value
-
-
-def _float(value: float, *, nan: str, dialect: str) -> float | None:
-    if dialect == "postgresql" or math.isfinite(value) or (dialect == "sqlite" and math.isinf(value)):
-        return value
-    if nan == "null":
-        return None
-    msg = "a number that the database has"
-    raise ValueError(msg, 'Say what becomes of it: ToSql(..., nan="null"); or filter such results out.')
-
-
-def _text(value: str) -> str:
-    if "\x00" in value:
-        msg = "a text that the database has"
-        raise ValueError(msg, "PostgreSQL has no texts with the character 0: remove it in the operator.")
-    return value
-
-
-def _instant(value: datetime) -> datetime:
-    return value.astimezone(UTC)
-
-
-def _json(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value.hex() if isinstance(value, bytes) else str(value)

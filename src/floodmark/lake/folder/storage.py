@@ -123,6 +123,40 @@ def write(location: str, content: bytes) -> None:
         raise
 
 
+def create(location: str, content: bytes) -> bool:
+    """Create a file unless it exists: of several writers at once, one creates the file. A local file is synced before it appears.
+
+    Stores other than buckets and disks have no such request: of several writers, each may return True there.
+
+    Args:
+        location: path or URI of the file.
+        content: bytes that no other writer would write, such as bytes with a random id.
+
+    Returns:
+        True if the file has this content; False if another writer has created the file.
+    """
+    if bucket.is_bucket(location):
+        return bucket.create(location, content)
+    files, path = file_system(location)
+    if not isinstance(files, LocalFileSystem):
+        is_new = read(location) is None
+        if is_new:
+            write(location, content)
+        return is_new
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.draft")
+    try:
+        draft.write_bytes(content)
+        sync(draft)
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
 def exists(location: str) -> bool:
     """True if there is a file, not a folder."""
     if bucket.is_bucket(location):

@@ -9,25 +9,22 @@ bounded run find them. They go with a stream that moves, and answers about rows 
 from __future__ import annotations
 
 import io
-import os
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import iso, parse_instant
-from floodmark.lake.folder import bucket
 from floodmark.lake.folder.copies import copy, files_of, size_of
 from floodmark.lake.folder.copies import remove as remove_folder
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.folder.storage import exists, files, read, remove, sync, write
+from floodmark.lake.folder.storage import create, exists, files, read, remove, write
 from floodmark.lake.folder.storage import folders as subfolders
 from floodmark.spec.graph.operator import Operator
 
@@ -239,7 +236,7 @@ class RecordedAnswers:
     def _created(self, folder: str, number: int, answers: pa.Table) -> bool:
         """Create a file of a number. False if another process has created that file, or has merged it meanwhile."""
         location = f"{folder}/{_ENTRY}{number:09d}.arrow"
-        if not _create(location, _encoded(answers)):
+        if not create(location, _encoded(answers)):
             return False
         hour = self._read(folder)
         if number <= hour.merged:  # created anew after the merged file's files were removed: nobody reads this one
@@ -315,22 +312,3 @@ def _encoded(answers: pa.Table) -> bytes:
 
 def _decoded(content: bytes) -> pa.Table:
     return pa.ipc.open_file(pa.py_buffer(content)).read_all().replace_schema_metadata()
-
-
-def _create(location: str, content: bytes) -> bool:
-    """Create a file with its content unless it exists; a local one is synced first. False if it exists."""
-    if bucket.is_bucket(location):
-        return bucket.create(location, content)
-    target = Path(location)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        draft.write_bytes(content)
-        sync(draft)
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-    return True
