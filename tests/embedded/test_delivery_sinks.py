@@ -389,8 +389,15 @@ def test_a_file_that_a_killed_delivery_has_left_does_not_count_once_its_number_h
 def test_a_folder_of_another_output_is_refused(lake: Lake, tmp_path: Path) -> None:
     deliver(bound(ToFiles(str(tmp_path / "out"), changes=True)), lake, until_caught_up=True)
     late = bound(ToFiles(str(tmp_path / "out"), output="late"))
-    with pytest.raises(ConnectorError, match="DELIVERY-022 .*'totals'.*a folder of its own"):
+    with pytest.raises(ConnectorError, match="DELIVERY-022 .*delivery 'totals_to_files' fills.*a folder of its own"):
         deliver(late, lake, until_caught_up=True)
+    manifest = tmp_path / "out" / MANIFEST
+    content = json.loads(manifest.read_text())
+    assert content.pop("owner") == {"delivery": "totals_to_files", "lake": lake.root}
+    manifest.write_text(json.dumps(content))  # as earlier releases have it
+    with pytest.raises(ConnectorError, match="DELIVERY-022 .*the results of 'totals'.*a folder of its own"):
+        deliver(late, lake, until_caught_up=True)
+    deliver(bound(ToFiles(str(tmp_path / "out"), changes=True)), lake, until_caught_up=True)
 
 
 def test_files_of_revised_results_need_changes() -> None:
