@@ -48,7 +48,7 @@ _CODES = {
 _OTHER_UNIQUE = (
     "a row that a unique index of the table, other than its primary key, has already (SHOW INDEX names them)"
 )
-_MADE = ("pg_type_typname_nsp_index", "pg_class_relname_nsp_index", "already exists")
+_MADE = ("pg_type_typname_nsp_index", "pg_class_relname_nsp_index", "(1050,")
 """What PostgreSQL and MariaDB say of a table that another process makes at the same time."""
 _GONE = ("no such table", "has no column named", "no such column", "doesn't exist", "Unknown column")
 """What SQLite and MariaDB say then."""
