@@ -370,7 +370,12 @@ class WindowAggregate(_Keyed):
     @property
     def once_on_grid(self) -> bool:
         """Whether windows lie on a grid, and each has the result of aggregates at its end."""
-        special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
+        return self.fires_once_on_grid and not self.function
+
+    @property
+    def fires_once_on_grid(self) -> bool:
+        """Whether windows lie on a grid, and each has its result at its end, whatever makes it."""
+        special = self.trigger or self.evictor or self.accumulation != "accumulating" or self.order
         grid = isinstance(self.window, (Tumbling, Sliding, Cumulative, Calendar, Global))
         blames = self.on_error == "quarantine" and self.own_aggregates  # one value, not a column of them
         return grid and self.time == "event" and not special and not blames

@@ -27,7 +27,7 @@ from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import Rendering, with_columns
-from floodmark.engines.frames.fast import joins, windows
+from floodmark.engines.frames.fast import joins, window_joins, windows
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
@@ -199,6 +199,9 @@ def _planned_link(
     if _joins(operator, step, Interval(), lake):
         joined = _joined(operator, step, inputs, Interval(), rendering, late=False)
         return [(output.table, rows) for output, rows in joined.outputs], ""
+    if _joins_windows(operator, step, Interval(), "as_landed", lake):
+        joined = _with_windows_joined(operator, step, inputs, Interval(), rendering)
+        return [(output.table, rows) for output, rows in joined.outputs], ""
     stage, processes = stage_of(operator), min(cores.available(), _BUCKETS)
     assert stage is not None
     then = (
@@ -234,6 +237,28 @@ def _joins(operator: Operator, step: steps.Stateful, interval: Interval, lake: L
     if isinstance(step, steps.IntervalJoin) and not _are_small(operator, interval, lake):
         return False
     return all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+
+def _joins_windows(
+    operator: Operator, step: steps.Stateful, interval: Interval, late_rows: LateRows, lake: Lake
+) -> bool:
+    """Whether a join of Sail has the rows of the kernel of a window join, and memory for them."""
+    if not window_joins.possible(operator, step, interval, late_rows):
+        return False
+    whole = operator.whole or operator
+    before = [link.stateful for link in whole.links if link.stateful is not step]
+    if not all(isinstance(one, steps.WindowAggregate) and one.columnar for one in before):
+        return False  # there may be far more rows than the operator reads
+    return _are_small(whole, interval, lake) and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+
+def _with_windows_joined(
+    operator: Operator, step: steps.Stateful, inputs: dict[str, DataFrame], interval: Interval, rendering: Rendering
+) -> Computed:
+    """The outputs of a window join, by Sail alone."""
+    assert isinstance(step, steps.WindowAggregate)
+    rows, dropped = window_joins.compute(step, inputs, interval, rendering)
+    return Computed(outputs=with_results(operator, step, rows, {}, rendering), dropped=dropped)
 
 
 def _are_small(operator: Operator, interval: Interval, lake: Lake) -> bool:
@@ -335,6 +360,8 @@ class _Run:
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
         if _joins(operator, step, self.interval, self.lake):
             return _joined(operator, step, inputs, self.interval, self.rendering, late=True)
+        if _joins_windows(operator, step, self.interval, self.late_rows, self.lake):
+            return _with_windows_joined(operator, step, inputs, self.interval, self.rendering)
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
             return _in_sql(operator, step, parent, self.interval, self.rendering)

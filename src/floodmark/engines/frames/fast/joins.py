@@ -24,7 +24,7 @@ from floodmark.spec.values.schema import BOUNDED, ROW, Column, Schema
 Joined = tuple[DataFrame, Callable[[], int]]
 """The rows of a join, stamped, and a function for the number of late rows: they count in a regular join, and are dropped from an interval join."""
 
-_HOW = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi", "anti": "left_anti"}
+HOW = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi", "anti": "left_anti"}
 _TIME, _STAMP = ("_left_time", "_right_time"), ("_left_watermark", "_right_watermark")
 _LATE = "`_watermark` >= unix_millis(`_event_time`)"
 _STRETCH = "_stretch"
@@ -148,7 +148,7 @@ def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) 
     distance = f"(unix_millis(`{_TIME[1]}`) - unix_millis(`{_TIME[0]}`))"
     equal = [f"`{one}` = `{other}`" for one, other in zip(*_keys(step), strict=True)]
     equal += [f"`{_STRETCH}` = `_right{_STRETCH}`", f"{distance} BETWEEN {step.lower}L AND {step.upper}L"]
-    joined = left.join(right, expr(left, " AND ".join(equal)), _HOW[step.kind])
+    joined = left.join(right, expr(left, " AND ".join(equal)), HOW[step.kind])
     shown = _keys(step)[1 if step.kind == "right" else 0]
     columns = [*(f"`{key}` AS `{name}`" for key, name in zip(shown, step.keys, strict=True))]
     columns += [f"`{name}`" for side in places for _, name in side]
@@ -187,7 +187,7 @@ def _regular(step: KeyedProcess, sides: Sequence[DataFrame], rendering: Renderin
     equal = [f"`{one}` = `{other}`" for one, other in zip(*keys, strict=True)]
     if function.condition:
         equal.append(f"({rendering(function.condition, _schema(step, function))})")
-    joined = left.join(right, expr(left, " AND ".join(equal) or "true"), _HOW[function.kind])
+    joined = left.join(right, expr(left, " AND ".join(equal) or "true"), HOW[function.kind])
     shown = {"right": "`{1}`", "full": "coalesce(`{0}`, `{1}`)"}.get(function.kind, "`{0}`")
     one_sided = function.kind in {"semi", "anti"}
     times = [f"`{pair[0]}`" if one_sided else _later(pair) for pair in (_TIME, _STAMP)]

@@ -6,7 +6,7 @@ aggregates that SQL has too (``ranked`` for those that depend on the order of ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from py4j.protocol import Py4JJavaError
@@ -53,7 +53,7 @@ def possible(operator: Operator, interval: Interval, late_rows: LateRows, measur
     if any(quarantines(one) and not isinstance(one, Expect) for one in after):
         return False
     plain = ranked.alone(step) or all(_sql(step, n, a, "v", measured) is not None for n, a in step.aggregates)
-    grid = _grid(step, interval) is not None
+    grid = grid_of(step, interval) is not None
     revisable = any(one.revisable for one in operator.inputs)
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
@@ -74,20 +74,8 @@ def compute(
         rendering: of expressions, for the session of the frames.
         measured: rendering of aggregates.
     """
-    time = "unix_millis(`_event_time`)"
-    grid = _grid(step, interval)
-    assert grid is not None
-    end = (
-        f"explode({grid.sql_ends(time)})"
-        if isinstance(grid, (Grid, Cumulative)) and grid.overlaps
-        else grid.sql_last_end(time)
-    )
-    placed = with_columns(without_filtered(rows), {"_end": end})
-    ended = extent.sql_event_time("_end")
-    if not interval.everything:
-        placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
     guard, chosen = on_sail(rows), ranked.orders(step)
-    pairs = placed.selectExpr(
+    pairs = placed(step, rows, interval).selectExpr(
         *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(f"{_value(step, a.expression, rendering, guard=guard)} AS v{i}" for i, (_, a) in enumerate(step.aggregates)),
         *ranked.columns(chosen, lambda text: _value(step, text, rendering, guard=guard)),
@@ -96,21 +84,8 @@ def compute(
     )
     on_time, dropped = _judged(pairs, rows)
     grouped = _measured(step, ranked.marked(step, on_time) if chosen else on_time, measured)
-    bounds = []
-    if not isinstance(grid, Forever):
-        bounds = [
-            f"{extent.sql_bound(grid.sql_start('_end'))} AS window_start",
-            f"{extent.sql_bound('_end')} AS window_end",
-        ]
-    result = grouped.selectExpr(
-        *(f"k{i} AS `{k}`" for i, k in enumerate(step.keys)),
-        *bounds,
-        *(f"m{i} AS `{n}`" for i, (n, _) in enumerate(step.aggregates)),
-        f"{ended} AS _event_time",
-        f"{ended} - 1 AS _watermark",
-        "CAST(0 AS int) AS _kind",
-        f"{BOUNDED}L + monotonically_increasing_id() AS _sequence",
-    )
+    result = stamped(step, grouped, [name for name, _ in step.aggregates], interval)
+    time = "unix_millis(`_event_time`)"
     inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
     side = without_filtered(rows).filter(f"({maybe_dropped(step)}) AND {inside}")
     return result, side, dropped
@@ -135,7 +110,49 @@ def _sql(step: WindowAggregate, name: str, aggregate: AnyAggregate, value: str, 
     return measured(ranked.measured(aggregate), value, kind, error)
 
 
-def _grid(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Forever | ListedDays | None:
+def placed(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFrame:
+    """Rows with ``_end``, the end of their window, once for each of their windows whose last millisecond lies in an interval."""
+    grid, time = grid_of(step, interval), "unix_millis(`_event_time`)"
+    assert grid is not None
+    if isinstance(grid, (Grid, Cumulative)) and grid.overlaps:
+        end = f"explode({grid.sql_ends(time)})"
+    else:
+        end = grid.sql_last_end(time)
+    found = with_columns(without_filtered(rows), {"_end": end})
+    if interval.everything:
+        return found
+    ended = extent.sql_event_time("_end")
+    return found.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
+
+
+def stamped(step: WindowAggregate, results: DataFrame, names: Sequence[str], interval: Interval) -> DataFrame:
+    """The rows of windows with their stamps.
+
+    Args:
+        step: of the windows.
+        results: keys ``k``, ``_end``, values ``m``.
+        names: of the values.
+        interval: of the run.
+    """
+    grid, ended = grid_of(step, interval), extent.sql_event_time("_end")
+    bounds = []
+    if grid is not None and not isinstance(grid, Forever):
+        bounds = [
+            f"{extent.sql_bound(grid.sql_start('_end'))} AS window_start",
+            f"{extent.sql_bound('_end')} AS window_end",
+        ]
+    return results.selectExpr(
+        *(f"k{i} AS `{k}`" for i, k in enumerate(step.keys)),
+        *bounds,
+        *(f"m{i} AS `{n}`" for i, n in enumerate(names)),
+        f"{ended} AS _event_time",
+        f"{ended} - 1 AS _watermark",
+        "CAST(0 AS int) AS _kind",
+        f"{BOUNDED}L + monotonically_increasing_id() AS _sequence",
+    )
+
+
+def grid_of(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Forever | ListedDays | None:
     """The windows of a step in SQL; None if only the kernel can compute them."""
     match step.window:
         case Global():

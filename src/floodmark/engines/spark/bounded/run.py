@@ -20,7 +20,7 @@ from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
-from floodmark.engines.frames.fast import joins, windows
+from floodmark.engines.frames.fast import joins, window_joins, windows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
@@ -211,6 +211,10 @@ def _link(
     if joins.possible(operator, step, interval):
         rows, count_late = joins.compute(step, inputs, interval)
         return joins.counted(step, with_results(operator, step, rows, {}), 0 if plan_only else count_late())
+    if window_joins.possible(operator, step, interval, late_rows):
+        assert isinstance(step, steps.WindowAggregate)
+        rows, dropped = window_joins.compute(step, inputs, interval)
+        return Computed(outputs=with_results(operator, step, rows, {}), dropped=dropped)
     parent = compiled(step.parent, inputs)
     if isinstance(step, steps.WindowAggregate) and windows.possible(operator, interval, late_rows):
         rows, side, dropped = windows.compute(step, parent, interval)
