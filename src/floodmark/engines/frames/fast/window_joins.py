@@ -66,7 +66,7 @@ def compute(
             else [(united[own], f"s{tag}v{i}") for i, (own, _) in enumerate(function.places[tag])]
         )
         rows = without_filtered(compiled(part, inputs, {}, rendering)).filter(f"`_kind` = {ROW}")
-        pairs = windows.placed(step, rows, interval).selectExpr(
+        pairs = windows.with_ends(step, rows, interval).selectExpr(
             *(f"{plain_zero(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
             *(f"`{column}` AS `{name}`" for column, name in values),
             f"`_end` AS s{tag}end",

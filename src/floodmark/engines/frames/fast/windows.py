@@ -75,7 +75,7 @@ def compute(
         measured: rendering of aggregates.
     """
     guard, chosen = on_sail(rows), ranked.orders(step)
-    pairs = placed(step, rows, interval).selectExpr(
+    pairs = with_ends(step, rows, interval).selectExpr(
         *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(f"{_value(step, a.expression, rendering, guard=guard)} AS v{i}" for i, (_, a) in enumerate(step.aggregates)),
         *ranked.columns(chosen, lambda text: _value(step, text, rendering, guard=guard)),
@@ -110,7 +110,7 @@ def _sql(step: WindowAggregate, name: str, aggregate: AnyAggregate, value: str, 
     return measured(ranked.measured(aggregate), value, kind, error)
 
 
-def placed(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFrame:
+def with_ends(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFrame:
     """Rows with ``_end``, the end of their window, once for each of their windows whose last millisecond lies in an interval."""
     grid, time = grid_of(step, interval), "unix_millis(`_event_time`)"
     assert grid is not None
@@ -118,11 +118,11 @@ def placed(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFr
         end = f"explode({grid.sql_ends(time)})"
     else:
         end = grid.sql_last_end(time)
-    found = with_columns(without_filtered(rows), {"_end": end})
+    ending = with_columns(without_filtered(rows), {"_end": end})
     if interval.everything:
-        return found
+        return ending
     ended = extent.sql_event_time("_end")
-    return found.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
+    return ending.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
 
 
 def stamped(step: WindowAggregate, results: DataFrame, names: Sequence[str], interval: Interval) -> DataFrame:
