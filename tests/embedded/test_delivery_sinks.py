@@ -24,7 +24,7 @@ from streams import PLAIN
 
 from floodmark import Env, Stream, ToFiles, ToKafka, ToWebhook, operator
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
-from floodmark.deliveries import files, results
+from floodmark.deliveries import files, kafka, results
 from floodmark.deliveries.files import MANIFEST
 from floodmark.deliveries.run import Delivery, deliver
 from floodmark.lake.folder import storage
@@ -497,6 +497,54 @@ def test_a_second_process_fences_the_first(lake: Lake, broker: Broker) -> None:
 def test_a_topic_that_is_not_there_is_told(lake: Lake, broker: Broker) -> None:
     with pytest.raises(ConnectorError, match="DELIVERY-009 .*the topic 'no_such_topic'.*cleanup.policy=compact"):
         deliver(route(TOTALS, "kafka", broker.servers, "no_such_topic"), lake, until_caught_up=True)
+
+
+def test_a_message_that_is_too_large_stops_the_delivery_until_larger_ones_are_let_through(
+    lake: Lake, broker: Broker
+) -> None:
+    name, limit = "x" * 3_000_000, {"message.max.bytes": 9_000_000}
+    small_lake.batch(lake, 2, [row(name, 4, 8)])
+    topic = broker.topic(1)
+
+    def sent(**settings: Any) -> Route:
+        return bound(ToKafka(topic, broker.servers, **settings))
+
+    refused = "DELIVERY-008 delivery 'totals_to_kafka'.*too large.*message.max.bytes.*floodmark restart totals_to_kafka"
+    for settings in ({}, {"properties": limit}):  # the library, and then the topic
+        with pytest.raises(ConnectorError, match=refused):
+            deliver(sent(**settings), lake, until_caught_up=True)
+        assert committed(broker, topic) == []
+    topic = broker.topic(1, max_message_bytes=9_000_000)
+    deliver(sent(properties=limit, name="larger"), lake, until_caught_up=True)
+    assert last_values(broker, topic) == small_lake.totals(lake)
+
+
+def test_brokers_that_are_away_at_the_start_are_waited_for(
+    lake: Lake, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_ANSWER_SECONDS", 2.0)
+    topic, stop, told = broker.topic(1), threading.Event(), list[str]()
+    broker.kill()
+    with pytest.raises(ConnectorError, match="DELIVERY-001 delivery 'totals_to_kafka'.*an answer of the brokers"):
+        deliver(route(TOTALS, "kafka", broker.servers, topic), lake, until_caught_up=True)
+
+    def wait(text: str) -> None:
+        told.append(text)
+        if not broker.alive:
+            broker.start()
+
+    try:
+        deliver(
+            route(TOTALS, "kafka", broker.servers, topic),
+            lake,
+            stop=stop,
+            on_wait=wait,
+            on_delivery=lambda _: stop.set(),
+        )
+    finally:
+        wait("")
+    assert told[0].startswith("waiting: delivery 'totals_to_kafka': expected an answer of the brokers, got ")
+    assert last_values(broker, topic) == small_lake.totals(lake)
 
 
 @pytest.mark.soak

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -237,7 +238,9 @@ def test_beyond_this_machine_a_token_is_needed(lake: Lake, tmp_path: Path, monke
 
 
 def test_slow_clients_hold_no_thread_and_nobody_up(ask: Asked) -> None:
-    slow = [socket.create_connection(tuple(ask.url[7:].split(":"))) for _ in range(200)]
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, min(most, 4_096)), most))  # both ends are in this process
+    slow = [socket.create_connection(tuple(ask.url[7:].split(":"))) for _ in range(1_000)]
     for one in slow:
         one.sendall(b"GET /v1/outputs HTTP/1.1\r\nHost: x\r\nX-Slow: ")
     import threading

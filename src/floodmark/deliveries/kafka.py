@@ -292,6 +292,11 @@ class KafkaSink(Sink):
                 ) from raised
             if error.code() in _REFUSED:
                 fix = f"Mend it, and restart the delivery: floodmark restart {self.route.name}"
+                if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    fix = (
+                        'Let larger ones through, properties={"message.max.bytes": 40_000_000} of ToKafka and max.message.bytes of the topic, or make '
+                        f"results smaller in the operator, and restart the delivery: floodmark restart {self.route.name}"
+                    )
                 raise ConnectorError(
                     self._where, "brokers that take it", error.str(), fix, code="DELIVERY-008"
                 ) from raised
