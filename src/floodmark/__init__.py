@@ -4,6 +4,7 @@ from floodmark.spec.assets.alert import Alert, Change, Email, Webhook
 from floodmark.spec.assets.asset import Savepoints, Upgrades, operator_asset, source_asset
 from floodmark.spec.assets.checkpoints import Checkpoints
 from floodmark.spec.assets.delivery import Delivery
+from floodmark.spec.assets.installed import connector
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.assets.rollout import PromoteWhen, Rollout
 from floodmark.spec.assets.store import Store
@@ -206,6 +207,7 @@ __all__ = [
     "approx_count_distinct",
     "begin",
     "collect",
+    "connector",
     "count",
     "count_distinct",
     "dense_rank",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from console_pages import ran
 from deltalake import DeltaTable
 from processes import killed_at
 
+import floodmark as fm
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Source
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, SetupError
 from floodmark.engines.embedded.landing import run as embedded
 from floodmark.lake.folder.paths import Lake
 
@@ -99,3 +101,66 @@ def test_a_connector_without_a_reader_is_told(tmp_path: Path) -> None:
         embedded.land(no_sail, empty, Lake(str(tmp_path)))
     with pytest.raises(DefinitionError, match="DEFINITION-017.*connector"):
         Source("nothing", contract=Row, connector="inbox", watermark=BoundedOutOfOrderness("0 s"))  # type: ignore[arg-type]
+
+
+def installed(folder: Path, package: str, declared: dict[str, str]) -> None:
+    """What ``pip install`` leaves of a package that declares connectors."""
+    about = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"{name} = {value}" for name, value in declared.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[floodmark.connectors]", *lines, ""]))
+
+
+def test_a_connector_of_an_installed_package_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (declared,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    entries = tomllib.loads(declared)["project"]["entry-points"]["floodmark.connectors"]
+    installed(tmp_path / "site", "shop-connectors", entries)
+    (tmp_path / "site" / "my_connectors.py").write_text(program())
+    with pytest.raises(SetupError, match=r"SETUP-151 connector\('sqlite_table'\): .*Installed: none"):
+        fm.connector("sqlite_table")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at TEXT, cents)")
+        connection.execute("INSERT INTO orders VALUES (1, '2025-01-01T00:00:00Z', 20)")
+        connection.commit()
+
+    class Order(Contract):
+        """A row."""
+
+        at: EventTime
+        cents: int
+
+    made = fm.connector("sqlite_table")(str(tmp_path / "shop.db"), "orders")
+    orders = Source("orders", contract=Order, connector=made, watermark=BoundedOutOfOrderness("0 s"))
+
+    def no_sail() -> Any:
+        raise AssertionError
+
+    assert embedded.land(no_sail, orders, Lake(str(tmp_path / "lake"))).rows == 1
+    with pytest.raises(SetupError, match="SETUP-151 .*Did you mean 'sqlite_table'.*Installed: sqlite_table"):
+        fm.connector("sqlite_tabel")
+    ran(declared)
+
+
+def test_a_delivery_of_an_installed_package_is_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, "files-again", {"folders": "floodmark:ToFiles"})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert fm.connector("folders")("out") == fm.ToFiles("out")
+
+
+def test_what_packages_declare_and_cannot_be_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"text": "pathlib:Path", "gone": "no_such_module:Queue", "lacks": "pathlib:Queue", "two": "floodmark:Files"}
+    installed(tmp_path, "odd-connectors", names)
+    installed(tmp_path, "other-connectors", {"two": "floodmark:Kafka"})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DefinitionError, match="DEFINITION-476 .*a connector or a delivery, got pathlib:Path.*odd-conn"):
+        fm.connector("text")
+    for name, got in (("gone", "ModuleNotFoundError"), ("lacks", "AttributeError")):
+        with pytest.raises(SetupError, match=f"SETUP-153 .*of odd-connectors, got {got}"):
+            fm.connector(name)
+    both = r"odd-connectors \(floodmark:Files\), other-connectors \(floodmark:Kafka\)"
+    with pytest.raises(SetupError, match=f"SETUP-152 .*one package that declares it, got {both}"):
+        fm.connector("two")
