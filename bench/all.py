@@ -42,7 +42,7 @@ def program(text: str, minutes: float) -> Program:
 
 PROGRAMS: dict[str, Program] = {
     "ads": program("run.py --rows 400000 --keys 100 --micro-batches 8 --files 8 --only ysb,bounded", 4),
-    "small": program("run.py --small 10 --only small", 3),
+    "small": program("run.py --small 6 --only small", 3),
     "windows": program("run.py --rows 400000 --only windows", 3),
     "keyed": program("run.py --rows 200000 --held 1000 --only keyed", 3.5),
     "load": program("load.py --rates 1000,10000,23148 --seconds 15", 2),
@@ -50,7 +50,7 @@ PROGRAMS: dict[str, Program] = {
     "load-intervals": program("load.py --rates 10000 --seconds 10 --intervals 50~ms,1~second,5~seconds", 2),
     "contenders": program("contenders.py --rows 500000 --campaigns 100", 5.5),
     "relational": program("relational.py --records 1000000 --orders 2000000", 2),
-    "direct": program("relational.py --records 100000 --orders 500000 --direct 5", 1),
+    "direct": program("relational.py --records 300000 --orders 1500000 --direct 5", 1),
     "interval_join": program("interval_join.py --rows 100000 --keys 100 --commits 5", 1),
     "growth": program("growth.py --scale 0.25 --only rows,keys,commits", 3),
     "intervals": program("growth.py --scale 0.25 --only intervals --spark --files 4,8,16,64", 2),
@@ -63,7 +63,7 @@ PROGRAMS: dict[str, Program] = {
 }
 MOST_MINUTES = 40
 """Most minutes of all of them, once ``contenders.py --install`` has fetched the other systems."""
-PATIENCE_SECONDS = 15
+PATIENCE_SECONDS = 10
 """How long a program that is cut may take to stop what it has started, before all of it is killed."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import DAYS, FLOODMARK, SECONDS, Airflow, until
 from floodmark_airflow import Workspace, dags
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture
@@ -62,6 +65,25 @@ def test_days_are_landed_computed_awaited_and_reported_in_airflow(airflow: Airfl
     wrong = airflow.launch("shop_hourly_sales", partition_key="2031-01-01")
     assert airflow.ended("shop_hourly_sales", wrong) == "failed"
     assert "LIFECYCLE-190" in airflow.log("shop_hourly_sales", wrong, "run")
+
+
+def test_the_dags_of_the_page_run_over_a_day(airflow: Airflow, workspace: Workspace) -> None:
+    """Both programs of README.md as they stand, but for the folder of the workspace and the path of floodmark."""
+    whole, own = re.findall(r"^```python\n(.+?)^```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for name, text in {"shop": whole, "daily_sales": own}.items():
+        assert text.count('folder="/srv/shop"') == 1
+        here = text.replace('folder="/srv/shop"', f"folder={workspace.folder!r}, program={workspace.program!r}")
+        (airflow.home / "dags" / f"{name}.py").write_text(here)
+    production = Workspace(folder=workspace.folder, program=workspace.program, environment="prod")
+    for words in (["land", "orders", "--end"], ["run", "hourly_sales", "--partition", DAYS[0]]):
+        command = [workspace.program, *words, "--environment", "prod"]
+        subprocess.run(command, cwd=workspace.folder, check=True)
+    run = airflow.launch("daily_sales", partition_key=DAYS[0])
+    assert airflow.ended("daily_sales", run) == "success"
+    assert production.ask("partitions", "voucher_use", "--partition", DAYS[0])["complete"]
+    assert DAYS[0] in airflow.events("voucher_use")
+    assert airflow.ended("shop_land", airflow.launch("shop_land")) == "success"
+    (airflow.home / "dags" / "daily_sales.py").unlink()
 
 
 WAITING = """

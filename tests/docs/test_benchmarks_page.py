@@ -18,6 +18,9 @@ Row = dict[str, Any]
 OWN = {"embedded": "embedded", "spark": "on Spark"}
 
 
+EXAMPLES = ROOT / "examples"
+
+
 def seconds(value: float) -> str:
     return f"{value:.2f} s"
 
@@ -36,6 +39,12 @@ def load(row: Row) -> list[str]:
         f"{row['cpu per million']}",
         yes(row["kept up"]),
     ]
+
+
+def fastest(row: Row) -> list[str]:
+    delays = (seconds(row[name]) for name in ("p50", "p99", "p99.9", "greatest"))
+    share = f"{100 * row['within 200 ms']:.1f} %"
+    return [f"{row['files']}", f"{row['rate']:,}", *delays, share, f"{row['cpu per million']}"]
 
 
 def contenders(row: Row) -> list[str]:
@@ -60,6 +69,11 @@ def intervals(row: Row) -> list[str]:
     ]
 
 
+def relational(row: Row) -> list[str]:
+    numbers = f"{row['rows']:,}", f"{row['cpu_seconds']:.2f}", f"{row['peak_memory_mb']:,}"
+    return [row["what"], row["system"], *numbers, yes(row["equal"])]
+
+
 def stored(name: str) -> list[Row]:
     rows: list[Row] = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text("utf-8"))
     return rows
@@ -69,10 +83,10 @@ def line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def on_the_page(header: str) -> set[str]:
-    """The rows of the page's table with this header."""
-    assert PAGE.count(f"\n{header}\n") == 1, f"docs/benchmarks.md has not one table {header}"
-    rows = PAGE.partition(f"\n{header}\n")[2].splitlines()[1:]
+def table_of(page: str, header: str) -> set[str]:
+    """The rows of the one table with this header."""
+    assert page.count(f"\n{header}\n") == 1, f"the page has not one table {header}"
+    rows = page.partition(f"\n{header}\n")[2].splitlines()[1:]
     return set(takewhile(lambda row: row.startswith("|"), rows))
 
 
@@ -82,19 +96,27 @@ TABLES = {
         load,
     ),
     "contenders": ("| system | version | CPU s | peak MB | equal |", contenders),
+    "relational": ("|  | system | rows | CPU s | peak MB | valid |", relational),
 }
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_the_measurements_that_are_stored_and_no_others(name: str) -> None:
     header, cells = TABLES[name]
-    assert on_the_page(header) == {line(cells(row)) for row in stored(name)}
+    assert table_of(PAGE, header) == {line(cells(row)) for row in stored(name) if "isolated" not in row}
+
+
+def test_how_near_two_hundred_milliseconds_rows_come_is_on_the_page() -> None:
+    header = (
+        "| files a second | events a second | p50 | p99 | p99.9 | greatest | within 200 ms | CPU s per million events |"
+    )
+    assert table_of(PAGE, header) == {line(fastest(row)) for row in stored("load") if "isolated" in row}
 
 
 def test_the_table_beside_raw_spark_is_the_one_that_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     header, _, *rows = import_module("run").table(stored("run")).splitlines()
-    assert on_the_page(header) == set(rows)
+    assert table_of(PAGE, header) == set(rows)
 
 
 def test_what_the_variants_of_the_query_reach_is_on_the_page() -> None:
@@ -102,13 +124,13 @@ def test_what_the_variants_of_the_query_reach_is_on_the_page() -> None:
     assert {row["rows"] for row in stored("variants")} == {250_000}
     keys = sorted({number for number, _ in reached})
     expected = {line([f"{n:,}", *(f"{reached[n, v]:,}" for v in ("files", "log", "made"))]) for n in keys}
-    assert on_the_page("| campaigns | from files | from the log | made in the process |") == expected
+    assert table_of(PAGE, "| campaigns | from files | from the log | made in the process |") == expected
 
 
 def test_what_checkpoints_cost_is_on_the_page() -> None:
     rows = [row for row in stored("growth") if row["what"] == "intervals"]
     lines = [line(intervals(row)) for row in rows]
-    assert on_the_page("| engine | events | micro-batches | CPU s | share of checkpoints |") == set(lines)
+    assert table_of(PAGE, "| engine | events | micro-batches | CPU s | share of checkpoints |") == set(lines)
     for engine in {row["engine"] for row in rows}:
         cost = next(row["checkpoint ms"] for row in rows if row["engine"] == engine)
         assert f"{cost:,.0f} ms" in PAGE or f"{cost / 1000:.1f} s" in PAGE, engine
@@ -141,3 +163,21 @@ def test_what_it_costs_is_what_was_measured() -> None:
 def defaults() -> list[Row]:
     """What was measured at fixed rates with the interval that a stream has by default."""
     return [row for row in stored("load") if not row["interval"] and row["files"] == 10 and not row["judged"]]
+
+
+def test_what_each_example_costs_and_which_test_has_its_oracle_is_on_their_page() -> None:
+    page = (EXAMPLES / "README.md").read_text("utf-8")
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table_of(page, COSTS)]
+    measured = {
+        row["example"]: [f"{row[name]}" for name in ("commands", "seconds", "cpu_seconds")]
+        for row in stored("examples")
+    }
+    assert {name: cells for name, *cells, _ in rows} == measured
+    assert measured.keys() == {path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")}
+    for name, *_, link in rows:
+        test = re.fullmatch(r"\[.+\]\(\.\./(tests/.+\.py)\)", link)
+        assert test is not None
+        assert f'"{name}"' in (ROOT / test[1]).read_text("utf-8"), link
+
+
+COSTS = "| example | commands | seconds | CPU s | compared with an oracle in |"

@@ -327,6 +327,22 @@ def test_code_of_a_class_in_a_pipeline_is_part_of_the_version() -> None:
     assert len(texts) == 2
 
 
+def predicted_in_a_loop(model: Any, rows: list[Row]) -> list[Row]:
+    """Each flight, in order of arrival, with what a model of river of its airport predicts before it learns from the flight."""
+    models, predictions = dict[str, Any](), list[Row]()
+    for row in rows:
+        own = models.setdefault(row["origin"], model.clone())
+        features = {
+            "wind": row["wind"],
+            "evening": int(row["at"].hour >= 17),
+            "late_carrier": int(row["carrier"] == "OO"),
+        }
+        predictions.append({"at": row["at"], "expected": own.predict_one(features)})
+        if row["delay"] is not None:
+            own.learn_one(features, row["delay"])
+    return predictions
+
+
 @pytest.mark.feature("M2")
 def test_models_of_the_example_learn_the_delay_of_an_evening(tmp_path: Path) -> None:
     draw, rows, at = random.Random(8), list[Row](), datetime(2026, 1, 1, tzinfo=UTC)
@@ -343,8 +359,10 @@ def test_models_of_the_example_learn_the_delay_of_an_evening(tmp_path: Path) -> 
         }
         rows.append(row)
     delays = example("delays")
-    stream, bounded = both(delays.expected_delays, disordered(rows, 9, draw), tmp_path)
+    arrived = disordered(rows, 9, draw)
+    stream, bounded = both(delays.expected_delays, arrived, tmp_path)
     assert shown(stream, "at", "expected", "learned") == shown(bounded, "at", "expected", "learned")
+    assert shown(stream, "at", "expected") == shown(predicted_in_a_loop(delays.MODEL, arrived), "at", "expected")
     errors = [row["error"] for row in sorted(stream, key=lambda row: row["at"]) if row["error"] is not None]
     first, last = (sum(part) / len(part) for part in (errors[:100], errors[-100:]))
     guess = sum(abs(row["delay"] - 12) for row in rows if row["delay"] is not None) / len(errors)
