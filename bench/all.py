@@ -56,7 +56,7 @@ PROGRAMS: dict[str, Program] = {
     "intervals": program("growth.py --scale 0.25 --only intervals --spark --files 4,8,16,64", 2),
     "variants": program("variants.py --rows 250000 --campaigns 100,10000,1000000", 1),
     "serve": program("serve.py 300_000 100_000 alone serve redis", 1.5),
-    "steady": program("steady.py 500", 1),
+    "steady": program("steady.py 300", 1),
     "previews": program("previews.py --runs 5", 1),
     "week": program("week.py --days 0.1 --every 60 --partitions 2000", 1),
     "plots": program("plots.py build/bench/images", 0.5),
