@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Consumer, KafkaException
@@ -40,6 +41,8 @@ BASE, LONG_MS, KEYS, AFTER = 1_700_000_000_000, 10_000_000, 50, -1
 """First event time; event time of all messages; keys; key of the messages that close all windows."""
 STREAMS = ("readings", "minutely", "minutely_to_kafka")
 PATIENCE_SECONDS = 900
+WORKERS = "floodmark.engines.spark.session.daemon"
+"""Module of the process that forks the Python workers of Spark."""
 CODE = '''
 """A topic, sums of its windows, and the topic that they are delivered to."""
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Kafka, Restart, Settings, Source, Stream, ToKafka, Tumbling, Workspace
@@ -89,7 +92,7 @@ class Pipeline:
         self.kills = Counter[str]()
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the driver of a stream, to the worker, which is Sail's server, or to the broker, and wait until it is there again."""
+        """SIGKILL to the driver of a stream, to a worker, which is Sail's server or one of Spark's in Python, or to the broker, and wait until it is there again."""
         if name == "broker":
             self.broker.kill()
             self.broker.start()
@@ -104,12 +107,28 @@ class Pipeline:
         self.kills[name] += 1
 
     def _kill_worker(self) -> bool:
-        """SIGKILL to Sail's server; False if there is none now."""
+        """SIGKILL to Sail's server or to a worker of Spark; False if there is none now."""
+        for process in self._spark_workers():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                return True
         for file in self.fleet.home.rglob("server.json"):
             with suppress(ProcessLookupError):
                 os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
                 return True
         return False
+
+    def _spark_workers(self) -> Iterator[psutil.Process]:
+        """The workers in Python of the streams on Spark, which are forked from one process for each stream."""
+        for name in STREAMS:
+            driver = self.fleet.driver(name)
+            if driver is None or driver.pid is None:
+                continue
+            with suppress(psutil.NoSuchProcess):
+                for process in psutil.Process(driver.pid).children(recursive=True):
+                    parent = process.parent()
+                    if parent is not None and WORKERS in process.cmdline() and WORKERS in parent.cmdline():
+                        yield process
 
     def running(self, name: str, behind: int = -1) -> Driver:
         """The running driver of a stream, of a later epoch."""
@@ -276,7 +295,7 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
         CODE.replace("TOPIC", topic).replace("SINK", sink).replace("SERVERS", broker.servers).replace("ENGINE", runs_on)
     )
     fleet = fleet_of(tmp_path, code.replace("UNIT", f"{unit}"))
-    victims = [*STREAMS, "broker", *(["worker"] if runs_on == "embedded" else [])]
+    victims = [*STREAMS, "broker", "worker"]
     pipeline, group, begun = Pipeline(fleet, broker, topic), Group(broker, [topic, sink]), time.monotonic()
     pipeline.put(range(count // (rounds + 1)), step, partitions)
     with supervising(fleet), group.at_work():

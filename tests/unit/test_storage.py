@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.lake.folder.storage import folders, read, write
+from floodmark.lake.folder.storage import create, folders, read, write
 
 
 def names(folder: Path) -> list[str]:
@@ -23,6 +23,15 @@ def test_writers_at_once_leave_the_whole_content_of_one_and_no_draft(tmp_path: P
         list(pool.map(lambda content: write(path, content), contents))
     assert read(path) in contents
     assert names(tmp_path) == ["pointer.json"]
+
+
+def test_of_writers_that_create_a_file_at_once_one_does(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 200_000 for number in range(16)]
+    path = tmp_path / "new" / "pointer.json"
+    with ThreadPoolExecutor(16) as pool:
+        created = list(pool.map(lambda content: create(str(path), content), contents))
+    assert [read(str(path))] == [content for content, is_mine in zip(contents, created, strict=True) if is_mine]
+    assert names(path.parent) == ["pointer.json"]
 
 
 def test_the_draft_of_a_writer_that_was_killed_goes_with_the_next_write(tmp_path: Path) -> None:
