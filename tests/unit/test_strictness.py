@@ -9,12 +9,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import given
 from pydantic import BaseModel, BeforeValidator, Field
 from stored import rows
 
 from floodmark import Ascending, Contract, EventTime, Files, JsonText, Source, TimeFormat
+from floodmark.connectors.judging import strictness
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.landing import quarantine
@@ -189,3 +192,9 @@ def test_a_format_reads_such_digits(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "in" / "b.jsonl").write_text(json.dumps({"at": 20240131}) + "\n")
     good, _ = landed(lake, tmp_path / "in", Day)
     assert [f"{row['at']:%Y-%m-%d}" for row in good] == ["2024-01-31"] * 2
+
+
+@given(st.one_of(st.integers(10**12, 10**13 - 1), st.integers(min_value=10**14)), st.sampled_from(["19", "20"]))
+def test_no_day_has_as_many_digits_as_a_time_in_milliseconds(number: int, century: str) -> None:
+    """Such numbers are taken without a look at their digits."""
+    assert strictness._DAY.fullmatch(f"{century}{str(number)[2:]}") is None

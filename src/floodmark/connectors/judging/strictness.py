@@ -36,6 +36,8 @@ _DIGITS = re.compile(r"\s*[-+]?[0-9]+\.?[0-9]*\s*")
 _DAY = re.compile(r"(19|20)[0-9]{2}((0[1-9]|1[0-2])((0[1-9]|[12][0-9]|3[01])([01][0-9]|2[0-3])?([0-5][0-9]){0,2})?)?")
 """A year, month or day without signs between them, perhaps with a time of day."""
 _DAY_DIGITS = 8
+_MILLISECONDS, _LONGER_THAN_DAY = 10**12, 10**14
+"""The least numbers of 13 and of 15 digits. ``_DAY`` has 14 at most, and an even number of them, so that most times in milliseconds are told apart without a text."""
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 """Texts that stand for numbers JSON cannot write."""
 _CONVERTED = "Field(strict=False) converts it"
@@ -185,6 +187,8 @@ def _day(value: object, handler: Callable[[object], object]) -> object:
 
 def _instant(value: object, handler: Callable[[object], object]) -> object:
     instant = handler(value)
+    if type(value) is int and (_MILLISECONDS <= value < 10 * _MILLISECONDS or value >= _LONGER_THAN_DAY):
+        return instant
     digits = value.strip() if isinstance(value, str) else str(value) if type(value) is int else ""
     if digits.isdigit() and _DAY.fullmatch(digits) and (isinstance(value, str) or len(digits) >= _DAY_DIGITS):
         raise _undated("datetime_type", "a time in ISO 8601, or a number since 1970", value)

@@ -190,7 +190,7 @@ class _Checker:
         )
 
     def _one_by_one(self, records: Iterable[Record]) -> Iterator[Batch]:
-        check = check_of(self.contract, self.form)
+        check, hides = check_of(self.contract, self.form), bool(self.hidden) and self.form != "json"
         models, accepted, size = self.models, self.accepted, 0
         for record in records:
             size += len(record.raw)
@@ -198,7 +198,7 @@ class _Checker:
                 self._break(record, record.reason)
             else:
                 try:
-                    model = check(self._shown(record.value))
+                    model = check(self._shown(record.value) if hides else record.value)
                     models.append(self._fields(model))
                     accepted.append(record)
                 except ValidationError as error:
@@ -247,7 +247,7 @@ class _Checker:
     def _column(self, name: str, kind: str) -> pa.Array:
         """A column as Arrow; rows whose value does not fit the type are left out of the batch and reported as broken."""
         values = [model[name] for model in self.models]
-        if "<" in kind or any(isinstance(value, enum.Enum) for value in values):
+        if "<" in kind or any(issubclass(one, enum.Enum) for one in set(map(type, values))):
             values = [_plain(value) for value in values]
         try:
             return pa.array(values, type=arrow_type(kind))

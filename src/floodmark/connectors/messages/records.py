@@ -83,10 +83,13 @@ class Messages:
     source: str
     reached: Reached | None = None
     added: frozenset[str] = field(init=False)
+    _plain: bool = field(init=False)
+    """Messages of JSON are rows as they are."""
     _decode: Decode = field(init=False)
 
     def __post_init__(self) -> None:
         self.added = self.settings.adds() & inputs_of(self.contract).keys()
+        self._plain = self.settings.registry is None and not self.added
         self._decode = decoder(self.settings, self.where, self.source)
 
     @property
@@ -104,7 +107,7 @@ class Messages:
         if self.settings.envelope is not None:
             yield from self._changes(message, self.settings.envelope)
         else:
-            yield self._record(message)
+            yield self.record(message)
 
     def again(self, raw: bytes) -> list[Record]:
         """The records of a message of the quarantine; of a change of which one row was set aside, that row."""
@@ -142,7 +145,8 @@ class Messages:
             stored = partial(store, message, row, number)
             yield Record(position + number, _as_bytes(value), row | fields, "", stored)
 
-    def _record(self, message: Message) -> Record:
+    def record(self, message: Message) -> Record:
+        """The record of a message that is no change."""
         value = message.value()
         if value is None:
             return self._tombstone(message)
@@ -152,6 +156,8 @@ class Messages:
     def _json(self, message: Message, value: bytes) -> Record:
         """A message of JSON, whose further fields are behind its own, so that they win over fields of the same name."""
         offset = message.offset() or 0
+        if self._plain:
+            return Record(offset, value, value)
         if self.settings.registry is not None:
             try:
                 _, value = headed(value)

@@ -324,9 +324,13 @@ class _Range:
             why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed: {count:,} of partition {self.partition}"
             raise Gone(why)
         with consumer_of(self.reader.settings) as (consumer, seen):
+            update, read, has_one = self._digest.update, self.read, self.reader.settings.envelope is None
             for message in self._messages(consumer, seen):
-                self._digest.update(message.value() or b"")
-                yield from self.read.records(message)
+                update(message.value() or b"")
+                if has_one:
+                    yield read.record(message)
+                else:
+                    yield from read.records(message)
 
     @property
     def position(self) -> str:
